@@ -1,0 +1,109 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package forktree makes the fork's tree from upstream, this repository's files and its patches, and saves edits of the tree back here.
+//
+// A file of the repository is a file of the tree; `x.go.patch` changes upstream's `x.go`. The tree is a git repository of three commits:
+//
+//	upstream     upstream as it is
+//	ringmaster   the repository's files and patches laid over it
+//	generated    what the generators make of that
+//
+// The reference refs/forktree/made names the last of them. What differs from it in the working files is an unsaved edit, unless it is generated.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const usage = `usage: go run ./hack/forktree VERB
+
+  make              make or update the tree in _output/kubernetes
+  save              bring edits of the tree back into the repository
+  check             apply all patches to upstream, without making the tree
+  verify            make a tree and save it again elsewhere: nothing may change
+  rebase VERSION    try all patches on another upstream version (v1.37.2); changes nothing
+  build [NAME...]   build the tree's binaries into _output/bin
+`
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "forktree:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New("no verb given\n" + usage)
+	}
+	root, err := findRoot()
+	if err != nil {
+		return err
+	}
+	h := &house{
+		root: root, tree: &tree{dir: filepath.Join(root, "_output", "kubernetes")}, started: time.Now(),
+		pinned:     func() (*upstream, error) { return pinned(root) },
+		released:   released,
+		codegen:    func(tree string) error { return runCodegen(root, tree) },
+		codegenKey: func() (string, error) { return codegenKey(root) },
+	}
+	verb, args := args[0], args[1:]
+	if want := map[string]int{"make": 0, "save": 0, "check": 0, "verify": 0, "rebase": 1}; verb != "build" {
+		n, known := want[verb]
+		if !known {
+			return fmt.Errorf("%q is no verb\n%s", verb, usage)
+		}
+		if len(args) != n {
+			return fmt.Errorf("%s takes %d arguments, not %q\n%s", verb, n, strings.Join(args, " "), usage)
+		}
+	}
+	switch verb {
+	case "make":
+		return h.make()
+	case "save":
+		return h.save()
+	case "check":
+		return h.check()
+	case "verify":
+		return h.verify()
+	case "rebase":
+		return h.rebase(args[0])
+	default:
+		return h.build(args)
+	}
+}
+
+// findRoot returns the root of the repository: the nearest folder upwards with hack/forktree in it.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "hack", "forktree")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is not within the repository: run this from its root", dir)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Where upstream's modules are in its tree: the first at its root, those released beside it in its staging folder.
+const (
+	mainModule    = "k8s.io/kubernetes"
+	stagingFolder = "staging/src/"
+)
+
+// upstream is a version of upstream: Kubernetes and the modules released with it.
+type upstream struct {
+	version string
+	modules []module
+	root    string // the folder whose go.sum holds the sums
+}
+
+type module struct {
+	path, version string
+	sum           string // as in go.sum: the hash of its files
+	at            string // the module's folder in the tree, with a slash at its end unless it is the tree's root
+	dir           string // where the module cache has it; set by download
+}
+
+// pinned returns the version that go.mod requires, with the sums of go.sum.
+func pinned(root string) (*upstream, error) {
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go mod edit -json: %w", withStderr(err))
+	}
+	var mod struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		return nil, err
+	}
+	u := &upstream{root: root}
+	for _, r := range mod.Require {
+		if r.Path == mainModule {
+			u.version = r.Version
+		}
+	}
+	if u.version == "" {
+		return nil, fmt.Errorf("go.mod does not require %s", mainModule)
+	}
+	released, err := stagingVersion(u.version)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range mod.Require {
+		if r.Path == mainModule || strings.HasPrefix(r.Path, "k8s.io/") && r.Version == released {
+			u.modules = append(u.modules, newModule(r.Path, r.Version))
+		}
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		return nil, err
+	}
+	for i := range u.modules {
+		m := &u.modules[i]
+		_, after, found := strings.Cut("\n"+string(sums), "\n"+m.path+" "+m.version+" ")
+		if !found {
+			return nil, fmt.Errorf("go.sum has no sum of %s %s: run go mod tidy", m.path, m.version)
+		}
+		m.sum, _, _ = strings.Cut(after, "\n")
+	}
+	return u, nil
+}
+
+func newModule(path, version string) module {
+	m := module{path: path, version: version}
+	if path != mainModule {
+		m.at = stagingFolder + path + "/"
+	}
+	return m
+}
+
+// stagingVersion returns the version of the modules released with a version of Kubernetes: v0.37.1 with v1.37.1.
+func stagingVersion(version string) (string, error) {
+	rest, found := strings.CutPrefix(version, "v1.")
+	if !found || strings.Count(rest, ".") != 1 {
+		return "", fmt.Errorf("%q is no version of Kubernetes, such as v1.37.1", version)
+	}
+	return "v0." + rest, nil
+}
+
+// key changes when any byte of upstream does.
+func (u *upstream) key() string {
+	sum := sha256.New()
+	for _, m := range u.modules {
+		fmt.Fprintln(sum, m.path, m.version, m.sum)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// released returns another version of upstream, with those modules that hold the given files. Their sums are not written down here: the checksum database knows them.
+func released(version string, paths []string) (*upstream, error) {
+	staging, err := stagingVersion(version)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.MkdirTemp("", "forktree-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(root)
+	u := &upstream{version: version, root: root, modules: []module{newModule(mainModule, version)}}
+	if err := u.fetch(); err != nil {
+		return nil, err
+	}
+	modules, err := u.workspace()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range modules {
+		m := newModule(path, staging)
+		if slices.ContainsFunc(paths, func(path string) bool { return strings.HasPrefix(path, m.at) }) {
+			u.modules = append(u.modules, m)
+		}
+	}
+	return u, u.fetch()
+}
+
+// download brings the modules into the module cache, and checks that none is missing.
+func (u *upstream) download() error {
+	if err := u.fetch(); err != nil {
+		return err
+	}
+	paths, err := u.workspace()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if !slices.ContainsFunc(u.modules, func(m module) bool { return m.path == path }) {
+			return fmt.Errorf("upstream's workspace uses %s, which go.mod does not pin: import it in hack/pins, and run go mod tidy", path)
+		}
+	}
+	return nil
+}
+
+// fetch brings those modules into the module cache that are not known to be there.
+// The go command compares them with go.sum, or, when go.sum does not name them, with the checksum database.
+func (u *upstream) fetch() error {
+	args := []string{"mod", "download", "-json"}
+	missing := map[string]*module{}
+	for i := range u.modules {
+		if m := &u.modules[i]; m.dir == "" {
+			args = append(args, m.path+"@"+m.version)
+			missing[m.path] = m
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = u.root
+	out, runErr := cmd.Output()
+	answers := json.NewDecoder(bytes.NewReader(out))
+	for range missing {
+		var got struct{ Path, Dir, Sum, Error string }
+		if err := answers.Decode(&got); err != nil {
+			return fmt.Errorf("go mod download: %w", errors.Join(withStderr(runErr), err))
+		}
+		m := missing[got.Path]
+		if got.Error != "" || m == nil {
+			return fmt.Errorf("go mod download %s: %s", got.Path, got.Error)
+		}
+		if m.sum == "" {
+			m.sum = got.Sum
+		}
+		if m.sum != got.Sum {
+			return fmt.Errorf("%s %s: its sum is %s, go.sum has %s", m.path, m.version, got.Sum, m.sum)
+		}
+		m.dir = got.Dir
+	}
+	if runErr != nil {
+		return fmt.Errorf("go mod download: %w", withStderr(runErr))
+	}
+	return nil
+}
+
+// workspace returns the modules that upstream's own workspace takes from its staging folder.
+func (u *upstream) workspace() ([]string, error) {
+	work, err := u.read("go.work")
+	if err != nil {
+		return nil, err
+	}
+	if work == nil {
+		return nil, fmt.Errorf("upstream %s has no go.work: forktree does not know how it is laid out", u.version)
+	}
+	var paths []string
+	for line := range strings.Lines(string(work.data)) {
+		if path, found := strings.CutPrefix(strings.TrimSpace(line), "./"+stagingFolder); found {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// read returns a file by its path in the tree; nil if upstream has no such file.
+func (u *upstream) read(path string) (*file, error) {
+	m := u.modules[slices.IndexFunc(u.modules, func(m module) bool { return m.path == mainModule })]
+	for _, other := range u.modules {
+		if other.at != "" && strings.HasPrefix(path, other.at) {
+			m = other
+		}
+	}
+	f, err := readFile(filepath.Join(m.dir, strings.TrimPrefix(path, m.at)))
+	if f != nil {
+		f.exec = isScript(f)
+	}
+	return f, err
+}
+
+// isScript tells whether upstream's file is one to run: the modules do not say.
+func isScript(f *file) bool {
+	return bytes.HasPrefix(f.data, []byte("#!"))
+}
+
+// files yields all files by their path in the tree. Each module's files are hashed on the way, and err set when its sum is not the pinned one.
+func (u *upstream) files(err *error) iter.Seq2[string, *file] {
+	return func(yield func(string, *file) bool) {
+		for _, m := range u.modules {
+			sums := map[string]string{}
+			*err = filepath.WalkDir(m.dir, func(at string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				f, err := readFile(at)
+				if err != nil {
+					return err
+				}
+				path := filepath.ToSlash(strings.TrimPrefix(at, m.dir+string(filepath.Separator)))
+				sum := sha256.Sum256(f.data)
+				sums[path] = hex.EncodeToString(sum[:])
+				f.exec = isScript(f)
+				if !yield(m.at+path, f) {
+					return fs.SkipAll
+				}
+				return nil
+			})
+			if *err != nil {
+				return
+			}
+			if sum := m.hash(sums); sum != m.sum {
+				*err = fmt.Errorf("%s was changed: its files hash to %s, not to %s: delete it, and try again", m.dir, sum, m.sum)
+				return
+			}
+		}
+	}
+}
+
+// hash is the go command's "h1" hash of a module with these files (golang.org/x/mod/sumdb/dirhash).
+func (m *module) hash(sums map[string]string) string {
+	all := sha256.New()
+	for _, path := range sorted(sums) {
+		fmt.Fprintf(all, "%s  %s@%s/%s\n", sums[path], m.path, m.version, path)
+	}
+	return "h1:" + base64.StdEncoding.EncodeToString(all.Sum(nil))
+}
+
+// withStderr adds what a command had to say to its error.
+func withStderr(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	return err
+}
