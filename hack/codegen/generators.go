@@ -1,0 +1,626 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	boilerplate = "hack/boilerplate/boilerplate.generatego.txt"
+	apiRules    = "api/api-rules/"
+	allowlist   = "test/declarative_validation/coverage-allowlist.yaml"
+	clientGo    = staging + "k8s.io/client-go"
+	scratch     = "_output/codegen" // in the workspace; git ignores it
+)
+
+// generation is one run of the generators in a workspace, with the flags that
+// upstream's hack/update-codegen.sh gives them.
+type generation struct {
+	*workspace
+	packages
+	changed map[string]bool // folders with changed sources
+	groups  bool            // whether the list of groups changed
+	tools   string          // folder of the generators
+	goEnv   []string        // finds the generators, and has builds share one cache
+	log     *progress
+}
+
+// run runs the generators that the changed folders call for, each after those whose
+// output it reads.
+func (g *generation) run(ctx context.Context) error {
+	if len(g.changed) == 0 && !g.groups {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(g.dir, scratch), 0o777); err != nil {
+		return err
+	}
+	for _, generator := range []func(context.Context) error{
+		g.protobuf,
+		g.deepCopy,
+		g.swaggerDocs,
+		g.prereleaseLifecycle,
+		g.defaults,
+		g.validation,
+		g.conversion,
+		g.openAPI,
+		g.applyConfigurations,
+		g.clients,
+	} {
+		if err := generator(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apimachinery are the packages that go-to-protobuf generates by default, in its
+// notation: of those with a + only types that ask for it.
+var apimachinery = []string{
+	"+k8s.io/apimachinery/pkg/util/intstr",
+	"+k8s.io/apimachinery/pkg/api/resource",
+	"+k8s.io/apimachinery/pkg/runtime/schema",
+	"+k8s.io/apimachinery/pkg/runtime",
+	"k8s.io/apimachinery/pkg/apis/meta/v1",
+	"k8s.io/apimachinery/pkg/apis/meta/v1beta1",
+	"k8s.io/apimachinery/pkg/apis/testapigroup/v1",
+}
+
+// protobufPackages returns the packages for go-to-protobuf, and how many of them it
+// is to generate. The others, marked with a -, are there for the types that they hold.
+func (g *generation) protobufPackages() (pkgs []string, selected int) {
+	all := append(slices.Clone(apimachinery), importPaths(g.with("protobuf-gen", "package"))...)
+	for _, pkg := range all {
+		plain := strings.TrimPrefix(pkg, "+")
+		if g.changed[dirOf(plain)] {
+			selected++
+		} else {
+			pkg = "-" + plain
+		}
+		pkgs = append(pkgs, pkg)
+	}
+	return pkgs, selected
+}
+
+func (g *generation) protobuf(ctx context.Context) error {
+	pkgs, n := g.protobufPackages()
+	if n == 0 {
+		return nil
+	}
+	return g.step("go-to-protobuf", n, func() error {
+		if err := g.install(ctx, "k8s.io/code-generator/cmd/go-to-protobuf", "k8s.io/code-generator/cmd/go-to-protobuf/protoc-gen-gogo"); err != nil {
+			return err
+		}
+		if err := g.buildHere(ctx, "golang.org/x/tools/cmd/goimports"); err != nil {
+			return err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		protoc := filepath.Join(g.tools, "protoc")
+		if err := os.RemoveAll(protoc); err != nil {
+			return err
+		}
+		if err := os.Symlink(self, protoc); err != nil {
+			return err
+		}
+
+		// The sources import gogo.proto by the name of its module.
+		gogo, err := g.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gogo/protobuf")
+		if err != nil {
+			return err
+		}
+		imports := filepath.Join(g.dir, scratch, "proto")
+		link := filepath.Join(imports, "github.com/gogo/protobuf")
+		if err := os.MkdirAll(filepath.Dir(link), 0o777); err != nil {
+			return err
+		}
+		if err := os.Symlink(strings.TrimSpace(string(gogo)), link); err != nil {
+			return err
+		}
+		// With relative paths it deletes apimachinery's files and does not make them again.
+		src := filepath.Join(g.dir, staging)
+		return g.tool(ctx, "go-to-protobuf",
+			"--go-header-file="+filepath.Join(g.dir, boilerplate),
+			"--output-dir="+src,
+			"--proto-import="+src,
+			"--proto-import="+imports,
+			"--proto-import="+filepath.Join(g.dir, "third_party/protobuf"),
+			"--apimachinery-packages=",
+			"--packages="+strings.Join(pkgs, ","))
+	})
+}
+
+// perPackage runs a generator that writes one file into each package.
+func (g *generation) perPackage(ctx context.Context, tool string, dirs []string, file string, flags ...string) error {
+	if len(dirs) == 0 {
+		return nil
+	}
+	return g.step(tool, len(dirs), func() error {
+		if err := g.install(ctx, "k8s.io/code-generator/cmd/"+tool); err != nil {
+			return err
+		}
+		for _, dir := range dirs {
+			if err := g.write(path.Join(dir, file), nil); err != nil {
+				return err
+			}
+		}
+		args := append([]string{
+			"--go-header-file=" + boilerplate,
+			"--output-file=" + file,
+			"--lint-rules=known-tags-only,require-explicit-disablement",
+		}, flags...)
+		return g.tool(ctx, tool, append(args, relative(dirs)...)...)
+	})
+}
+
+func (g *generation) deepCopy(ctx context.Context) error {
+	dirs := g.affected(g.with("deepcopy-gen"), g.changed)
+	return g.perPackage(ctx, "deepcopy-gen", dirs, "zz_generated.deepcopy.go")
+}
+
+func (g *generation) prereleaseLifecycle(ctx context.Context) error {
+	dirs := g.affected(g.with("prerelease-lifecycle-gen", "true"), g.changed)
+	return g.perPackage(ctx, "prerelease-lifecycle-gen", dirs, "zz_generated.prerelease-lifecycle.go")
+}
+
+func (g *generation) defaults(ctx context.Context) error {
+	dirs := g.affected(g.with("defaulter-gen"), g.changed, "defaulter-gen-input")
+	return g.perPackage(ctx, "defaulter-gen", dirs, "zz_generated.defaults.go")
+}
+
+func (g *generation) conversion(ctx context.Context) error {
+	dirs := g.affected(g.with("conversion-gen"), g.changed, "conversion-gen", "conversion-gen-external-types")
+	return g.perPackage(ctx, "conversion-gen", dirs, "zz_generated.conversion.go",
+		"--extra-peer-dirs=k8s.io/kubernetes/pkg/apis/core",
+		"--extra-peer-dirs=k8s.io/kubernetes/pkg/apis/core/v1",
+		"--extra-peer-dirs=k8s.io/api/core/v1")
+}
+
+// validation runs over all packages if one of them is affected: the tests it writes
+// cover all versions of a kind.
+func (g *generation) validation(ctx context.Context) error {
+	dirs := g.with("validation-gen")
+	if len(g.affected(dirs, g.changed, "validation-gen-input")) == 0 {
+		return nil
+	}
+	const prefix = "zz_generated.validations."
+	err := filepath.WalkDir(g.dir, func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(entry.Name(), prefix) {
+			err = os.Remove(file)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return g.perPackage(ctx, "validation-gen", dirs, prefix+"go",
+		"--test-output-root=test/declarative_validation",
+		"--test-output-file-prefix="+prefix,
+		"--test-allowlist="+allowlist,
+		"--readonly-pkg=k8s.io/apimachinery/pkg/api/resource",
+		"--readonly-pkg=k8s.io/apimachinery/pkg/runtime",
+		"--readonly-pkg=k8s.io/apimachinery/pkg/types",
+		"--readonly-pkg=k8s.io/apimachinery/pkg/util/intstr",
+		"--readonly-pkg=time")
+}
+
+// swaggerPreamble stands between package clause and functions.
+const swaggerPreamble = `
+// This file contains a collection of methods that can be used from go-restful to
+// generate Swagger API documentation for its models. Please read this PR for more
+// information on the implementation: https://github.com/emicklei/go-restful/pull/215
+//
+// TODOs are ignored from the parser (e.g. TODO(andronat):... || TODO:...) if and only if
+// they are on one line! For multiple line or blocks that you want to ignore use ---.
+// Any context after a --- is ignored.
+//
+// Those methods can be generated by using hack/update-codegen.sh
+
+// AUTO-GENERATED FUNCTIONS START HERE. DO NOT EDIT.
+`
+
+func (g *generation) swaggerDocs(ctx context.Context) error {
+	all, _, err := g.groupVersions()
+	if err != nil {
+		return err
+	}
+	dirs := []string{metaV1, path.Dir(metaV1) + "/v1beta1"}
+	for _, dir := range all {
+		dirs = append(dirs, api+dir)
+	}
+	dirs = g.affected(dirs, g.changed)
+	if len(dirs) == 0 {
+		return nil
+	}
+	return g.step("genswaggertypedocs", len(dirs), func() error {
+		if err := g.install(ctx, "./cmd/genswaggertypedocs"); err != nil {
+			return err
+		}
+		for _, dir := range dirs {
+			header, err := g.read(boilerplate)
+			if err != nil {
+				return err
+			}
+			functions, err := g.output(ctx, filepath.Join(g.tools, "genswaggertypedocs"), "-s", dir+"/types.go", "-f", "-")
+			if err != nil {
+				return err
+			}
+			name := dir + "/types_swagger_doc_generated.go"
+			text := fmt.Sprintf("%s\npackage %s\n%s%s// AUTO-GENERATED FUNCTIONS END HERE\n", header, path.Base(dir), swaggerPreamble, functions)
+			if err := g.write(name, []byte(text)); err != nil {
+				return err
+			}
+			if _, err := g.output(ctx, "gofmt", "-s", "-w", name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// project is a module that generates an OpenAPI description and apply configurations
+// of its own, beside those of the main module. Both describe ObjectMeta too.
+type project struct {
+	dir    string
+	types  string   // folder below dir with the types
+	extra  []string // further packages
+	report string   // known violations of API rules
+}
+
+// projects are those that kube-apiserver serves; samples and examples keep what they
+// have.
+var projects = []project{
+	{
+		dir:    staging + "k8s.io/kube-aggregator",
+		types:  "pkg/apis",
+		report: apiRules + "aggregator_violation_exceptions.list",
+	},
+	{
+		dir:    staging + "k8s.io/apiextensions-apiserver",
+		types:  "pkg",
+		extra:  []string{"k8s.io/api/autoscaling/v1"}, // for Scale
+		report: apiRules + "apiextensions_violation_exceptions.list",
+	},
+}
+
+// below returns the part of dirs that lies in the folder.
+func below(dirs []string, folder string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !strings.HasPrefix(dir+"/", folder+"/") })
+}
+
+// openAPIInputs returns the packages whose types the project describes.
+func (g *generation) openAPIInputs(p project) []string {
+	pkgs := append([]string{
+		"k8s.io/apimachinery/pkg/apis/meta/v1",
+		"k8s.io/apimachinery/pkg/runtime",
+		"k8s.io/apimachinery/pkg/version",
+		"k8s.io/apimachinery/pkg/api/resource",
+	}, p.extra...)
+	return append(pkgs, importPaths(below(g.withOpenAPI(), p.dir+"/"+p.types))...)
+}
+
+// withOpenAPI returns the folders of packages with any tag that begins with openapi.
+func (g *generation) withOpenAPI() []string {
+	var dirs []string
+	for dir, tags := range g.packages {
+		for tag := range maps.Keys(tags) {
+			if strings.HasPrefix(tag, "openapi") {
+				dirs = append(dirs, dir)
+				break
+			}
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// mainOpenAPI returns the folders whose types the main module describes.
+func (g *generation) mainOpenAPI() []string {
+	return slices.DeleteFunc(g.withOpenAPI(), func(dir string) bool {
+		return len(below([]string{dir}, staging+"k8s.io/code-generator")) > 0 ||
+			len(below([]string{dir}, staging+"k8s.io/sample-apiserver")) > 0 ||
+			len(below([]string{dir}, staging+"k8s.io/sample-controller")) > 0
+	})
+}
+
+func (g *generation) anyChanged(pkgs []string) bool {
+	return slices.ContainsFunc(pkgs, func(pkg string) bool { return g.changed[dirOf(pkg)] })
+}
+
+func (g *generation) openAPI(ctx context.Context) error {
+	pkgs := importPaths(g.mainOpenAPI())
+	if g.anyChanged(pkgs) {
+		if err := g.openAPIGen(ctx, "", boilerplate, apiRules+"violation_exceptions.list", pkgs); err != nil {
+			return err
+		}
+	}
+	for _, p := range projects {
+		pkgs := g.openAPIInputs(p)
+		if !g.anyChanged(pkgs) {
+			continue
+		}
+		if err := g.openAPIGen(ctx, p.dir+"/", p.dir+"/hack/boilerplate.go.txt", p.report, pkgs,
+			"--readonly-pkg=k8s.io/apimachinery/pkg/apis/meta/v1",
+			"--readonly-pkg=k8s.io/apimachinery/pkg/api/resource",
+			"--readonly-pkg=k8s.io/apimachinery/pkg/runtime",
+			"--readonly-pkg=k8s.io/apimachinery/pkg/types",
+			"--readonly-pkg=k8s.io/apimachinery/pkg/util/intstr",
+			"--readonly-pkg=k8s.io/apimachinery/pkg/version",
+			"--readonly-pkg=time",
+		); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openAPIGen writes pkg/generated/openapi of the project at dir, "" for the main one.
+func (g *generation) openAPIGen(ctx context.Context, dir, header, known string, pkgs []string, flags ...string) error {
+	return g.step("openapi-gen"+suffix(dir), len(pkgs), func() error {
+		if err := g.install(ctx, "k8s.io/kube-openapi/cmd/openapi-gen"); err != nil {
+			return err
+		}
+		out := dir + "pkg/generated/openapi"
+		for _, file := range []string{"zz_generated.openapi.go", "zz_generated.model_name.go"} {
+			if err := g.write(path.Join(out, file), nil); err != nil {
+				return err
+			}
+		}
+		report := scratch + "/violations"
+		args := append([]string{
+			"--go-header-file=" + header,
+			"--output-file=zz_generated.openapi.go",
+			"--output-dir=" + out,
+			"--output-pkg=" + importPath(out),
+			"--report-filename=" + report,
+			"--output-model-name-file=zz_generated.model_name.go",
+		}, flags...)
+		if err := g.tool(ctx, "openapi-gen", append(args, pkgs...)...); err != nil {
+			return err
+		}
+		want, err := g.read(known)
+		if err != nil {
+			return err
+		}
+		got, err := g.read(report)
+		if err != nil {
+			return err
+		}
+		return compareViolations(known, want, got)
+	})
+}
+
+// compareViolations returns an error that lists the violations of API rules that are
+// new, and those that are gone.
+func compareViolations(known string, want, got []byte) error {
+	if bytes.Equal(want, got) {
+		return nil
+	}
+	wanted, found := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	var diff strings.Builder
+	for _, line := range found {
+		if !slices.Contains(wanted, line) {
+			fmt.Fprintf(&diff, "new:  %s\n", line)
+		}
+	}
+	for _, line := range wanted {
+		if !slices.Contains(found, line) {
+			fmt.Fprintf(&diff, "gone: %s\n", line)
+		}
+	}
+	return fmt.Errorf("violations of API rules differ from %s; mend the types (see %sREADME.md):\n%s", known, apiRules, &diff)
+}
+
+func (g *generation) applyConfigurations(ctx context.Context) error {
+	// A rule or a type anywhere in the description is in the schema that they carry.
+	if g.anyChanged(importPaths(g.mainOpenAPI())) {
+		dirs, err := g.apiDirs()
+		if err != nil {
+			return err
+		}
+		if err := g.applyConfigurationGen(ctx, "", boilerplate, clientGo+"/applyconfigurations", importPaths(append(dirs, metaV1))); err != nil {
+			return err
+		}
+	}
+	for _, p := range projects {
+		if !g.anyChanged(g.openAPIInputs(p)) {
+			continue
+		}
+		dirs := slices.DeleteFunc(below(g.with("genclient"), p.dir+"/pkg/apis"), func(dir string) bool { return !version.MatchString(path.Base(dir)) })
+		if err := g.applyConfigurationGen(ctx, p.dir+"/", p.dir+"/hack/boilerplate.go.txt", p.dir+"/pkg/client/applyconfiguration", importPaths(dirs)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var version = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+
+// applyConfigurationGen writes the apply configurations of the project at dir, "" for
+// the main one, into the folder out.
+func (g *generation) applyConfigurationGen(ctx context.Context, dir, header, out string, pkgs []string) error {
+	return g.step("applyconfiguration-gen"+suffix(dir), len(pkgs), func() error {
+		if err := g.install(ctx, "k8s.io/code-generator/cmd/applyconfiguration-gen"); err != nil {
+			return err
+		}
+		schema, err := g.output(ctx, "go", "run", importPath(dir+"pkg/generated/openapi/cmd/models-schema"))
+		if err != nil {
+			return err
+		}
+		schemaFile := scratch + "/models-schema.json"
+		if err := g.write(schemaFile, schema); err != nil {
+			return err
+		}
+		if err := g.removeMadeBy("applyconfiguration-gen", out); err != nil {
+			return err
+		}
+		return g.tool(ctx, "applyconfiguration-gen", append([]string{
+			"--go-header-file=" + header,
+			"--output-dir=" + out,
+			"--output-pkg=" + importPath(out),
+			"--openapi-schema=" + schemaFile,
+		}, pkgs...)...)
+	})
+}
+
+// clients makes client-go's clientset, listers and informers.
+func (g *generation) clients(ctx context.Context) error {
+	dirs, err := g.apiDirs()
+	if err != nil {
+		return err
+	}
+	_, served, err := g.groupVersions()
+	if err != nil {
+		return err
+	}
+	if !g.groups && len(g.affected(dirs, g.changed)) == 0 {
+		return nil
+	}
+	const plurals = "--plural-exceptions=Endpoints:Endpoints"
+	flags := []string{
+		"--output-dir=" + clientGo,
+		"--output-pkg=k8s.io/client-go",
+		"--clientset-name=kubernetes",
+		"--input-base=k8s.io/api",
+		"--apply-configuration-package=k8s.io/client-go/applyconfigurations",
+		"--prefers-protobuf",
+		plurals,
+	}
+	for _, dir := range served {
+		flags = append(flags, "--input="+dir)
+	}
+	if err := g.clientGoGen(ctx, "client-gen", len(served), flags); err != nil {
+		return err
+	}
+	if err := g.clientGoGen(ctx, "lister-gen", len(dirs), append([]string{
+		"--output-dir=" + clientGo + "/listers",
+		"--output-pkg=k8s.io/client-go/listers",
+		plurals,
+	}, importPaths(dirs)...)); err != nil {
+		return err
+	}
+	return g.clientGoGen(ctx, "informer-gen", len(dirs), append([]string{
+		"--output-dir=" + clientGo + "/informers",
+		"--output-pkg=k8s.io/client-go/informers",
+		"--single-directory",
+		"--versioned-clientset-package=k8s.io/client-go/kubernetes",
+		"--listers-package=k8s.io/client-go/listers",
+		plurals,
+	}, importPaths(dirs)...))
+}
+
+func (g *generation) clientGoGen(ctx context.Context, tool string, n int, args []string) error {
+	return g.step(tool, n, func() error {
+		if err := g.install(ctx, "k8s.io/code-generator/cmd/"+tool); err != nil {
+			return err
+		}
+		if err := g.removeMadeBy(tool, clientGo); err != nil {
+			return err
+		}
+		return g.tool(ctx, tool, append([]string{"--go-header-file=" + boilerplate}, args...)...)
+	})
+}
+
+func (g *generation) groupVersions() (all, served []string, err error) {
+	script, err := g.read(groupsScript)
+	if err != nil {
+		return nil, nil, err
+	}
+	return groupVersions(script, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(g.dir, api, dir, "types.go"))
+		return err == nil
+	})
+}
+
+// apiDirs returns the folders of k8s.io/api that hold types.
+func (g *generation) apiDirs() ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir(filepath.Join(g.dir, api), func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "types.go" {
+			var dir string
+			if dir, err = filepath.Rel(g.dir, filepath.Dir(file)); err == nil {
+				dirs = append(dirs, filepath.ToSlash(dir))
+			}
+		}
+		return err
+	})
+	return dirs, err
+}
+
+// removeMadeBy removes what the generator wrote below the folder, so that nothing
+// stays of a type that is gone.
+func (g *generation) removeMadeBy(generator, dir string) error {
+	mark := []byte("// Code generated by " + generator + ". DO NOT EDIT.\n")
+	return filepath.WalkDir(filepath.Join(g.dir, dir), func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(file) != ".go" {
+			return err
+		}
+		data, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(data, mark) {
+			err = os.Remove(file)
+		}
+		return err
+	})
+}
+
+// suffix tells the projects apart in the progress shown.
+func suffix(project string) string {
+	if project == "" {
+		return ""
+	}
+	return " for " + path.Base(project)
+}
+
+// step runs one generator and shows it.
+func (g *generation) step(name string, n int, run func() error) error {
+	return g.log.step(fmt.Sprintf("%s (%d packages)", name, n), run)
+}
+
+// install builds commands of the tree into the folder of the generators.
+func (g *generation) install(ctx context.Context, pkgs ...string) error {
+	_, err := g.output(ctx, "go", append([]string{"build", "-o", g.tools + "/"}, pkgs...)...)
+	return err
+}
+
+// buildHere is install for commands of this repository and of its pins.
+func (g *generation) buildHere(ctx context.Context, pkgs ...string) error {
+	_, err := output(ctx, "", g.goEnv, "go", append([]string{"build", "-o", g.tools + "/"}, pkgs...)...)
+	return err
+}
+
+// tool runs a generator.
+func (g *generation) tool(ctx context.Context, name string, args ...string) error {
+	_, err := g.output(ctx, filepath.Join(g.tools, name), args...)
+	return err
+}
+
+// output runs a command in the workspace.
+func (g *generation) output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return output(ctx, g.dir, g.goEnv, name, args...)
+}

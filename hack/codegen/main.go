@@ -1,0 +1,286 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// codegen makes the generated code of a patched tree: of what differs from upstream,
+// the first commit of the tree, and nothing else.
+//
+//	go run ./hack/codegen -tree DIR            code, for builds
+//	go run ./hack/codegen -tree DIR -fixtures  then test data, for upstream's tests
+//	go run ./hack/codegen -tree DIR -verify    shows that the set-up is right
+//
+// The generators work in a copy of the tree, and what came out different is written
+// back at the end: the tree is whole at any moment, and what did not change keeps its
+// time. Files that stand in the tree are generated anew only when what they are made
+// of, they themselves, or this program changed.
+//
+// To be run in the root of this repository.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"ringmaster/hack/codegen/protoc"
+	"ringmaster/hack/generated"
+)
+
+func main() {
+	// go-to-protobuf looks for a protoc on PATH, and finds this program.
+	if filepath.Base(os.Args[0]) == "protoc" {
+		exit("protoc", protoc.Run(os.Args[1:]))
+	}
+	dir := flag.String("tree", "", "the `folder` of the tree")
+	verify := flag.Bool("verify", false, "run the generators over upstream's sources, and compare with upstream's files")
+	fixtures := flag.Bool("fixtures", false, "make the test data that upstream's tests compare the code with")
+	flag.Parse()
+	if *dir == "" || flag.NArg() > 0 || *verify && *fixtures {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log := &progress{out: os.Stdout}
+	switch {
+	case *verify:
+		exit("codegen", runVerify(ctx, log, *dir))
+	case *fixtures:
+		exit("codegen", runFixtures(ctx, log, *dir))
+	default:
+		exit("codegen", runGenerate(ctx, log, *dir))
+	}
+}
+
+func exit(name string, err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// progress shows steps with the time they took.
+type progress struct {
+	out io.Writer
+}
+
+func (p *progress) step(name string, run func() error) error {
+	fmt.Fprintf(p.out, "codegen: %-52s", name)
+	start := time.Now()
+	err := run()
+	if err != nil {
+		fmt.Fprintln(p.out, " failed")
+		return err
+	}
+	fmt.Fprintf(p.out, "%6.1fs\n", time.Since(start).Seconds())
+	return nil
+}
+
+// runGenerate makes the generated code of the tree.
+func runGenerate(ctx context.Context, log *progress, dir string) error {
+	t, err := openTree(ctx, dir)
+	if err != nil {
+		return err
+	}
+	changed, err := t.changed(ctx)
+	if err != nil {
+		return err
+	}
+	outputs, sources := split(changed, generated.Is)
+	outputs, _ = split(outputs, isCode)
+	tagged, err := scanDirs(t.dir, sourceDirs(sources))
+	if err != nil {
+		return err
+	}
+	in := inputs(sources, tagged)
+	if done, err := t.isDone("code", t, in, outputs); err != nil || done {
+		if done {
+			fmt.Fprintln(log.out, "codegen: nothing changed")
+		}
+		return err
+	}
+
+	var w *workspace
+	err = log.step("copy of the tree", func() error {
+		w, err = t.newWorkspace(ctx, sources)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	g, err := newGeneration(ctx, w, in, log)
+	if err != nil {
+		return err
+	}
+	if err := g.run(ctx); err != nil {
+		return err
+	}
+	if err := t.take(ctx, log, w, outputs, isCode); err != nil {
+		return err
+	}
+	changed, err = t.changed(ctx)
+	if err != nil {
+		return err
+	}
+	outputs, _ = split(changed, isCode)
+	return t.setDone("code", w, in, outputs)
+}
+
+// goFlags has all builds of the tree share one cache, wherever its copy lies.
+const goFlags = "GOFLAGS=-trimpath -buildvcs=false"
+
+// newGeneration prepares a run for the changed inputs.
+func newGeneration(ctx context.Context, w *workspace, in []string, log *progress) (*generation, error) {
+	tools, err := filepath.Abs("_output/tools")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(tools, 0o777); err != nil {
+		return nil, err
+	}
+	goroot, err := output(ctx, "", nil, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	path := []string{tools, filepath.Join(strings.TrimSpace(string(goroot)), "bin"), os.Getenv("PATH")}
+	all, err := scan(w.dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	return &generation{
+		workspace: w,
+		packages:  all,
+		changed:   sourceDirs(in),
+		groups:    slices.Contains(in, groupsScript),
+		tools:     tools,
+		goEnv: []string{
+			"PATH=" + strings.Join(path, string(filepath.ListSeparator)),
+			goFlags,
+		},
+		log: log,
+	}, nil
+}
+
+// isCode reports whether a file is generated code, test data not included.
+func isCode(name string) bool {
+	return generated.Is(name) && !generated.IsFixture(name)
+}
+
+// split divides names in those that match and the others.
+func split(names []string, match func(string) bool) (yes, no []string) {
+	for _, name := range names {
+		if match(name) {
+			yes = append(yes, name)
+		} else {
+			no = append(no, name)
+		}
+	}
+	return yes, no
+}
+
+// take brings the tree's files that mine selects to the state that they have in the
+// workspace. Stale are those that differ from upstream in the tree.
+func (t *tree) take(ctx context.Context, log *progress, w *workspace, stale []string, mine func(string) bool) error {
+	made, err := w.made(ctx)
+	if err != nil {
+		return err
+	}
+	made, foreign := split(made, mine)
+	if len(foreign) > 0 {
+		return fmt.Errorf("the generators changed files that are not theirs (go-to-protobuf adds protobuf tags that are missing in types); change them by hand:\n  %s",
+			strings.Join(foreign, "\n  "))
+	}
+	written := 0
+	names := append(made, stale...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		want, err := w.read(name)
+		if err != nil {
+			return err
+		}
+		have, err := t.read(name)
+		if err != nil {
+			return err
+		}
+		if (want == nil) == (have == nil) && bytes.Equal(want, have) {
+			continue
+		}
+		if err := t.write(name, want); err != nil {
+			return err
+		}
+		written++
+	}
+	fmt.Fprintf(log.out, "codegen: %d files differ from upstream's, %d of them changed now\n", len(made), written)
+	return nil
+}
+
+// isDone reports whether the last run of this kind had the same inputs, left the same
+// outputs and was of the same program. From is where the inputs are read.
+func (t *tree) isDone(kind string, from *tree, inputs, outputs []string) (bool, error) {
+	stamp, err := t.stamp(from, inputs, outputs)
+	if err != nil {
+		return false, err
+	}
+	last, err := os.ReadFile(t.stampFile(kind))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return string(last) == stamp, err
+}
+
+func (t *tree) setDone(kind string, w *workspace, inputs, outputs []string) error {
+	stamp, err := t.stamp(&w.tree, inputs, outputs)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(t.stampFile(kind), []byte(stamp), 0o666)
+}
+
+func (t *tree) stampFile(kind string) string {
+	return filepath.Join(t.git, "codegen", kind+".stamp")
+}
+
+func (t *tree) stamp(from *tree, inputs, outputs []string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return "", err
+	}
+	in, err := from.hash(inputs)
+	if err != nil {
+		return "", err
+	}
+	out, err := t.hash(outputs)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("base %s\nprogram %x\ninputs %s\noutputs %s\n", t.base, sha256.Sum256(program), in, out), nil
+}

@@ -1,0 +1,222 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// tree is the patched tree: a git repository whose first commit is upstream.
+type tree struct {
+	dir  string // absolute
+	git  string // its git directory, absolute
+	base string // the first commit
+}
+
+func openTree(ctx context.Context, dir string) (*tree, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{dir: dir}
+	out, err := output(ctx, dir, nil, "git", "rev-parse", "--show-toplevel", "--absolute-git-dir")
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a tree; make it first: %w", dir, err)
+	}
+	top, git, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if real, err := filepath.EvalSymlinks(dir); err != nil || real != top {
+		return nil, fmt.Errorf("%s is not the root of a tree; make it first", dir)
+	}
+	t.git = git
+	out, err = output(ctx, dir, nil, "git", "rev-list", "--max-parents=0", "HEAD")
+	if err != nil {
+		return nil, err
+	}
+	t.base = strings.TrimSpace(string(out))
+	return t, nil
+}
+
+// changed returns the files that differ from upstream, new and deleted ones
+// included, sorted.
+func (t *tree) changed(ctx context.Context) ([]string, error) {
+	tracked, err := output(ctx, t.dir, nil, "git", "diff", "--name-only", "--no-renames", "-z", t.base)
+	if err != nil {
+		return nil, err
+	}
+	untracked, err := output(ctx, t.dir, nil, "git", "ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return nil, err
+	}
+	return splitNames(tracked, untracked), nil
+}
+
+func splitNames(lists ...[]byte) []string {
+	var names []string
+	for _, list := range lists {
+		for name := range strings.SplitSeq(string(list), "\x00") {
+			if name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// read returns the content of a file, nil if there is none.
+func (t *tree) read(name string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(t.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return data, err
+}
+
+// write replaces a file in one step, so that a build under way never sees half
+// of it. Nil data deletes the file.
+func (t *tree) write(name string, data []byte) error {
+	path := filepath.Join(t.dir, name)
+	if data == nil {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".codegen-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
+
+// hash covers names and contents of the files.
+func (t *tree) hash(names []string) (string, error) {
+	h := sha256.New()
+	for _, name := range names {
+		data, err := t.read(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %t %x\n", name, data != nil, sha256.Sum256(data))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// workspace is a copy of the tree for the generators to work in: they delete and
+// rewrite files, and the tree is to stay whole for others meanwhile.
+type workspace struct {
+	tree                    // the copy; shares the git directory of the original
+	env   []string          // makes git work on the copy
+	given map[string][]byte // what was laid over upstream's files; nil means deleted
+}
+
+// newWorkspace copies upstream's files, and lays the named files of the tree over
+// them. close removes it.
+func (t *tree) newWorkspace(ctx context.Context, names []string) (*workspace, error) {
+	parent := filepath.Join(t.git, "codegen")
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(parent, "tree-*")
+	if err != nil {
+		return nil, err
+	}
+	w := &workspace{
+		tree:  tree{dir: dir, git: t.git, base: t.base},
+		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + dir + ".index"},
+		given: map[string][]byte{},
+	}
+	for _, args := range [][]string{{"read-tree", t.base}, {"checkout-index", "--all", "--index"}} {
+		if _, err := output(ctx, dir, w.env, "git", args...); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
+	for _, name := range names {
+		data, err := t.read(name)
+		if err == nil {
+			err = w.write(name, data)
+		}
+		if err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+		w.given[name] = data
+	}
+	return w, nil
+}
+
+func (w *workspace) close() error {
+	return errors.Join(os.RemoveAll(w.dir), os.RemoveAll(w.dir+".index"))
+}
+
+// made returns the files that differ from what the workspace was made of.
+func (w *workspace) made(ctx context.Context) ([]string, error) {
+	tracked, err := output(ctx, w.dir, w.env, "git", "diff", "--name-only", "--no-renames", "-z")
+	if err != nil {
+		return nil, err
+	}
+	untracked, err := output(ctx, w.dir, w.env, "git", "ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range splitNames(tracked, untracked) {
+		data, err := w.read(name)
+		if err != nil {
+			return nil, err
+		}
+		given, ok := w.given[name]
+		if !ok || (data == nil) != (given == nil) || !bytes.Equal(data, given) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// output runs a command and returns what it prints; its error holds what it prints
+// on stderr.
+func output(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), args[0], err, &stderr)
+	}
+	return stdout.Bytes(), nil
+}

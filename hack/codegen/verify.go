@@ -1,0 +1,79 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// model are folders that go through every generator.
+var model = []string{
+	metaV1,
+	api + "coordination/v1",
+	api + "lifecycle/v1alpha1",
+	"pkg/apis/coordination",
+	"pkg/apis/coordination/v1",
+	"pkg/apis/lifecycle",
+	"pkg/apis/lifecycle/v1alpha1",
+}
+
+// runVerify runs over upstream's sources what the tree's changes call for, and every
+// generator at that. It fails unless upstream's files come out.
+func runVerify(ctx context.Context, log *progress, dir string) error {
+	t, err := openTree(ctx, dir)
+	if err != nil {
+		return err
+	}
+	changed, err := t.changed(ctx)
+	if err != nil {
+		return err
+	}
+	var w *workspace
+	err = log.step("copy of upstream", func() error {
+		w, err = t.newWorkspace(ctx, nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	g, err := newGeneration(ctx, w, nil, log)
+	if err != nil {
+		return err
+	}
+	g.groups = true
+	maps.Copy(g.changed, sourceDirs(changed))
+	for _, dir := range model {
+		g.changed[dir] = true
+	}
+	maps.DeleteFunc(g.changed, func(dir string, _ bool) bool { return g.packages[dir] == nil })
+	if err := g.run(ctx); err != nil {
+		return err
+	}
+	different, err := w.made(ctx)
+	if err != nil {
+		return err
+	}
+	if len(different) > 0 {
+		return fmt.Errorf("over upstream's sources, %d files come out other than upstream's:\n  %s", len(different), strings.Join(different, "\n  "))
+	}
+	fmt.Fprintln(log.out, "codegen: all came out as upstream's, byte for byte")
+	return nil
+}
