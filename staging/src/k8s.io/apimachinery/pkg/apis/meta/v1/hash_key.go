@@ -1,0 +1,64 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// GetHashKey returns the key as it was stored or sent: 0 where there is none.
+// Readers call HashKeyOf, which derives a missing key.
+func (meta *ObjectMeta) GetHashKey() int64 { return meta.HashKey }
+
+// SetHashKey sets the key as it is stored and sent. Only the API server's word
+// counts: it sets the key of everything that it writes, from the UID.
+func (meta *ObjectMeta) SetHashKey(key int64) { meta.HashKey = key }
+
+// HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that the API
+// server has set, or, where there is none (the object was written by a server
+// without hash keys), the one that follows from the UID. It is the only reader
+// of metadata.hashKey.
+func HashKeyOf(obj Object) int64 {
+	if keyed, ok := obj.(interface{ GetHashKey() int64 }); ok {
+		if key := keyed.GetHashKey(); key != 0 {
+			return key
+		}
+	}
+	return hashkey.OfUID(obj.GetUID())
+}
+
+// HashKeyOfOwner returns the hash key of the object that ref refers to, in
+// [0, MaxInt64], derived from the UID where the reference does not carry it.
+func HashKeyOfOwner(ref *OwnerReference) int64 {
+	if ref.HashKey != 0 {
+		return ref.HashKey
+	}
+	return hashkey.OfUID(ref.UID)
+}
+
+// HashKeyOfController returns the hash key of obj's controller, and whether it
+// has one: an object without a controller has no such key.
+func HashKeyOfController(obj Object) (int64, bool) {
+	if keyed, ok := obj.(interface{ GetControllerHashKey() (int64, bool) }); ok {
+		return keyed.GetControllerHashKey()
+	}
+	ref := GetControllerOfNoCopy(obj)
+	if ref == nil {
+		return 0, false
+	}
+	return HashKeyOfOwner(ref), true
+}

@@ -1,0 +1,49 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package hashkey places objects on a line of hash keys, and describes parts of
+// that line as ranges. It is pure: it knows types.UID and nothing else of the API.
+//
+// A hash key is an int64 in [0, MaxInt64], made from an object's UID. It never
+// changes and is no identifier: two objects may share one.
+package hashkey
+
+import (
+	"math"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Max is the highest hash key there is.
+const Max int64 = math.MaxInt64
+
+const (
+	fnvOffset64 uint64 = 14695981039346656037
+	fnvPrime64  uint64 = 1099511628211
+)
+
+// OfUID returns the hash key of the object with that UID: FNV-1a-64(uid) >> 1.
+// The shift keeps the order of upstream's hash of a UID, so that the hash keys
+// [s, e) are exactly the UID hashes [2s, 2e) of a shardRange over
+// object.metadata.uid. It does not allocate.
+func OfUID(uid types.UID) int64 {
+	hash := fnvOffset64
+	for i := 0; i < len(uid); i++ {
+		hash ^= uint64(uid[i])
+		hash *= fnvPrime64
+	}
+	return int64(hash >> 1)
+}
