@@ -1,0 +1,165 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sharding
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ControllerInstance is one controller in one process, a member of the ring of all
+// instances of that controller. The instances of a ring share the line of hash keys,
+// [0, 9223372036854775807], and each works only on the objects whose key it owns.
+//
+// The object is stored under a time to live of spec.leaseDurationSeconds that begins
+// anew with every write, so that an instance that stops renewing its status disappears.
+// Finalizers do not hold that up.
+type ControllerInstance struct {
+	metav1.TypeMeta
+
+	// Metadata is the standard object metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
+	metav1.ObjectMeta
+
+	// Spec says who the instance is and what it owns.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
+	Spec ControllerInstanceSpec
+
+	// Status is what the instance last reported about itself. Each update of it is a
+	// heartbeat and renews the object's time to live.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
+	Status ControllerInstanceStatus
+}
+
+// ControllerInstanceSpec says who an instance is and which part of the ring it owns.
+//
+// A hash key changes hands only by a write of its present owner, made after it has
+// stopped working on it, or by that owner's death.
+type ControllerInstanceSpec struct {
+	// ControllerName is the controller this is an instance of, such as
+	// "replicaset-controller". All instances with the same controllerName form one ring.
+	// It must be a DNS label: at most 63 lower case letters, digits and '-'.
+	// This field is required and immutable.
+	ControllerName string
+
+	// HolderIdentity names the host and the process that run the instance.
+	// It has 1 to 253 characters: letters, digits, '-', '_', '.' and ':', the first and
+	// the last of them a letter or a digit.
+	// This field is required and immutable.
+	HolderIdentity string
+
+	// LeaseDurationSeconds is how long the object lives after the last write to it, in
+	// seconds. The instance must not work on anything once that time has passed since
+	// it sent its last successful renewal.
+	// The minimum value is 2, the shortest time to live that storage keeps, and the
+	// maximum value is 3600.
+	// This field is required.
+	LeaseDurationSeconds int32
+
+	// HashKey is the upper end, inclusive, of the range the instance owns: the keys
+	// above the hashKey of its predecessor in the ring, up to and with its own. The
+	// instance with the lowest hashKey also owns what lies above the highest one.
+	// Unset means that the instance owns nothing yet.
+	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	HashKey *int64
+
+	// NextHashKey is where hashKey is to move. It must differ from hashKey. Unset
+	// means that no move is under way.
+	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	NextHashKey *int64
+
+	// Donor is the name of the ControllerInstance that an instance which owns nothing
+	// yet asks to split its range. It may name neither the object itself nor anything
+	// that cannot be the name of a ControllerInstance. That it exists is not checked.
+	Donor string
+}
+
+// InstancePhase is where an instance stands in the protocol of the ring.
+type InstancePhase string
+
+// These are the phases of an instance.
+const (
+	// InstanceInit means that the instance is registered, and owns nothing.
+	InstanceInit InstancePhase = "Init"
+
+	// InstanceLocked means that the instance is to own a range: nextHashKey is set. It
+	// fills its caches for it and works on nothing in it until the owner gives it up.
+	InstanceLocked InstancePhase = "Locked"
+
+	// InstanceWait means that the instance gives a range away: it takes up nothing in
+	// it any more, and waits for what is still in work there to end.
+	InstanceWait InstancePhase = "Wait"
+
+	// InstanceActive means that the instance works on the range it owns.
+	InstanceActive InstancePhase = "Active"
+
+	// InstanceLeaving means that the instance is about to end: its successor takes its
+	// range over once nothing is in work there any more.
+	InstanceLeaving InstancePhase = "Leaving"
+)
+
+// HashKeyRange is a range of hash keys. Both ends are inclusive, since a range that
+// reaches the highest key has no int64 above it.
+type HashKeyRange struct {
+	// First is the lowest hash key of the range, inclusive.
+	// The minimum value is 0 and the maximum value is that of last.
+	First int64
+
+	// Last is the highest hash key of the range, inclusive.
+	// The minimum value is that of first and the maximum value is 9223372036854775807.
+	Last int64
+}
+
+// ControllerInstanceStatus is what an instance last reported about itself.
+type ControllerInstanceStatus struct {
+	// Phase is where the instance stands in the protocol of the ring: Init, Locked,
+	// Wait, Active or Leaving. Empty until the instance first reports.
+	Phase InstancePhase
+
+	// Cached are the ranges whose objects all caches of the instance hold and follow,
+	// in ascending order and without overlap.
+	// The maximum number of ranges is 64.
+	Cached []HashKeyRange
+
+	// Workloads is the number of objects the instance is responsible for.
+	// The minimum value is 0.
+	Workloads int64
+
+	// Busy is the number of objects the instance is working on right now.
+	// The minimum value is 0.
+	Busy int64
+
+	// RenewTime is when the instance sent its last heartbeat, by its own clock. It must
+	// change with each heartbeat: a status update that changes nothing is not stored,
+	// and so renews nothing.
+	RenewTime *metav1.MicroTime
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ControllerInstanceList is a list of ControllerInstances.
+type ControllerInstanceList struct {
+	metav1.TypeMeta
+
+	// Metadata is the standard list metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
+	metav1.ListMeta
+
+	// Items is the list of ControllerInstances.
+	Items []ControllerInstance
+}

@@ -1,0 +1,168 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package validation says which ControllerInstances are valid.
+package validation
+
+import (
+	"fmt"
+	"regexp"
+
+	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/apis/sharding"
+)
+
+const (
+	// minLeaseDurationSeconds is etcd's shortest time to live at its default election
+	// timeout. A shorter one would be lengthened there, and not be what the field says.
+	minLeaseDurationSeconds = 2
+	// maxLeaseDurationSeconds bounds how long the range of a dead instance can be
+	// without an owner.
+	maxLeaseDurationSeconds = 3600
+
+	holderIdentityMaxLength = 253
+
+	// maxCachedRanges is far above what an instance needs: its own range, which the seam
+	// of the ring can split in two, and one or two that are about to change hands.
+	maxCachedRanges = 64
+)
+
+var (
+	holderIdentityFormat = `[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?`
+	holderIdentityRegexp = regexp.MustCompile("^" + holderIdentityFormat + "$")
+
+	hashKeyMessage       = fmt.Sprintf("must be between 0 and %d, inclusive", hashkey.Max)
+	leaseDurationMessage = fmt.Sprintf("must be between %d and %d seconds, inclusive", minLeaseDurationSeconds, maxLeaseDurationSeconds)
+
+	phases = sets.New(sharding.InstanceInit, sharding.InstanceLocked, sharding.InstanceWait, sharding.InstanceActive, sharding.InstanceLeaving)
+)
+
+// validateName says what is wrong with the name of a ControllerInstance.
+var validateName = apimachineryvalidation.NameIsDNSSubdomain
+
+// ValidateControllerInstance validates a new ControllerInstance. Its status is not
+// looked at: it is cleared on creation.
+func ValidateControllerInstance(instance *sharding.ControllerInstance) field.ErrorList {
+	errs := apimachineryvalidation.ValidateObjectMeta(&instance.ObjectMeta, false, validateName, field.NewPath("metadata"))
+	return append(errs, validateSpec(&instance.Spec, instance.Name, field.NewPath("spec"))...)
+}
+
+// ValidateControllerInstanceUpdate validates a change of the spec or the metadata of a
+// ControllerInstance.
+func ValidateControllerInstanceUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&instance.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, validateSpec(&instance.Spec, instance.Name, spec)...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.ControllerName, old.Spec.ControllerName, spec.Child("controllerName"))...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.HolderIdentity, old.Spec.HolderIdentity, spec.Child("holderIdentity"))...)
+	return errs
+}
+
+// ValidateControllerInstanceStatusUpdate validates a change of the status of a
+// ControllerInstance.
+func ValidateControllerInstanceStatusUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
+	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&instance.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	return append(errs, validateStatus(&instance.Status, field.NewPath("status"))...)
+}
+
+func validateSpec(spec *sharding.ControllerInstanceSpec, name string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if spec.ControllerName == "" {
+		errs = append(errs, field.Required(path.Child("controllerName"), "the controller this is an instance of"))
+	} else {
+		for _, msg := range utilvalidation.IsDNS1123Label(spec.ControllerName) {
+			errs = append(errs, field.Invalid(path.Child("controllerName"), spec.ControllerName, msg))
+		}
+	}
+
+	switch holder := path.Child("holderIdentity"); {
+	case spec.HolderIdentity == "":
+		errs = append(errs, field.Required(holder, "the host and the process that run the instance"))
+	case len(spec.HolderIdentity) > holderIdentityMaxLength:
+		errs = append(errs, field.TooLong(holder, spec.HolderIdentity, holderIdentityMaxLength))
+	case !holderIdentityRegexp.MatchString(spec.HolderIdentity):
+		errs = append(errs, field.Invalid(holder, spec.HolderIdentity, utilvalidation.RegexError(
+			"must consist of letters, digits, '-', '_', '.' and ':', and must start and end with a letter or a digit", holderIdentityFormat, "host-1_c3d3a1c6")))
+	}
+
+	if spec.LeaseDurationSeconds < minLeaseDurationSeconds || spec.LeaseDurationSeconds > maxLeaseDurationSeconds {
+		errs = append(errs, field.Invalid(path.Child("leaseDurationSeconds"), spec.LeaseDurationSeconds, leaseDurationMessage))
+	}
+
+	if spec.HashKey != nil {
+		errs = append(errs, validateHashKey(*spec.HashKey, path.Child("hashKey"))...)
+	}
+	if spec.NextHashKey != nil {
+		errs = append(errs, validateHashKey(*spec.NextHashKey, path.Child("nextHashKey"))...)
+		if spec.HashKey != nil && *spec.NextHashKey == *spec.HashKey {
+			errs = append(errs, field.Invalid(path.Child("nextHashKey"), *spec.NextHashKey, "must differ from hashKey, or be unset when no move is under way"))
+		}
+	}
+
+	if spec.Donor != "" {
+		for _, msg := range validateName(spec.Donor, false) {
+			errs = append(errs, field.Invalid(path.Child("donor"), spec.Donor, msg))
+		}
+		if spec.Donor == name {
+			errs = append(errs, field.Invalid(path.Child("donor"), spec.Donor, "must be the name of another ControllerInstance"))
+		}
+	}
+	return errs
+}
+
+func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if status.Phase != "" && !phases.Has(status.Phase) {
+		errs = append(errs, field.NotSupported(path.Child("phase"), status.Phase, sets.List(phases)))
+	}
+	if n := len(status.Cached); n > maxCachedRanges {
+		errs = append(errs, field.TooMany(path.Child("cached"), n, maxCachedRanges))
+	} else {
+		errs = append(errs, validateRanges(status.Cached, path.Child("cached"))...)
+	}
+	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Workloads, path.Child("workloads"))...)
+	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
+	return errs
+}
+
+func validateRanges(ranges []sharding.HashKeyRange, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, r := range ranges {
+		at := path.Index(i)
+		errs = append(errs, validateHashKey(r.First, at.Child("first"))...)
+		errs = append(errs, validateHashKey(r.Last, at.Child("last"))...)
+		if r.First > r.Last {
+			errs = append(errs, field.Invalid(at.Child("last"), r.Last, fmt.Sprintf("must not be below first (%d)", r.First)))
+		}
+		if i > 0 && r.First <= ranges[i-1].Last {
+			errs = append(errs, field.Invalid(at.Child("first"), r.First,
+				fmt.Sprintf("must be above the last key of the range before it (%d): ranges are in ascending order and do not overlap", ranges[i-1].Last)))
+		}
+	}
+	return errs
+}
+
+func validateHashKey(key int64, path *field.Path) field.ErrorList {
+	// Keys above the highest are no int64.
+	if key < 0 {
+		return field.ErrorList{field.Invalid(path, key, hashKeyMessage)}
+	}
+	return nil
+}

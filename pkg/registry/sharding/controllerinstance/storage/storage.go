@@ -1,0 +1,108 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package storage stores ControllerInstances, each under an etcd lease of its own.
+package storage
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/apis/sharding"
+	"k8s.io/kubernetes/pkg/printers"
+	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
+	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
+	"k8s.io/kubernetes/pkg/registry/sharding/controllerinstance"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// REST serves controllerinstances.
+type REST struct {
+	*genericregistry.Store
+}
+
+var _ rest.ShortNamesProvider = &REST{}
+
+// NewREST returns what serves controllerinstances, and what serves their status.
+func NewREST(optsGetter generic.RESTOptionsGetter) (*REST, *StatusREST, error) {
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &sharding.ControllerInstance{} },
+		NewListFunc:               func() runtime.Object { return &sharding.ControllerInstanceList{} },
+		PredicateFunc:             controllerinstance.Match,
+		DefaultQualifiedResource:  sharding.Resource("controllerinstances"),
+		SingularQualifiedResource: sharding.Resource("controllerinstance"),
+
+		CreateStrategy:      controllerinstance.Strategy,
+		UpdateStrategy:      controllerinstance.Strategy,
+		DeleteStrategy:      controllerinstance.Strategy,
+		ResetFieldsStrategy: controllerinstance.Strategy,
+
+		TableConvertor: tableConvertor{printerstorage.TableConvertor{TableGenerator: printers.NewTableGenerator().With(printersinternal.AddHandlers)}},
+	}
+	options := &generic.StoreOptions{RESTOptions: leasedOptions{optsGetter}, AttrFunc: controllerinstance.GetAttrs}
+	if err := store.CompleteWithOptions(options); err != nil {
+		return nil, nil, err
+	}
+
+	statusStore := *store
+	statusStore.UpdateStrategy = controllerinstance.StatusStrategy
+	statusStore.ResetFieldsStrategy = controllerinstance.StatusStrategy
+
+	return &REST{store}, &StatusREST{&statusStore}, nil
+}
+
+// ShortNames returns the short names of the resource.
+func (*REST) ShortNames() []string { return []string{"ci"} }
+
+// StatusREST serves the status of controllerinstances.
+type StatusREST struct {
+	store *genericregistry.Store
+}
+
+var (
+	_ rest.Patcher             = &StatusREST{}
+	_ rest.ResetFieldsStrategy = &StatusREST{}
+)
+
+// New returns an empty ControllerInstance.
+func (*StatusREST) New() runtime.Object { return &sharding.ControllerInstance{} }
+
+// Destroy does nothing: the storage is REST's, which destroys it.
+func (*StatusREST) Destroy() {}
+
+// Get returns the whole object, as a patch of its status needs it.
+func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update changes the status of an object. It never creates one.
+func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return r.store.Update(ctx, name, objInfo, createValidation, updateValidation, false, options)
+}
+
+// GetResetFields returns the fields that an update of the status cannot set.
+func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable returns the object as a row of a table.
+func (r *StatusREST) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, object, tableOptions)
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllerinstance
+
+import (
+	"context"
+	"fmt"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/sharding"
+	"k8s.io/kubernetes/pkg/apis/sharding/validation"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+type strategy struct {
+	rest.DeclarativeValidation
+	names.NameGenerator
+}
+
+// Strategy is the logic that applies when ControllerInstances are created, and when
+// their spec or metadata is updated.
+var Strategy = strategy{rest.DeclarativeValidation{Scheme: legacyscheme.Scheme}, names.SimpleNameGenerator}
+
+var _ = rest.ResetFieldsStrategy(Strategy)
+
+// NamespaceScoped returns false: a ring spans the cluster.
+func (strategy) NamespaceScoped() bool { return false }
+
+// GetResetFields returns the fields that a client cannot set here.
+func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		"sharding.k8s.io/v1alpha1": fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+	}
+}
+
+// PrepareForCreate clears the status: an instance reports it by its first heartbeat.
+func (strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	instance := obj.(*sharding.ControllerInstance)
+	instance.Status = sharding.ControllerInstanceStatus{}
+	instance.Generation = 1
+}
+
+// PrepareForUpdate keeps the status, and counts changes of the spec as generations.
+func (strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
+	instance.Status = oldInstance.Status
+	if !apiequality.Semantic.DeepEqual(instance.Spec, oldInstance.Spec) {
+		instance.Generation = oldInstance.Generation + 1
+	}
+}
+
+// Validate validates a new ControllerInstance.
+func (strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateControllerInstance(obj.(*sharding.ControllerInstance))
+}
+
+// WarningsOnCreate returns no warnings.
+func (strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string { return nil }
+
+// Canonicalize changes nothing.
+func (strategy) Canonicalize(obj runtime.Object) {}
+
+// AllowCreateOnUpdate returns false: an instance whose record is gone has lost its
+// range, and has to join again as new.
+func (strategy) AllowCreateOnUpdate(ctx context.Context) bool { return false }
+
+// ValidateUpdate validates a change of the spec or the metadata.
+func (strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateControllerInstanceUpdate(obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance))
+}
+
+// WarningsOnUpdate returns no warnings.
+func (strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string { return nil }
+
+// AllowUnconditionalUpdate returns false: every write carries the resource version it
+// was decided on.
+func (strategy) AllowUnconditionalUpdate(ctx context.Context) bool { return false }
+
+type statusStrategy struct {
+	strategy
+}
+
+// StatusStrategy is the logic that applies when the status of ControllerInstances is updated.
+var StatusStrategy = statusStrategy{Strategy}
+
+var _ = rest.ResetFieldsStrategy(StatusStrategy)
+
+// GetResetFields returns the fields that a client cannot set here.
+func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		"sharding.k8s.io/v1alpha1": fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata")),
+	}
+}
+
+// PrepareForUpdate keeps all but the status.
+func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
+	metav1.ResetObjectMetaForStatus(&instance.ObjectMeta, &oldInstance.ObjectMeta)
+	instance.Spec = oldInstance.Spec
+}
+
+// ValidateUpdate validates a change of the status.
+func (statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateControllerInstanceStatusUpdate(obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance))
+}
+
+// GetAttrs returns the labels of a ControllerInstance, and the fields a selector may name:
+// metadata.name and spec.controllerName. It returns an error for any other type.
+func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	instance, ok := obj.(*sharding.ControllerInstance)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is no ControllerInstance", obj)
+	}
+	selectable := generic.AddObjectMetaFieldsSet(fields.Set{"spec.controllerName": instance.Spec.ControllerName}, &instance.ObjectMeta, false)
+	return instance.Labels, selectable, nil
+}
+
+// Match returns a predicate for the ControllerInstances that match both selectors.
+func Match(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: GetAttrs}
+}

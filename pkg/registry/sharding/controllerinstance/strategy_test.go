@@ -1,0 +1,181 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllerinstance
+
+import (
+	"testing"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/apis/sharding"
+	"k8s.io/utils/ptr"
+)
+
+func newInstance() *sharding.ControllerInstance {
+	return &sharding.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: "instance1", ResourceVersion: "4", Generation: 3, Labels: map[string]string{"zone": "a"}},
+		Spec: sharding.ControllerInstanceSpec{
+			ControllerName:       "replicaset-controller",
+			HolderIdentity:       "host1",
+			LeaseDurationSeconds: 6,
+			HashKey:              ptr.To[int64](99),
+		},
+		Status: sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 7},
+	}
+}
+
+func requestInfo(verb, subresource string) *genericapirequest.RequestInfo {
+	return &genericapirequest.RequestInfo{APIGroup: "sharding.k8s.io", APIVersion: "v1alpha1", Resource: "controllerinstances", Subresource: subresource, Verb: verb}
+}
+
+func TestCreate(t *testing.T) {
+	ctx := genericapirequest.WithRequestInfo(genericapirequest.NewContext(), requestInfo("create", ""))
+	instance := newInstance()
+	instance.ResourceVersion = ""
+	if err := rest.BeforeCreate(Strategy, ctx, instance); err != nil {
+		t.Fatal(err)
+	}
+	if !apiequality.Semantic.DeepEqual(instance.Status, sharding.ControllerInstanceStatus{}) {
+		t.Errorf("status %+v is kept, want it cleared", instance.Status)
+	}
+	if instance.Generation != 1 {
+		t.Errorf("generation %d, want 1", instance.Generation)
+	}
+
+	instance.ResourceVersion, instance.Spec.LeaseDurationSeconds = "", 1
+	if err := rest.BeforeCreate(Strategy, ctx, instance); err == nil {
+		t.Errorf("an invalid spec was accepted")
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	tests := map[string]struct {
+		strategy       rest.RESTUpdateStrategy
+		subresource    string
+		change         func(*sharding.ControllerInstance)
+		want           func(*sharding.ControllerInstance)
+		wantGeneration int64
+		wantErr        bool
+	}{
+		"spec": {
+			strategy:       Strategy,
+			change:         func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](50) },
+			want:           func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](50) },
+			wantGeneration: 4,
+		},
+		"spec and status by the spec": {
+			strategy: Strategy,
+			change: func(i *sharding.ControllerInstance) {
+				i.Spec.HashKey, i.Status.Phase, i.Status.Workloads = nil, sharding.InstanceWait, 0
+			},
+			want:           func(i *sharding.ControllerInstance) { i.Spec.HashKey = nil },
+			wantGeneration: 4,
+		},
+		"labels by the spec": {
+			strategy:       Strategy,
+			change:         func(i *sharding.ControllerInstance) { i.Labels = nil },
+			want:           func(i *sharding.ControllerInstance) { i.Labels = nil },
+			wantGeneration: 3,
+		},
+		"immutable": {
+			strategy: Strategy,
+			change:   func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "host2" },
+			wantErr:  true,
+		},
+		"without a resource version": {
+			strategy: Strategy,
+			change:   func(i *sharding.ControllerInstance) { i.ResourceVersion = "" },
+			wantErr:  true,
+		},
+		"status": {
+			strategy:       StatusStrategy,
+			subresource:    "status",
+			change:         func(i *sharding.ControllerInstance) { i.Status.Phase, i.Status.Busy = sharding.InstanceWait, 2 },
+			want:           func(i *sharding.ControllerInstance) { i.Status.Phase, i.Status.Busy = sharding.InstanceWait, 2 },
+			wantGeneration: 3,
+		},
+		"all by the status": {
+			strategy:    StatusStrategy,
+			subresource: "status",
+			change: func(i *sharding.ControllerInstance) {
+				i.Status.Busy, i.Spec.HashKey, i.Spec.HolderIdentity, i.Labels = 2, nil, "host2", nil
+			},
+			want:           func(i *sharding.ControllerInstance) { i.Status.Busy = 2 },
+			wantGeneration: 3,
+		},
+		"unknown phase": {
+			strategy:    StatusStrategy,
+			subresource: "status",
+			change:      func(i *sharding.ControllerInstance) { i.Status.Phase = "Dozing" },
+			wantErr:     true,
+		},
+		"status without a resource version": {
+			strategy:    StatusStrategy,
+			subresource: "status",
+			change:      func(i *sharding.ControllerInstance) { i.ResourceVersion = "" },
+			wantErr:     true,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx := genericapirequest.WithRequestInfo(genericapirequest.NewContext(), requestInfo("update", test.subresource))
+			old, got := newInstance(), newInstance()
+			test.change(got)
+			err := rest.BeforeUpdate(test.strategy, ctx, got, old)
+			if (err != nil) != test.wantErr {
+				t.Fatalf("got error %v, want one: %v", err, test.wantErr)
+			}
+			if test.wantErr {
+				return
+			}
+			want := newInstance()
+			test.want(want)
+			want.Generation = test.wantGeneration
+			if !apiequality.Semantic.DeepEqual(got, want) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestMatch(t *testing.T) {
+	instance := newInstance()
+	for selector, want := range map[string]bool{
+		"":                        true,
+		"metadata.name=instance1": true,
+		"metadata.name=instance2": false,
+		"spec.controllerName=replicaset-controller":  true,
+		"spec.controllerName!=replicaset-controller": false,
+		"spec.controllerName=job-controller":         false,
+	} {
+		predicate := Match(labels.Everything(), fields.ParseSelectorOrDie(selector))
+		if got, err := predicate.Matches(instance); err != nil || got != want {
+			t.Errorf("%q matches: %v (%v), want %v", selector, got, err, want)
+		}
+	}
+	predicate := Match(labels.SelectorFromSet(labels.Set{"zone": "b"}), fields.Everything())
+	if got, err := predicate.Matches(instance); err != nil || got {
+		t.Errorf("another label matches: %v (%v)", got, err)
+	}
+	if _, _, err := GetAttrs(&metav1.Status{}); err == nil {
+		t.Errorf("attributes of another type, want an error")
+	}
+}

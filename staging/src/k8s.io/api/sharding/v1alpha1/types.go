@@ -1,0 +1,189 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +genclient
+// +genclient:nonNamespaced
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:prerelease-lifecycle-gen:introduced=1.37
+// +k8s:supportsSubresource="/status"
+
+// ControllerInstance is one controller in one process, a member of the ring of all
+// instances of that controller. The instances of a ring share the line of hash keys,
+// [0, 9223372036854775807], and each works only on the objects whose key it owns.
+//
+// The object is stored under a time to live of spec.leaseDurationSeconds that begins
+// anew with every write, so that an instance that stops renewing its status disappears.
+// Finalizers do not hold that up.
+type ControllerInstance struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// spec says who the instance is and what it owns.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
+	// +required
+	Spec ControllerInstanceSpec `json:"spec" protobuf:"bytes,2,opt,name=spec"`
+
+	// status is what the instance last reported about itself. Each update of it is a
+	// heartbeat and renews the object's time to live.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
+	// +optional
+	Status ControllerInstanceStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
+}
+
+// ControllerInstanceSpec says who an instance is and which part of the ring it owns.
+//
+// A hash key changes hands only by a write of its present owner, made after it has
+// stopped working on it, or by that owner's death.
+type ControllerInstanceSpec struct {
+	// controllerName is the controller this is an instance of, such as
+	// "replicaset-controller". All instances with the same controllerName form one ring.
+	// It must be a DNS label: at most 63 lower case letters, digits and '-'.
+	// This field is required and immutable.
+	// +required
+	ControllerName string `json:"controllerName" protobuf:"bytes,1,opt,name=controllerName"`
+
+	// holderIdentity names the host and the process that run the instance.
+	// It has 1 to 253 characters: letters, digits, '-', '_', '.' and ':', the first and
+	// the last of them a letter or a digit.
+	// This field is required and immutable.
+	// +required
+	HolderIdentity string `json:"holderIdentity" protobuf:"bytes,2,opt,name=holderIdentity"`
+
+	// leaseDurationSeconds is how long the object lives after the last write to it, in
+	// seconds. The instance must not work on anything once that time has passed since
+	// it sent its last successful renewal.
+	// The minimum value is 2, the shortest time to live that storage keeps, and the
+	// maximum value is 3600.
+	// This field is required.
+	// +required
+	LeaseDurationSeconds int32 `json:"leaseDurationSeconds" protobuf:"varint,3,opt,name=leaseDurationSeconds"`
+
+	// hashKey is the upper end, inclusive, of the range the instance owns: the keys
+	// above the hashKey of its predecessor in the ring, up to and with its own. The
+	// instance with the lowest hashKey also owns what lies above the highest one.
+	// Unset means that the instance owns nothing yet.
+	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// +optional
+	HashKey *int64 `json:"hashKey,omitempty" protobuf:"varint,4,opt,name=hashKey"`
+
+	// nextHashKey is where hashKey is to move. It must differ from hashKey. Unset
+	// means that no move is under way.
+	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// +optional
+	NextHashKey *int64 `json:"nextHashKey,omitempty" protobuf:"varint,5,opt,name=nextHashKey"`
+
+	// donor is the name of the ControllerInstance that an instance which owns nothing
+	// yet asks to split its range. It may name neither the object itself nor anything
+	// that cannot be the name of a ControllerInstance. That it exists is not checked.
+	// +optional
+	Donor string `json:"donor,omitempty" protobuf:"bytes,6,opt,name=donor"`
+}
+
+// InstancePhase is where an instance stands in the protocol of the ring.
+// +enum
+type InstancePhase string
+
+// These are the phases of an instance.
+const (
+	// InstanceInit means that the instance is registered, and owns nothing.
+	InstanceInit InstancePhase = "Init"
+
+	// InstanceLocked means that the instance is to own a range: nextHashKey is set. It
+	// fills its caches for it and works on nothing in it until the owner gives it up.
+	InstanceLocked InstancePhase = "Locked"
+
+	// InstanceWait means that the instance gives a range away: it takes up nothing in
+	// it any more, and waits for what is still in work there to end.
+	InstanceWait InstancePhase = "Wait"
+
+	// InstanceActive means that the instance works on the range it owns.
+	InstanceActive InstancePhase = "Active"
+
+	// InstanceLeaving means that the instance is about to end: its successor takes its
+	// range over once nothing is in work there any more.
+	InstanceLeaving InstancePhase = "Leaving"
+)
+
+// HashKeyRange is a range of hash keys. Both ends are inclusive, since a range that
+// reaches the highest key has no int64 above it.
+type HashKeyRange struct {
+	// first is the lowest hash key of the range, inclusive.
+	// The minimum value is 0 and the maximum value is that of last.
+	// +required
+	First int64 `json:"first" protobuf:"varint,1,opt,name=first"`
+
+	// last is the highest hash key of the range, inclusive.
+	// The minimum value is that of first and the maximum value is 9223372036854775807.
+	// +required
+	Last int64 `json:"last" protobuf:"varint,2,opt,name=last"`
+}
+
+// ControllerInstanceStatus is what an instance last reported about itself.
+type ControllerInstanceStatus struct {
+	// phase is where the instance stands in the protocol of the ring: Init, Locked,
+	// Wait, Active or Leaving. Empty until the instance first reports.
+	// +optional
+	Phase InstancePhase `json:"phase,omitempty" protobuf:"bytes,1,opt,name=phase,casttype=InstancePhase"`
+
+	// cached are the ranges whose objects all caches of the instance hold and follow,
+	// in ascending order and without overlap.
+	// The maximum number of ranges is 64.
+	// +optional
+	// +listType=atomic
+	Cached []HashKeyRange `json:"cached,omitempty" protobuf:"bytes,2,rep,name=cached"`
+
+	// workloads is the number of objects the instance is responsible for.
+	// The minimum value is 0.
+	// +optional
+	Workloads int64 `json:"workloads,omitempty" protobuf:"varint,3,opt,name=workloads"`
+
+	// busy is the number of objects the instance is working on right now.
+	// The minimum value is 0.
+	// +optional
+	Busy int64 `json:"busy,omitempty" protobuf:"varint,4,opt,name=busy"`
+
+	// renewTime is when the instance sent its last heartbeat, by its own clock. It must
+	// change with each heartbeat: a status update that changes nothing is not stored,
+	// and so renews nothing.
+	// +optional
+	RenewTime *metav1.MicroTime `json:"renewTime,omitempty" protobuf:"bytes,5,opt,name=renewTime"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:prerelease-lifecycle-gen:introduced=1.37
+
+// ControllerInstanceList is a list of ControllerInstances.
+type ControllerInstanceList struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard list metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// items is the list of ControllerInstances.
+	Items []ControllerInstance `json:"items" protobuf:"bytes,2,rep,name=items"`
+}
