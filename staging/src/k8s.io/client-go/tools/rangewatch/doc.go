@@ -1,0 +1,49 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package rangewatch gives an ordinary client-go informer a collection that is
+// limited to a set of hash key ranges, and lets that set change while the
+// informer runs.
+//
+// A Source stands between a list-watch and the informer. The informer's reflector
+// lists once and then holds one watch for good; the Source feeds that watch. When
+// the ranges change, what leaves is reported as DELETED with the last known
+// object, what enters is listed (it alone) and reported as ADDED, and the watch of
+// the server is replaced by one with the new selector. None of that goes through
+// the reflector, so its back-off does not stand in the way, and objects in ranges
+// that stay are followed all the time. A newer set supersedes one that is still on
+// its way; a failing one leaves what is held as it is and is tried again.
+//
+// # What holds
+//
+//   - Every object that is in the ranges, enters or leaves them is reported once
+//     for each of its revisions that is seen, and never an older one after a newer.
+//   - The resource version of the informer's store (LastStoreSyncResourceVersion)
+//     never claims more than the store has for the ranges in Held. It may claim less
+//     for the moment that a change takes.
+//   - WaitFor returns only when the store, not merely the stream that leads to it,
+//     has every object of the ranges as of the revision that was asked for.
+//
+// # What does not
+//
+//   - WaitFor says nothing about event handlers, which run behind the store.
+//   - A change does not become visible in one step: readers of the store see objects
+//     come and go one by one. Whoever must not act on half a range waits for it.
+//   - HasSynced says that the first list has arrived, whatever the ranges were.
+//
+// Resource versions must be the numbers that an API server gives out: they are
+// compared.
+package rangewatch

@@ -1,0 +1,203 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+
+package rangewatch
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Whatever happens, in whatever order: the store never claims more than it has,
+// WaitFor is exact, handlers are told what makes sense (the record checks that),
+// and at quiet points the store is the server's content in the ranges.
+func TestRandom(t *testing.T) {
+	const seeds, rounds, steps = 12, 12, 25
+	for seed := range int64(seeds) {
+		for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
+			for _, old := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d/%s/old=%t", seed, field, old), func(t *testing.T) {
+					server := newFakeServer(field)
+					server.old = old
+					r := &random{Rand: rand.New(rand.NewSource(seed)), harness: newHarnessFor(t, server, cache.Indexers{})}
+					for range rounds {
+						r.round(steps)
+					}
+				})
+			}
+		}
+	}
+}
+
+type random struct {
+	*rand.Rand
+	*harness
+	want    hashkey.Ranges
+	expired int
+}
+
+// round does some things at random, while somebody else writes, and ends with a
+// quiet point.
+func (r *random) round(steps int) {
+	r.Helper()
+	seed := r.Int63()
+	writer := &random{Rand: rand.New(rand.NewSource(seed)), harness: r.harness}
+	pager := &random{Rand: rand.New(rand.NewSource(seed + 1)), harness: r.harness}
+	// Somebody writes between the pages of lists, too: one list at a time runs.
+	r.server.setOnPage(func(context.Context, int) {
+		for range pager.Intn(3) {
+			pager.write()
+		}
+		pager.pause()
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range steps * 4 {
+			writer.write()
+			writer.pause()
+		}
+	}()
+	for range steps {
+		r.step()
+		r.pause()
+		r.checkClaims(r.source.Held(), r.informer.GetStore().LastStoreSyncResourceVersion())
+	}
+	<-done
+	r.server.setOnPage(nil)
+	r.server.setFailing(0, 0)
+	r.server.release()
+	r.settled(r.want)
+}
+
+// pause gives the others time, at random.
+func (r *random) pause() { time.Sleep(time.Duration(r.Intn(300)) * time.Microsecond) }
+
+func (r *random) step() {
+	r.Helper()
+	switch n := r.Intn(100); {
+	case n < 35:
+		r.want = r.ranges()
+		r.source.SetRanges(r.want)
+	case n < 45:
+		r.eventually("held", func() bool { return r.source.Held().Equal(r.want) })
+	case n < 65:
+		revision := strconv.FormatUint(r.write(), 10)
+		ranges := r.want
+		if r.Intn(2) == 0 {
+			ranges = ranges.Intersect(r.ranges())
+		}
+		r.server.release()
+		if err := r.source.WaitFor(r.ctx, ranges, revision); err != nil {
+			r.Fatal(err)
+		}
+		r.checkClaims(ranges, revision)
+	case n < 75:
+		r.server.cutWatches()
+	case n < 82:
+		r.server.hold()
+	case n < 89:
+		r.server.release()
+	case n < 94:
+		r.server.bookmark()
+	case n < 98:
+		r.server.setFailing(r.Intn(2), r.Intn(2))
+	case r.expired < 1: // each costs a back-off of the reflector
+		r.expired++
+		r.server.forget()
+	}
+}
+
+// ranges returns some ranges: none, one, or two.
+func (r *random) ranges() hashkey.Ranges {
+	var ranges hashkey.Ranges
+	for range []int{0, 1, 1, 1, 2}[r.Intn(5)] {
+		start := r.Intn(100)
+		ranges = ranges.Union(percents(start, start+1+r.Intn(100-start)))
+	}
+	return ranges
+}
+
+// write makes a change to one of few pods.
+func (r *random) write() uint64 {
+	pod, exists := r.server.content(hashkey.All())[fmt.Sprintf("pod-%02d", r.Intn(60))]
+	switch {
+	case !exists:
+		percent := r.Intn(100)
+		if r.server.field == ByControllerHashKey && percent < 10 {
+			percent = -1
+		}
+		return r.put(fmt.Sprintf("pod-%02d", r.Intn(60)), percent)
+	case r.Intn(3) == 0:
+		return r.delete(pod.Name)
+	case r.server.field == ByHashKey:
+		return r.server.write(pod, false)
+	}
+	pod = pod.DeepCopy()
+	if r.Intn(2) == 0 {
+		setPercent(r.server.field, pod, r.Intn(105)-5)
+	}
+	return r.server.write(pod, false)
+}
+
+// checkClaims checks what the store is said to have, or says of itself: ranges as
+// of revision. It looks at the objects that have not changed since.
+func (r *random) checkClaims(ranges hashkey.Ranges, revision string) {
+	r.Helper()
+	as, err := parseRevision(revision)
+	if err != nil {
+		r.Fatal(err)
+	}
+	stored := r.stored(hashkey.All())
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	last := map[string]change{}
+	for _, c := range r.server.history {
+		switch {
+		case c.after != nil:
+			last[c.after.Name] = c
+		case c.before != nil:
+			last[c.before.Name] = c
+		}
+	}
+	for name, c := range last {
+		if c.revision > as {
+			continue
+		}
+		var want *v1.Pod
+		if r.server.matches(c.after, ranges) {
+			want = c.after
+		}
+		got := stored[name]
+		switch {
+		case want != nil && got == nil:
+			r.Errorf("%s@%s is missing, claimed: %s at %s", name, want.ResourceVersion, ranges, revision)
+		case want != nil && got.ResourceVersion != want.ResourceVersion:
+			r.Errorf("%s@%s instead of @%s, claimed: %s at %s", name, got.ResourceVersion, want.ResourceVersion, ranges, revision)
+		case want == nil && r.server.matches(got, ranges):
+			r.Errorf("%s@%s is still there, claimed: %s at %s", name, got.ResourceVersion, ranges, revision)
+		}
+	}
+}

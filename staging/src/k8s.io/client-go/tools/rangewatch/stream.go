@@ -1,0 +1,757 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rangewatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+)
+
+// stream is the watch that the reflector holds. One goroutine does everything that
+// touches what is delivered; lists and the opening of watches run beside it, so
+// that events keep flowing.
+//
+//	          SetRanges: what leaves is DELETED, then what is missing is listed
+//	        ┌──────────────────────────────────────────────────────────────┐
+//	        │                                                              ▼
+//	┌───────┴──────┐  all listed, new watch open: grow   ┌───────────────────────┐
+//	│ following    │◀────────────────────────────────────│ following and listing │
+//	└───────┬──────┘  all listed: proof                  └───────────────────────┘
+//	        │                                                              ▲
+//	        └──────────────────────────────────────────────────────────────┘
+//	          WaitFor a revision that the watch has not brought
+//
+// Growing without a gap. The ranges R are followed, D is to come. D is listed
+// consistently, as of revision L, and the base B is fixed: where the watch of R
+// stands when the list's first page comes, but at most L. Objects of the list that
+// did not change since B are delivered from it. Those that did are not: the watch
+// of R and D together, which is opened at B, brings them, and until it has they are
+// outstanding. So each object's revisions come in order, and what the store has
+// for R is as of its resource version, as with any watch. What the new watch
+// repeats for R, and what it tells of objects of D that were gone by L, is
+// recognised by revision and left out. D is held when nothing is outstanding.
+//
+// Proving a revision without events. Watches of a quiet collection say where they
+// stand once a minute only. A list of the ranges as of L, compared with what is
+// known, tells which objects the watch still has to bring; with the last of them,
+// the ranges are complete as of L. Nothing is delivered from that list.
+type stream struct {
+	*Source
+	*delivered
+	ctx    context.Context
+	cancel context.CancelFunc
+	out    chan watch.Event
+	done   chan struct{}
+
+	// target are the wanted ranges that the stream works towards.
+	target hashkey.Ranges
+
+	// following is the watch of the server that is passed on; it selects selected.
+	// It is nil where there is none.
+	following watch.Interface
+	selected  hashkey.Ranges
+	since     time.Time
+	// opening is the watch that is to take its place.
+	opening    *opening
+	watchRetry retry
+
+	// listing is the list that runs or, for a growth, waits for its watch.
+	listing   *listing
+	listRetry retry
+}
+
+// opening is a watch that is being opened.
+type opening struct {
+	ranges hashkey.Ranges
+	from   uint64
+	result chan opened
+	cancel context.CancelFunc
+}
+
+type opened struct {
+	watch watch.Interface
+	err   error
+}
+
+// listing is a list that runs beside the watch.
+type listing struct {
+	*proof
+	number uint64
+	// base is the revision up to which objects are delivered from the list. It is
+	// set, like the proof's revision, by the first page.
+	base    uint64
+	started bool
+	// listed is set after the last page.
+	listed bool
+	pages  chan page
+	failed chan error
+	cancel context.CancelFunc
+}
+
+// retry spaces attempts out.
+type retry struct {
+	delay wait.DelayFunc
+	timer <-chan time.Time
+}
+
+func newRetry() retry {
+	return retry{delay: wait.Backoff{
+		Duration: 100 * time.Millisecond,
+		Factor:   2,
+		Jitter:   1,
+		Steps:    10,
+		Cap:      30 * time.Second,
+	}.DelayWithReset(clock.RealClock{}, 2*time.Minute)}
+}
+
+// later forbids attempts for a while.
+func (r *retry) later() { r.timer = time.After(r.delay()) }
+
+// allowed says whether an attempt may be made.
+func (r *retry) allowed() bool { return r.timer == nil }
+
+// newStream starts a stream that goes on from what is delivered.
+func newStream(ctx context.Context, source *Source, state *delivered) *stream {
+	ctx, cancel := context.WithCancel(ctx)
+	st := &stream{
+		Source:     source,
+		delivered:  state,
+		ctx:        ctx,
+		cancel:     cancel,
+		out:        make(chan watch.Event),
+		done:       make(chan struct{}),
+		target:     state.ranges,
+		watchRetry: newRetry(),
+		listRetry:  newRetry(),
+	}
+	go st.run()
+	return st
+}
+
+// ResultChan implements watch.Interface.
+func (st *stream) ResultChan() <-chan watch.Event { return st.out }
+
+// Stop implements watch.Interface.
+func (st *stream) Stop() { st.cancel() }
+
+func (st *stream) run() {
+	defer close(st.done)
+	defer close(st.out)
+	defer st.cancel()
+	defer st.stopFollowing()
+	defer st.cancelOpening()
+	if err := st.feed(); err != nil && st.ctx.Err() == nil {
+		// The reflector lists anew, and everything is replaced in one step.
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) {
+			status = apierrors.NewInternalError(err)
+		}
+		object := status.Status()
+		select {
+		case st.out <- watch.Event{Type: watch.Error, Object: &object}:
+		case <-st.ctx.Done():
+		}
+	}
+}
+
+// feed feeds the reflector until it stops the watch, or until only a new list can
+// help.
+func (st *stream) feed() error {
+	if err := st.retarget(st.wanted()); err != nil {
+		return err
+	}
+	for {
+		if err := st.advance(); err != nil {
+			return err
+		}
+		var events <-chan watch.Event
+		if st.following != nil {
+			events = st.following.ResultChan()
+		}
+		var result <-chan opened
+		if st.opening != nil {
+			result = st.opening.result
+		}
+		var pages <-chan page
+		var failed <-chan error
+		if st.listing != nil {
+			pages, failed = st.listing.pages, st.listing.failed
+		}
+		var err error
+		select {
+		case <-st.ctx.Done():
+			return st.ctx.Err()
+		case <-st.wake:
+		case <-st.watchRetry.timer:
+			st.watchRetry.timer = nil
+		case <-st.listRetry.timer:
+			st.listRetry.timer = nil
+		case o := <-result:
+			err = st.follow(o)
+		case event, ok := <-events:
+			err = st.receive(event, ok)
+		case p := <-pages:
+			err = st.take(p)
+		case listErr := <-failed:
+			st.listFailed(listErr)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// advance starts what is to be done next, and tells the store and those who wait
+// how far things are.
+func (st *stream) advance() error {
+	if want := st.wanted(); !want.Equal(st.target) {
+		if err := st.retarget(want); err != nil {
+			return err
+		}
+	}
+	st.startList()
+	st.startWatch()
+	completed := st.completed()
+	if reached := completed.reached(); reached != st.last {
+		if err := st.bookmark(strconv.FormatUint(reached, 10), reached); err != nil {
+			return err
+		}
+	}
+	return st.settle(completed)
+}
+
+// retarget gives up what is on its way to other ranges, and removes at once what
+// is not wanted any more.
+func (st *stream) retarget(want hashkey.Ranges) error {
+	st.logger.V(2).Info("Ranges change", "from", st.ranges, "to", want)
+	st.target = want
+	st.cancelListing()
+	st.cancelOpening()
+	st.listRetry.timer, st.watchRetry.timer = nil, nil
+	keep := st.ranges.Intersect(want)
+	at := st.extent(st.ranges).reached()
+	st.ranges = keep
+	st.proofs = restrictProofs(st.proofs, keep)
+	if keep.Empty() {
+		st.stopFollowing()
+	}
+	var leaving []objectID
+	for id, e := range st.known {
+		if !matches(e.key, want) {
+			leaving = append(leaving, id)
+		}
+	}
+	return st.remove(leaving, at)
+}
+
+// extent says how far ranges are delivered.
+func (st *stream) extent(ranges hashkey.Ranges) extent {
+	e := extent{ranges: ranges, revision: st.revision}
+	for _, p := range st.proofs {
+		if p.complete() {
+			e.parts = append(e.parts, p.part)
+		}
+	}
+	return e
+}
+
+// completed says how far the store is complete once it has processed everything:
+// as far as things are delivered, without a growth of which something is
+// outstanding.
+func (st *stream) completed() extent {
+	ranges := st.ranges
+	for _, p := range st.proofs {
+		if p.growth && !p.complete() {
+			ranges = ranges.Minus(p.ranges)
+		}
+	}
+	return st.extent(ranges)
+}
+
+// startList lists what is missing or, where nothing is, what somebody waits for.
+func (st *stream) startList() {
+	missing := st.target.Minus(st.ranges)
+	part, needed := part{ranges: missing}, !missing.Empty()
+	if !needed {
+		part, needed = st.unproven()
+	}
+	if st.listing != nil {
+		if !st.listing.growth && !needed {
+			st.cancelListing() // the watch was faster
+		}
+		return
+	}
+	if !needed || !st.listRetry.allowed() {
+		return
+	}
+	ctx, cancel := context.WithCancel(st.ctx)
+	st.lists++
+	l := &listing{
+		proof:  &proof{part: part, growth: !missing.Empty(), outstanding: map[objectID]outstanding{}},
+		number: st.lists,
+		pages:  make(chan page),
+		failed: make(chan error, 1),
+		cancel: cancel,
+	}
+	st.listing = l
+	go func() {
+		if err := st.list(ctx, part.ranges, func(p page) error {
+			select {
+			case l.pages <- p:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}); err != nil {
+			l.failed <- err
+		}
+	}()
+}
+
+// unproven returns what somebody waits for and the watch has not brought, so that
+// it takes a list to know.
+func (st *stream) unproven() (part, bool) {
+	expected := extent{ranges: st.ranges, revision: st.revision}
+	for _, p := range st.proofs {
+		expected.parts = append(expected.parts, p.part)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for w := range st.waiters {
+		if st.ranges.Covers(w.ranges) && !expected.holds(w.ranges, w.revision) {
+			return part{ranges: w.ranges, revision: w.revision}, true
+		}
+	}
+	return part{}, false
+}
+
+// take takes a page of the list.
+func (st *stream) take(p page) error {
+	l := st.listing
+	if !l.started {
+		if p.revision < l.revision {
+			st.listFailed(fmt.Errorf("a consistent list is as of revision %d, before revision %d which somebody waits for: is that of an object in another storage?", p.revision, l.revision))
+			return nil
+		}
+		l.started = true
+		l.revision, l.base = p.revision, p.revision
+		if !st.ranges.Empty() {
+			l.base = min(st.revision, p.revision)
+		}
+	}
+	for _, obj := range p.objects {
+		if err := st.takeObject(l, obj); err != nil {
+			return err
+		}
+	}
+	if p.end {
+		return st.listed(l)
+	}
+	return nil
+}
+
+// takeObject delivers an object of the list if it is the list's to deliver, and
+// notes it as outstanding if the watch has to bring it.
+func (st *stream) takeObject(l *listing, obj runtime.Object) error {
+	object, err := st.identify(obj)
+	if err != nil {
+		return err
+	}
+	if !matches(object.key, l.ranges) {
+		return nil // from a server that does not know the selector
+	}
+	old, known := st.known[object.id]
+	if known {
+		old.seen = l.number
+		st.known[object.id] = old
+		if object.revision <= old.revision {
+			return nil
+		}
+	}
+	followed := matches(object.key, st.ranges)
+	switch {
+	case followed && (st.revision >= l.revision || !known && st.isPast(object)):
+		return nil // the watch is past the list, and knows better
+	case followed || object.revision > l.base:
+		l.outstanding[object.id] = outstanding{revision: object.revision, key: object.key}
+		return nil
+	}
+	return st.put(known, obj, object, l.number)
+}
+
+// listed ends a list: objects that it does not have are gone.
+func (st *stream) listed(l *listing) error {
+	l.listed = true
+	var gone []objectID
+	for id, e := range st.known {
+		if e.seen == l.number || e.revision > l.revision || !matches(e.key, l.ranges) {
+			continue
+		}
+		if matches(e.key, st.ranges) {
+			if st.revision < l.revision {
+				l.outstanding[id] = outstanding{key: e.key, gone: true}
+			}
+			continue
+		}
+		gone = append(gone, id) // left from a growth that was given up
+	}
+	if err := st.remove(gone, l.base); err != nil {
+		return err
+	}
+	if !l.growth {
+		st.proofs = append(st.proofs, l.proof)
+		st.listing = nil
+		return nil
+	}
+	st.cancelOpening() // the watch to come includes the growth
+	return nil
+}
+
+// listFailed keeps everything as it is and tries again later.
+func (st *stream) listFailed(err error) {
+	st.logger.Error(err, "Listing ranges failed, what is held stays as it is; trying again", "ranges", st.listing.ranges, "held", st.Held())
+	st.cancelListing()
+	st.listRetry.later()
+}
+
+func (st *stream) cancelListing() {
+	if st.listing != nil {
+		st.listing.cancel()
+		st.listing = nil
+	}
+}
+
+// startWatch opens a watch where there is none or another one is needed.
+func (st *stream) startWatch() {
+	ranges, from := st.ranges, st.extent(st.ranges).reached()
+	switch {
+	case st.listing != nil && st.listing.growth && st.listing.listed:
+		ranges, from = ranges.Union(st.listing.ranges), st.listing.base
+	case st.following != nil && (st.selected.Equal(ranges) || !st.target.Equal(ranges)):
+		return // it serves, or does until the growth has been listed
+	}
+	if ranges.Empty() || st.opening != nil || !st.watchRetry.allowed() {
+		return
+	}
+	// As reflectors do: a watch that has died in silence is replaced in the end, and
+	// not all are at the same time.
+	timeout := int64((5 * time.Minute * time.Duration(1000+rand.Intn(1000)) / 1000).Seconds())
+	options := metav1.ListOptions{
+		ShardSelector:       ranges.Selector(string(st.field)),
+		ResourceVersion:     strconv.FormatUint(from, 10),
+		TimeoutSeconds:      &timeout,
+		AllowWatchBookmarks: true,
+	}
+	ctx, cancel := context.WithCancel(st.ctx)
+	o := &opening{ranges: ranges, from: from, result: make(chan opened), cancel: cancel}
+	st.opening = o
+	go func() {
+		w, err := st.listWatch.WatchWithContext(ctx, options)
+		select {
+		case o.result <- opened{watch: w, err: err}:
+		case <-ctx.Done():
+			if err == nil {
+				w.Stop()
+			}
+		}
+	}()
+}
+
+func (st *stream) cancelOpening() {
+	if st.opening != nil {
+		st.opening.cancel()
+		st.opening = nil
+	}
+}
+
+func (st *stream) stopFollowing() {
+	if st.following != nil {
+		st.following.Stop()
+		st.following = nil
+	}
+}
+
+// follow goes over to the watch that was opened.
+func (st *stream) follow(result opened) error {
+	o := st.opening
+	st.opening = nil
+	if result.err != nil {
+		return st.watchFailed(result.err)
+	}
+	st.stopFollowing()
+	st.following, st.selected, st.since = result.watch, o.ranges, time.Now()
+	// The new watch repeats what lies between its start and what is delivered.
+	if reached := st.extent(st.ranges).reached(); reached > o.from && !st.ranges.Empty() {
+		st.proofs = append(st.proofs, &proof{part: part{ranges: st.ranges, revision: reached}})
+	}
+	st.moveTo(o.from)
+	if l := st.listing; l != nil && l.growth && l.listed {
+		st.logger.V(2).Info("Ranges grew", "by", l.ranges, "revision", l.revision, "outstanding", len(l.outstanding))
+		st.ranges = o.ranges
+		if l.revision > o.from {
+			st.proofs = append(st.proofs, l.proof)
+		}
+		st.listing = nil
+	}
+	return nil
+}
+
+// moveTo sets how far the watch is.
+func (st *stream) moveTo(revision uint64) {
+	st.revision = revision
+	proofs := st.proofs[:0]
+	for _, p := range st.proofs {
+		if p.revision > revision {
+			proofs = append(proofs, p)
+		}
+	}
+	clear(st.proofs[len(proofs):])
+	st.proofs = proofs
+}
+
+// watchFailed tries again later, unless the server has forgotten what the watch
+// was to start from.
+func (st *stream) watchFailed(err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return err
+	}
+	st.logger.Error(err, "Watching ranges failed, what is held stays as it is; trying again", "ranges", st.ranges, "revision", st.revision)
+	st.watchRetry.later()
+	return nil
+}
+
+// receive passes on what the watch of the server brings.
+func (st *stream) receive(event watch.Event, ok bool) error {
+	switch {
+	case !ok:
+		st.stopFollowing()
+		if time.Since(st.since) < time.Second {
+			st.watchRetry.later() // do not run in circles
+		}
+		return nil
+	case event.Type == watch.Error:
+		st.stopFollowing()
+		return st.watchFailed(apierrors.FromObject(event.Object))
+	}
+	object, err := st.identify(event.Object)
+	if err != nil {
+		return err
+	}
+	if event.Type != watch.Bookmark {
+		if err := st.apply(event, object); err != nil {
+			return err
+		}
+		st.resolve(event, object)
+	}
+	st.moveTo(max(st.revision, object.revision))
+	return nil
+}
+
+// apply delivers a change if it is news, as what it is for the ranges: the server
+// may have watched others, or all.
+func (st *stream) apply(event watch.Event, object identity) error {
+	old, known := st.known[object.id]
+	followed := known && matches(old.key, st.ranges)
+	deleted := event.Type == watch.Deleted
+	switch {
+	case known && (object.revision < old.revision || object.revision == old.revision && !deleted):
+		return nil
+	case !known && st.isPast(object):
+		return nil
+	case !deleted && matches(object.key, st.ranges):
+		return st.put(known, event.Object, object, old.seen)
+	case followed && deleted:
+		if err := st.send(watch.Deleted, event.Object, object.revision); err != nil {
+			return err
+		}
+		delete(st.known, object.id)
+	case followed:
+		return st.remove([]objectID{object.id}, object.revision)
+	}
+	return nil
+}
+
+// isPast says whether the end of an object that is not known has been delivered:
+// its range is proven as of a later revision, and nothing of it is outstanding.
+func (st *stream) isPast(object identity) bool {
+	for _, p := range st.proofs {
+		if _, wanted := p.outstanding[object.id]; !wanted && object.revision <= p.revision && matches(object.key, p.ranges) {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve strikes off what the watch has brought: a late enough revision, or an
+// end. An end does not count unless it is later than what is outstanding: an
+// object that comes to ranges which are not followed yet leaves others.
+func (st *stream) resolve(event watch.Event, object identity) {
+	now, known := st.known[object.id]
+	strike := func(p *proof) {
+		o, ok := p.outstanding[object.id]
+		if !ok {
+			return
+		}
+		var brought bool
+		switch {
+		case o.gone:
+			brought = !known
+		case known:
+			brought = now.revision >= o.revision
+		default:
+			brought = (event.Type == watch.Deleted || !matches(object.key, p.ranges)) && object.revision > o.revision
+		}
+		if brought {
+			delete(p.outstanding, object.id)
+		}
+	}
+	for _, p := range st.proofs {
+		strike(p)
+	}
+	if st.listing != nil {
+		strike(st.listing.proof)
+	}
+}
+
+// put delivers an object that is new or has changed.
+func (st *stream) put(known bool, obj runtime.Object, object identity, seen uint64) error {
+	t := watch.Added
+	if known {
+		t = watch.Modified
+	}
+	if err := st.send(t, obj, object.revision); err != nil {
+		return err
+	}
+	st.known[object.id] = entry{revision: object.revision, key: object.key, seen: seen}
+	return nil
+}
+
+// remove delivers the end of objects that left the ranges at a revision, with their
+// last known state. That is the store's, so the store must have processed it. As
+// in the API server's events, the state has the revision of the event.
+func (st *stream) remove(ids []objectID, revision uint64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := st.confirm(); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		stored, exists, err := st.store.GetByKey(id.String())
+		if err != nil {
+			return err
+		}
+		if exists { // the informer's transform may have refused it
+			// A copy: the informer transforms what it gets, and readers have the original.
+			obj := stored.(runtime.Object).DeepCopyObject()
+			obj.(metav1.Object).SetResourceVersion(strconv.FormatUint(revision, 10))
+			if err := st.send(watch.Deleted, obj, revision); err != nil {
+				return err
+			}
+		}
+		delete(st.known, id)
+	}
+	return nil
+}
+
+// send gives the reflector an event after which the store has that revision. The
+// object is the informer's from then on.
+func (st *stream) send(t watch.EventType, obj runtime.Object, revision uint64) error {
+	select {
+	case st.out <- watch.Event{Type: t, Object: obj}:
+		st.last, st.unconfirmed = revision, true
+		return nil
+	case <-st.ctx.Done():
+		return st.ctx.Err()
+	}
+}
+
+func (st *stream) bookmark(resourceVersion string, revision uint64) error {
+	return st.send(watch.Bookmark, st.newBookmark(resourceVersion), revision)
+}
+
+// settle makes known how far things are, once the store is there too.
+func (st *stream) settle(completed extent) error {
+	if !st.isNews(completed) {
+		return nil
+	}
+	if err := st.confirm(); err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.setHeldLocked(completed)
+	return nil
+}
+
+// isNews says whether anybody would notice if the store held that.
+func (st *stream) isNews(completed extent) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !completed.ranges.Intersect(st.want).Equal(st.held.ranges) {
+		return true
+	}
+	for w := range st.waiters {
+		if completed.holds(w.ranges, w.revision) {
+			return true
+		}
+	}
+	return false
+}
+
+// confirm waits until the store has processed everything that was sent. It sends a
+// bookmark and waits until the store has it. Events go through the reflector and
+// the informer's queue one after another, and with AtomicFIFO bookmarks do too, so
+// everything before it is then in the store; nothing is sent meanwhile that could
+// take its place. The revision alone would not tell it from an earlier one, but the
+// string does: it was made for this bookmark, and is passed on without being
+// copied.
+func (st *stream) confirm() error {
+	if !st.unconfirmed {
+		return nil
+	}
+	revision := st.completed().reached()
+	marker := strings.Clone(strconv.FormatUint(revision, 10))
+	if err := st.bookmark(marker, revision); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for unsafe.StringData(st.store.LastStoreSyncResourceVersion()) != unsafe.StringData(marker) {
+		select {
+		case <-ticker.C:
+		case <-st.ctx.Done():
+			return st.ctx.Err()
+		}
+	}
+	st.unconfirmed = false
+	return nil
+}
