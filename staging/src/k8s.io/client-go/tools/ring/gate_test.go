@@ -1,0 +1,174 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
+	now := time.Now()
+	clock := testclock.NewFakePassiveClock(now)
+	g := NewGate(clock)
+	enters := func(key int64) bool {
+		leave, ok := g.Enter(key)
+		if ok {
+			leave()
+		}
+		return ok
+	}
+	if enters(5) {
+		t.Error("a new gate let work in")
+	}
+	g.set(hashkey.NewRanges(hashkey.Range{Start: 0, End: 10}))
+	if enters(5) {
+		t.Error("work was let in without a deadline to believe in")
+	}
+	if !g.extend(now.Add(5 * time.Second)) {
+		t.Error("extend did not tell of the work that was turned away")
+	}
+	if g.extend(now.Add(5 * time.Second)) {
+		t.Error("extend told twice of the work that was turned away")
+	}
+	if !enters(0) || !enters(9) {
+		t.Error("keys of the range were not let in")
+	}
+	if enters(10) {
+		t.Error("the end of the range was let in, which is exclusive")
+	}
+	clock.SetTime(now.Add(5*time.Second - 1))
+	if !enters(5) {
+		t.Error("work was not let in before the deadline")
+	}
+	clock.SetTime(now.Add(5 * time.Second))
+	if enters(5) {
+		t.Error("work was let in at the deadline")
+	}
+	if g.extend(now.Add(time.Second)); !g.Deadline().Equal(now.Add(5 * time.Second)) {
+		t.Errorf("an earlier deadline replaced a later one: %v", g.Deadline())
+	}
+	clock.SetTime(now)
+	g.expire()
+	if enters(5) {
+		t.Error("an expired gate let work in")
+	}
+}
+
+func TestGateCountsWorkUntilItsEnd(t *testing.T) {
+	now := time.Now()
+	g := NewGate(testclock.NewFakePassiveClock(now))
+	g.set(hashkey.All())
+	g.extend(now.Add(time.Minute))
+	ended := 0
+	g.notify(func() { ended++ })
+	first, _ := g.Enter(7)
+	second, _ := g.Enter(7)
+	other, _ := g.Enter(70)
+	low := hashkey.NewRanges(hashkey.Range{Start: 0, End: 10})
+	g.set(hashkey.All().Minus(low))
+	if n := g.Busy(low); n != 2 {
+		t.Errorf("%d pieces of work in the shut range, want 2", n)
+	}
+	if _, ok := g.Enter(7); ok {
+		t.Error("work was let into the shut range")
+	}
+	first()
+	if n := g.Busy(low); n != 1 {
+		t.Errorf("%d pieces of work in the shut range, want 1", n)
+	}
+	second()
+	if n := g.Busy(low); n != 0 {
+		t.Errorf("%d pieces of work in the shut range, want none", n)
+	}
+	if n := g.Busy(hashkey.All()); n != 1 {
+		t.Errorf("%d pieces of work in all, want 1", n)
+	}
+	other()
+	if ended != 3 {
+		t.Errorf("the end of work was told %d times, want 3", ended)
+	}
+}
+
+func TestTransportSendsNothingAfterTheDeadline(t *testing.T) {
+	var got []string
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Method+" "+r.URL.Path)
+		if r.URL.Path == "/slow" {
+			select {
+			case <-r.Context().Done():
+			case <-release:
+			}
+		}
+		_, _ = io.WriteString(w, "body")
+	}))
+	defer server.Close()
+	defer close(release)
+
+	now := time.Now()
+	clock := testclock.NewFakePassiveClock(now)
+	g := NewGate(clock)
+	client := &http.Client{Transport: g.WrapTransport(http.DefaultTransport)}
+	send := func(method, path string) error {
+		req, err := http.NewRequestWithContext(context.Background(), method, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "body" {
+			t.Errorf("%s %s: read %q, %v", method, path, body, err)
+		}
+		return nil
+	}
+	if err := send(http.MethodPost, "/early"); err == nil || !strings.Contains(err.Error(), "not sent") {
+		t.Errorf("a write without a deadline to believe in: %v", err)
+	}
+	if err := send(http.MethodGet, "/read"); err != nil {
+		t.Errorf("a read needs no deadline: %v", err)
+	}
+	g.extend(now.Add(time.Minute))
+	if err := send(http.MethodPost, "/write"); err != nil {
+		t.Errorf("a write before the deadline: %v", err)
+	}
+	clock.SetTime(now.Add(time.Minute))
+	if err := send(http.MethodDelete, "/late"); err == nil {
+		t.Error("a write was sent at the deadline")
+	}
+	// A request under way is given up at the deadline, which the real clock reaches here.
+	short := NewGate(testclock.NewFakePassiveClock(now))
+	short.extend(time.Now().Add(50 * time.Millisecond))
+	client.Transport = short.WrapTransport(http.DefaultTransport)
+	if err := send(http.MethodPost, "/slow"); err == nil {
+		t.Error("a request under way outlived the deadline")
+	}
+	if want := "GET /read,POST /write,POST /slow"; strings.Join(got, ",") != want {
+		t.Errorf("the server got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,84 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"fmt"
+	"strconv"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Record is what the decisions use of a ControllerInstance.
+type Record struct {
+	Name string
+	UID  types.UID
+	// Revision is the resource version of the record's last change in the log.
+	Revision int64
+	// Key is the upper end (inclusive) of the range that the instance owns; nil: none.
+	Key *int64
+	// Next is the key that a donor has named for a newcomer; nil: none.
+	Next *int64
+	// Donor is the instance whose range this one asks to split.
+	Donor string
+	// Phase is what the instance last reported.
+	Phase shardingv1alpha1.InstancePhase
+	// Cached holds the keys that the instance's caches follow, as last reported.
+	Cached hashkey.Ranges
+	// Workloads counts the objects that the instance is responsible for, as last reported.
+	Workloads int64
+}
+
+// NewRecord takes a Record from its API object. It fails on a resource version
+// that is no number, which the order of the log depends on.
+func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
+	revision, err := strconv.ParseInt(instance.ResourceVersion, 10, 64)
+	if err != nil {
+		return Record{}, fmt.Errorf("ControllerInstance %s has resourceVersion %q, want a number: %w", instance.Name, instance.ResourceVersion, err)
+	}
+	return Record{
+		Name:      instance.Name,
+		UID:       instance.UID,
+		Revision:  revision,
+		Key:       instance.Spec.HashKey,
+		Next:      instance.Spec.NextHashKey,
+		Donor:     instance.Spec.Donor,
+		Phase:     instance.Status.Phase,
+		Cached:    cachedRanges(instance.Status.Cached),
+		Workloads: instance.Status.Workloads,
+	}, nil
+}
+
+// cachedRanges and apiRanges translate between the API's ranges, both ends of
+// which are inclusive, and half-open ones.
+func cachedRanges(in []shardingv1alpha1.HashKeyRange) hashkey.Ranges {
+	ranges := make([]hashkey.Range, 0, len(in))
+	for _, r := range in {
+		ranges = append(ranges, hashkey.Range{Start: uint64(r.First), End: uint64(r.Last) + 1})
+	}
+	return hashkey.NewRanges(ranges...)
+}
+
+func apiRanges(in hashkey.Ranges) []shardingv1alpha1.HashKeyRange {
+	out := make([]shardingv1alpha1.HashKeyRange, 0, len(in))
+	for _, r := range in {
+		out = append(out, shardingv1alpha1.HashKeyRange{First: int64(r.Start), Last: int64(r.End - 1)})
+	}
+	return out
+}
