@@ -1,0 +1,213 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package replicaset
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Gate says which ReplicaSets, by hash key, this controller may work on now.
+type Gate interface {
+	// Enter says whether work on that key may begin, and if so returns what to
+	// call when it has ended.
+	Enter(key int64) (leave func(), ok bool)
+	// Serves says whether the gate is open for that key.
+	Serves(key int64) bool
+	// ServesAll says whether the gate is open for every key.
+	ServesAll() bool
+}
+
+// RingController is a ReplicaSetController that shares the ReplicaSets with
+// others: it works on one only when its gate lets it in.
+type RingController struct {
+	*ReplicaSetController
+	logger klog.Logger
+
+	lock sync.Mutex
+	// stops ends one worker each.
+	stops []chan struct{}
+	wg    sync.WaitGroup
+}
+
+// OnRing puts rsc behind gate. It must be called before Run.
+func OnRing(ctx context.Context, rsc *ReplicaSetController, gate Gate) *RingController {
+	rsc.gate = gate
+	return &RingController{ReplicaSetController: rsc, logger: klog.FromContext(ctx)}
+}
+
+// Run works until ctx ends, with as many workers as SetWorkers says.
+func (rc *RingController) Run(ctx context.Context) {
+	rc.ReplicaSetController.Run(ctx, 0)
+	rc.wg.Wait()
+}
+
+// SetWorkers sets the number of ReplicaSets that are worked on at the same time.
+// A worker that is too many ends after the ReplicaSet that it has or gets next.
+func (rc *RingController) SetWorkers(ctx context.Context, n int) {
+	rc.lock.Lock()
+	defer rc.lock.Unlock()
+	for ; len(rc.stops) > n; rc.stops = rc.stops[:len(rc.stops)-1] {
+		close(rc.stops[len(rc.stops)-1])
+	}
+	for len(rc.stops) < n {
+		stop := make(chan struct{})
+		rc.stops = append(rc.stops, stop)
+		rc.wg.Go(func() { rc.work(ctx, stop) })
+	}
+}
+
+func (rc *RingController) work(ctx context.Context, stop <-chan struct{}) {
+	if !cache.WaitForCacheSync(ctx.Done(), rc.podListerSynced, rc.rsListerSynced) {
+		return
+	}
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if !rc.processNextWorkItem(ctx) {
+			return
+		}
+	}
+}
+
+// Keys returns the hash keys of the known ReplicaSets in ranges.
+func (rc *RingController) Keys(ranges hashkey.Ranges) []int64 {
+	var keys []int64
+	rc.each(ranges, func(rs *apps.ReplicaSet) { keys = append(keys, metav1.HashKeyOf(rs)) })
+	return keys
+}
+
+// Acquired queues every ReplicaSet in ranges.
+func (rc *RingController) Acquired(ranges hashkey.Ranges) {
+	rc.each(ranges, rc.enqueueRS)
+}
+
+// Released forgets what this controller expects of its own work in ranges:
+// whoever owns them next creates and deletes on its own account.
+func (rc *RingController) Released(ranges hashkey.Ranges) {
+	rc.each(ranges, func(rs *apps.ReplicaSet) {
+		rc.consistencyStore.Clear(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, rs.UID)
+		rc.expectations.DeleteExpectations(rc.logger, cache.MetaObjectToName(rs).String())
+	})
+}
+
+func (rc *RingController) each(ranges hashkey.Ranges, f func(*apps.ReplicaSet)) {
+	for _, obj := range rc.rsIndexer.List() {
+		if rs, ok := obj.(*apps.ReplicaSet); ok && ranges.Contains(metav1.HashKeyOf(rs)) {
+			f(rs)
+		}
+	}
+}
+
+// enter passes the gate for rs, which was read before. It returns rs as read
+// anew behind the gate, since what was read in front of it may be older than the
+// last owner's work, and what to call at the end. It returns nil where the
+// ReplicaSet is not this controller's now; whoever opens the gate queues it again.
+func (rsc *ReplicaSetController) enter(rs *apps.ReplicaSet) (*apps.ReplicaSet, func()) {
+	leave, ok := rsc.gate.Enter(metav1.HashKeyOf(rs))
+	if !ok {
+		return nil, nil
+	}
+	fresh, err := rsc.rsLister.ReplicaSets(rs.Namespace).Get(rs.Name)
+	if err != nil || fresh.UID != rs.UID {
+		// Gone, or another one by now, whose key has not passed.
+		leave()
+		rsc.enqueueRS(rs)
+		return nil, nil
+	}
+	return fresh, leave
+}
+
+// relatedPodsAnywhere is getIndirectlyRelatedPods for a controller that does not
+// have all ReplicaSets: those of the same owner may belong to others. They are
+// found through a range of width one, from the API server's memory.
+func (rsc *ReplicaSetController) relatedPodsAnywhere(ctx context.Context, rs *apps.ReplicaSet) ([]*v1.Pod, error) {
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil {
+		return nil, nil
+	}
+	list, err := rsc.kubeClient.AppsV1().ReplicaSets(rs.Namespace).List(ctx, dependentsOf(metav1.HashKeyOfOwner(owner)))
+	if err != nil {
+		return nil, fmt.Errorf("listing the ReplicaSets with the same owner as %s/%s: %w", rs.Namespace, rs.Name, err)
+	}
+	var related []*v1.Pod
+	seen := sets.New[types.UID]()
+	for i := range list.Items {
+		other := &list.Items[i]
+		if ref := metav1.GetControllerOfNoCopy(other); ref == nil || ref.UID != owner.UID {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(other.Spec.Selector)
+		if err != nil {
+			// It matches no pod.
+			continue
+		}
+		pods, err := rsc.podsSelectedBy(ctx, other, selector)
+		if err != nil {
+			return nil, fmt.Errorf("listing the pods of ReplicaSet %s/%s: %w", other.Namespace, other.Name, err)
+		}
+		for _, pod := range pods {
+			if !seen.Has(pod.UID) {
+				seen.Insert(pod.UID)
+				related = append(related, pod)
+			}
+		}
+	}
+	return related, nil
+}
+
+func (rsc *ReplicaSetController) podsSelectedBy(ctx context.Context, rs *apps.ReplicaSet, selector labels.Selector) ([]*v1.Pod, error) {
+	key := metav1.HashKeyOf(rs)
+	if rsc.gate.Serves(key) {
+		return rsc.podLister.Pods(rs.Namespace).List(selector)
+	}
+	options := dependentsOf(key)
+	options.LabelSelector = selector.String()
+	list, err := rsc.kubeClient.CoreV1().Pods(rs.Namespace).List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*v1.Pod, 0, len(list.Items))
+	for i := range list.Items {
+		pods = append(pods, &list.Items[i])
+	}
+	return pods, nil
+}
+
+// dependentsOf asks for the objects whose controller has that hash key, and for
+// those without a controller, as fresh as a cache would have them.
+func dependentsOf(key int64) metav1.ListOptions {
+	width1 := hashkey.NewRanges(hashkey.Range{Start: uint64(key), End: uint64(key) + 1})
+	return metav1.ListOptions{
+		ShardSelector:   width1.Selector("object.metadata.controllerRef.hashKey"),
+		ResourceVersion: "0",
+	}
+}
