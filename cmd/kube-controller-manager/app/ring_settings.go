@@ -1,0 +1,193 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/util/filesystem"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+)
+
+// ringSettingsPollInterval is how soon a change of the file is noticed where the
+// file system does not tell of it.
+const ringSettingsPollInterval = 10 * time.Second
+
+// ringSettings is the local file that says how this controller manager takes part
+// in the rings of its controllers. An example with all fields:
+//
+//	leaseDuration: 6s
+//	controllers:
+//	- name: replicaset-controller
+//	  workers: 20
+type ringSettings struct {
+	// LeaseDuration is how long a silent instance keeps its range, in whole seconds
+	// from 2s to 1h. A change counts from an instance's next registration.
+	// Default: 6s.
+	LeaseDuration ringDuration `json:"leaseDuration,omitempty"`
+	// Controllers lists the controllers that this controller manager takes part
+	// with; it leaves the ring of one that is not listed. Default: all that can.
+	Controllers []ringControllerSettings `json:"controllers,omitempty"`
+}
+
+type ringControllerSettings struct {
+	Name string `json:"name"`
+	// Workers is how many objects are worked on at the same time, at least 1.
+	// Default: what the controller's flag says.
+	Workers int `json:"workers,omitempty"`
+}
+
+// ringDuration is a time.Duration that is written as in Go, such as 6s.
+type ringDuration time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *ringDuration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = ringDuration(parsed)
+	return err
+}
+
+// parseRingSettings reads the settings from YAML or JSON, checks them and fills in
+// the defaults: defaultWorkers has every controller that can be on a ring.
+func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSettings, error) {
+	settings := &ringSettings{}
+	if err := yaml.UnmarshalStrict(data, settings); err != nil {
+		return nil, err
+	}
+	lease := time.Duration(settings.LeaseDuration)
+	if lease == 0 {
+		lease = ring.DefaultLeaseDuration
+		settings.LeaseDuration = ringDuration(lease)
+	}
+	var errs []error
+	if lease < 2*time.Second || lease > time.Hour || lease%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("leaseDuration is %v, want whole seconds from 2s to 1h", lease))
+	}
+	known := sets.List(sets.KeySet(defaultWorkers))
+	if settings.Controllers == nil {
+		for _, name := range known {
+			settings.Controllers = append(settings.Controllers, ringControllerSettings{Name: name})
+		}
+	}
+	seen := sets.New[string]()
+	for i := range settings.Controllers {
+		c := &settings.Controllers[i]
+		fallback, ok := defaultWorkers[c.Name]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("controllers[%d].name is %q, want one of %q", i, c.Name, known))
+		case seen.Has(c.Name):
+			errs = append(errs, fmt.Errorf("controllers[%d].name %q is there twice", i, c.Name))
+		case c.Workers < 0:
+			errs = append(errs, fmt.Errorf("controllers[%d].workers is %d, want 1 or more, or none for the default", i, c.Workers))
+		case c.Workers == 0:
+			c.Workers = fallback
+		}
+		seen.Insert(c.Name)
+	}
+	return settings, errors.Join(errs...)
+}
+
+// controller returns the settings for that controller, and whether it is listed.
+func (s *ringSettings) controller(name string) (ringControllerSettings, bool) {
+	for _, c := range s.Controllers {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return ringControllerSettings{}, false
+}
+
+// ringSettingsFile is a settings file that is read again when it changes.
+type ringSettingsFile struct {
+	path           string
+	defaultWorkers map[string]int
+
+	lock    sync.Mutex
+	data    string
+	current *ringSettings
+	// changed is closed when current is replaced.
+	changed chan struct{}
+}
+
+// newRingSettingsFile reads the file at path, which must be good; without a path
+// the defaults stand.
+func newRingSettingsFile(path string, defaultWorkers map[string]int) (*ringSettingsFile, error) {
+	f := &ringSettingsFile{path: path, defaultWorkers: defaultWorkers, changed: make(chan struct{})}
+	var data []byte
+	if path != "" {
+		var err error
+		if data, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("--controller-ring-config: %w", err)
+		}
+	}
+	settings, err := parseRingSettings(data, defaultWorkers)
+	if err != nil {
+		return nil, fmt.Errorf("--controller-ring-config %s: %w", path, err)
+	}
+	f.data, f.current = string(data), settings
+	return f, nil
+}
+
+// get returns the settings that count now, and a channel that is closed when they
+// change.
+func (f *ringSettingsFile) get() (*ringSettings, <-chan struct{}) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	return f.current, f.changed
+}
+
+// watch reads the file again whenever it changes, until ctx ends. A file that
+// cannot be read or is not good changes nothing.
+func (f *ringSettingsFile) watch(ctx context.Context) {
+	if f.path == "" {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	filesystem.WatchUntil(ctx, ringSettingsPollInterval, f.path, func() {
+		data, err := os.ReadFile(f.path)
+		if err != nil {
+			logger.Error(err, "Could not read the ring's settings; the last good ones stand", "path", f.path)
+			return
+		}
+		f.lock.Lock()
+		defer f.lock.Unlock()
+		if string(data) == f.data {
+			return
+		}
+		f.data = string(data)
+		settings, err := parseRingSettings(data, f.defaultWorkers)
+		if err != nil {
+			logger.Error(err, "The ring's settings are not good; the last good ones stand", "path", f.path)
+			return
+		}
+		logger.Info("Read the ring's settings again", "path", f.path)
+		f.current = settings
+		close(f.changed)
+		f.changed = make(chan struct{})
+	}, func(err error) {
+		logger.Error(err, "Could not watch the ring's settings; will look at them from time to time", "path", f.path)
+	})
+}
