@@ -1,0 +1,24 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package ringtable shows the rings of a cluster to people: what each instance
+// owns, how far it has come with it, and whether any key is without a worker.
+//
+//   - Ring, made by Of: a ring as data, out of API objects alone.
+//   - Ring.Text: that as a table.
+//   - Follower: the objects, followed by watch.
+//   - Screen: text that changes in its place on a terminal, or anew elsewhere.
+package ringtable

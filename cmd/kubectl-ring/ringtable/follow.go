@@ -1,0 +1,142 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ringtable
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	shardinglisters "k8s.io/client-go/listers/sharding/v1alpha1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Follower holds the instances and the ReplicaSets of a cluster, by watch.
+type Follower struct {
+	instances   shardinglisters.ControllerInstanceLister
+	replicaSets appslisters.ReplicaSetLister
+	// changed holds something once any of them has changed.
+	changed chan struct{}
+}
+
+// Follow returns a Follower that has seen all there is, and follows it until ctx
+// ends. It fails if the cluster has no such resources, or does not let them be read.
+func Follow(ctx context.Context, client kubernetes.Interface) (*Follower, error) {
+	// An informer would try again for ever, with a line in the log each time.
+	if _, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("the cluster serves no controllerinstances.%s: it is none of this fork, or its gate ControllerRing is off (%w)", shardingv1alpha1.GroupName, err)
+		}
+		return nil, err
+	}
+	if _, err := client.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return nil, err
+	}
+
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
+	f := &Follower{
+		instances:   factory.Sharding().V1alpha1().ControllerInstances().Lister(),
+		replicaSets: factory.Apps().V1().ReplicaSets().Lister(),
+		changed:     make(chan struct{}, 1),
+	}
+	changed := func() {
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
+	}
+	for _, informer := range []cache.SharedIndexInformer{
+		factory.Sharding().V1alpha1().ControllerInstances().Informer(),
+		factory.Apps().V1().ReplicaSets().Informer(),
+	} {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return nil, err
+		}
+	}
+	factory.StartWithContext(ctx)
+	if err := factory.WaitForCacheSyncWithContext(ctx).Err; err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// trim drops what no table shows: a ReplicaSet's pod template is most of it.
+func trim(object any) (any, error) {
+	if rs, ok := object.(*appsv1.ReplicaSet); ok {
+		rs.ManagedFields, rs.Annotations = nil, nil
+		rs.Spec.Template = corev1.PodTemplateSpec{}
+	}
+	return object, nil
+}
+
+// Ring returns the ring of a controller as it is now.
+func (f *Follower) Ring(controller string) (*Ring, error) {
+	instances, err := f.instances.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	replicaSets, err := f.replicaSets.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	return Of(controller, instances, replicaSets)
+}
+
+// Controllers returns the names of the controllers that have instances, in order.
+func (f *Follower) Controllers() ([]string, error) {
+	instances, err := f.instances.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	return Controllers(instances), nil
+}
+
+// Each calls look at once, then after changes, at most once per interval, and once a
+// second without any, since times go on. It returns when look says that it is done
+// or fails, and at the end of ctx, with its error.
+func (f *Follower) Each(ctx context.Context, interval time.Duration, look func() (done bool, err error)) error {
+	for {
+		if done, err := look(); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(interval):
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.changed:
+		case <-time.After(max(0, time.Second-interval)):
+		}
+	}
+}

@@ -1,0 +1,144 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ringtable
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// plainWidth is for output that is no terminal.
+const plainWidth = 160
+
+// Screen shows a text that changes: in its place on a terminal, and elsewhere anew
+// whenever it is another one. Its methods may be called from several goroutines.
+type Screen struct {
+	out io.Writer
+	// size returns the columns and rows of the terminal; nil: there is none.
+	size func() (columns, rows int)
+
+	mu sync.Mutex
+	// shown is the text that stands there, in lines lines.
+	shown string
+	lines int
+}
+
+// NewScreen returns a Screen on out.
+func NewScreen(out *os.File) *Screen {
+	s := &Screen{out: out}
+	if term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
+		s.size = func() (int, int) {
+			columns, rows, err := term.GetSize(int(out.Fd()))
+			if err != nil || columns == 0 || rows == 0 {
+				return 80, 24
+			}
+			return columns, rows
+		}
+	}
+	return s
+}
+
+// Live says whether the text changes in its place.
+func (s *Screen) Live() bool { return s.size != nil }
+
+// Width returns how many columns there are.
+func (s *Screen) Width() int {
+	if !s.Live() {
+		return plainWidth
+	}
+	columns, _ := s.size()
+	return columns
+}
+
+// Show replaces the text that stands there, or prints it if it is another one. On a
+// terminal, what does not fit is cut off.
+func (s *Screen) Show(text string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.Live() {
+		if text == s.shown {
+			return nil
+		}
+		s.shown = text
+		_, err := fmt.Fprintln(s.out, text)
+		return err
+	}
+	return s.draw(nil, text)
+}
+
+// Say prints lines that stay, above the text that changes.
+func (s *Screen) Say(format string, args ...any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	message := []byte(fmt.Sprintf(format, args...) + "\n")
+	if !s.Live() {
+		_, err := s.out.Write(message)
+		return err
+	}
+	return s.draw(message, s.shown)
+}
+
+// Leave lets the text stand where it is: what is said or shown next goes below.
+func (s *Screen) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown, s.lines = "", 0
+}
+
+// draw writes the message over the text that stands there, and the text below it, in
+// one write: no state between the two is to be seen.
+func (s *Screen) draw(message []byte, text string) error {
+	const (
+		up         = "\x1b[%dF"
+		clearBelow = "\x1b[J"
+		clearLine  = "\x1b[K"
+	)
+	columns, rows := s.size()
+	var b bytes.Buffer
+	// A terminal that has become smaller scrolls what stood there out of reach.
+	if n := min(s.lines, rows-1); n > 0 {
+		fmt.Fprintf(&b, up, n)
+	}
+	if len(message) > 0 {
+		b.WriteString(clearBelow)
+		b.Write(message)
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if text == "" {
+		lines = nil
+	}
+	if fit := max(1, rows-1); len(lines) > fit {
+		cut := len(lines) - fit + 1
+		lines = append(lines[:fit-1:fit-1], fmt.Sprintf("... %d more lines", cut))
+	}
+	for _, line := range lines {
+		if runes := []rune(line); len(runes) > columns {
+			line = string(runes[:columns])
+		}
+		b.WriteString(line + clearLine + "\n")
+	}
+	b.WriteString(clearBelow)
+	s.shown, s.lines = text, len(lines)
+	_, err := s.out.Write(b.Bytes())
+	return err
+}

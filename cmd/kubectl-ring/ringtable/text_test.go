@@ -1,0 +1,146 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ringtable
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+func TestText(t *testing.T) {
+	workloads := func(n int64) options {
+		return func(i *shardingv1alpha1.ControllerInstance) { i.Status.Workloads = n }
+	}
+	silent := func(i *shardingv1alpha1.ControllerInstance) { i.Status.RenewTime = nil }
+	for _, tc := range []struct {
+		name      string
+		instances []*shardingv1alpha1.ControllerInstance
+		now       time.Time
+		want      string
+	}{{
+		name: "nobody",
+		now:  now,
+		want: "replicaset-controller has no instance: nothing works on [0, 2^63)\n",
+	}, {
+		name:      "one",
+		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), workloads(2))},
+		now:       now,
+		want: `
+INSTANCE  PHASE   RANGE                                 SHARE            REPLICASETS  PODS READY  AGE  RENEWED
+a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2            22/24       90s  1s ago
+1 instance, 1 Active: it covers [0, 2^63) exactly; 22 of 24 pods ready
+`,
+	}, {
+		name: "three and a newcomer",
+		instances: []*shardingv1alpha1.ControllerInstance{
+			instance("c", key(math.MaxInt64), workloads(1)),
+			instance("b", key(3*quarter-1)),
+			instance("a", key(quarter-1), workloads(1)),
+			instance("new", phase(shardingv1alpha1.InstanceLocked), next(2*quarter-1), silent),
+		},
+		now: now,
+		want: `
+INSTANCE  PHASE   RANGE                                    SHARE           REPLICASETS  PODS READY  AGE  RENEWED
+a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1            2/4         90s  1s ago
+b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0            0/0         90s  1s ago
+c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1            20/20       90s  1s ago
+new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0            0/0         90s  never
+4 instances, 3 Active: they cover [0, 2^63) exactly; 22 of 24 pods ready
+`,
+	}, {
+		name: "the seam, a gap, and no times",
+		instances: []*shardingv1alpha1.ControllerInstance{
+			instance("a", key(quarter-1)),
+			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
+			instance("c", phase(shardingv1alpha1.InstanceInit)),
+		},
+		want: `
+INSTANCE  PHASE   RANGE                                 SHARE           REPLICASETS  PODS READY
+a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0            22/24
+b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0            0/0
+c         Init    -                                      0.0% ········  0            0/0
+3 instances, 2 Active: nothing works on 25.0% of [0, 2^63): (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
+`,
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := of(t, tc.instances, replicaSet(1, 2, 4), replicaSet(math.MaxInt64, 20, 20))
+			if got, want := r.Text(80, tc.now), strings.TrimPrefix(tc.want, "\n"); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestTextOfAnotherController(t *testing.T) {
+	i := instance("a", key(math.MaxInt64))
+	i.Spec.ControllerName = "job-controller"
+	r, err := Of("job-controller", []*shardingv1alpha1.ControllerInstance{i}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := r.Text(80, time.Time{})
+	if !strings.Contains(text, "WORKLOADS\n") || strings.Contains(text, "pods") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+// TestWidth: the bar grows with the lines, which do not get wider than they may.
+func TestWidth(t *testing.T) {
+	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64))})
+	for width, bar := range map[int]int{80: minBar, 120: 19, 200: maxBar} {
+		lines := strings.Split(r.Text(width, now), "\n")
+		if got := strings.Count(lines[1], "█"); got != bar {
+			t.Errorf("width %d: a bar of %d, want %d", width, got, bar)
+		}
+		if got := utf8.RuneCountInString(lines[0]); width > 100 && got > width {
+			t.Errorf("width %d: a line of %d", width, got)
+		}
+	}
+}
+
+// TestBarsMeet: every cell is full in the bar of one range of two, and every range has
+// a cell, however small it is.
+func TestBarsMeet(t *testing.T) {
+	for _, split := range []int64{0, 1, quarter / 2, quarter, quarter*3/2 + 5, quarter * 3, math.MaxInt64 - 1} {
+		low, high := bar(hashkey.Between(math.MaxInt64, split), 8), bar(hashkey.Between(split, math.MaxInt64), 8)
+		for _, b := range []string{low, high} {
+			if !strings.Contains(b, "█") {
+				t.Errorf("split at %x: nothing in %s", split, b)
+			}
+		}
+		l, h := []rune(low), []rune(high)
+		for cell := range l {
+			if l[cell] == '·' && h[cell] == '·' {
+				t.Errorf("split at %x: cell %d is empty in %s and %s", split, cell, low, high)
+			}
+		}
+	}
+}
+
+func TestAgeIsNeverNegative(t *testing.T) {
+	i := instance("a", key(math.MaxInt64))
+	i.Status.RenewTime.Time = now.Add(time.Hour)
+	if text := of(t, []*shardingv1alpha1.ControllerInstance{i}).Text(80, now); !strings.Contains(text, " 0s ago") {
+		t.Errorf("got\n%s", text)
+	}
+}

@@ -1,0 +1,476 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	// startTimeout bounds the wait for one component to be ready. An API server
+	// needs five seconds on an idle machine.
+	startTimeout = 2 * time.Minute
+	// healthInterval lies between two requests for a component's health,
+	// requestTimeout bounds each.
+	healthInterval = 100 * time.Millisecond
+	requestTimeout = 10 * time.Second
+)
+
+// Config says what a cluster consists of.
+type Config struct {
+	// BinDir holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
+	// kwok.
+	BinDir string
+	// KwokStages is a file with kwok's Stage objects for nodes and pods. Default:
+	// kwok/stages.yaml beside BinDir, where the build puts those of kwok's release.
+	KwokStages string
+	// Dir takes all that the cluster writes; see Cluster for the files. It is made if
+	// missing; it must be empty, or left by a cluster that has ended, whose files go.
+	Dir string
+	// Instances is how many controller managers to begin with, 0 or more.
+	Instances int
+	// Nodes is how many nodes to create, 0 or more.
+	Nodes int
+	// APIServerPort is the port of the API server on 127.0.0.1. 0 takes a free one.
+	// All other ports are free ones.
+	APIServerPort int
+	// FeatureGates are set for all components of Kubernetes.
+	FeatureGates map[string]bool
+	// Args are further flags for all processes of a component, such as
+	// "--kube-api-qps=2000". They win over those that the package sets itself.
+	Args map[Component][]string
+	// Started, if set, is called during Start for each process once it is ready, and
+	// for the nodes, with the time since Start began. Calls do not overlap.
+	Started func(what string, after time.Duration)
+	// Died, if set, is called when a process has ended that was ready before, and that
+	// no method of Cluster has ended. The error says how it ended and shows the last
+	// lines of its log.
+	Died func(process string, err error)
+}
+
+// Cluster is a running cluster. Its directory holds
+//
+//	kubeconfig           for a member of system:masters
+//	launcher.pid         pid of the process that started the cluster
+//	PROCESS.pid          pid of each process, as long as it runs
+//	logs/PROCESS.log     its output
+//	kubeconfigs/, pki/   what the processes themselves use
+//	etcd/                etcd's data
+//
+// where PROCESS is etcd, kube-apiserver, kube-controller-manager-N (N from 1),
+// kube-scheduler or kwok. All methods may be called from several goroutines.
+type Cluster struct {
+	config       Config
+	dir          *directory
+	pki          *pki
+	apiServerURL string
+	adminConfig  *rest.Config
+	// requests sends requests to any process of the cluster, as a member of
+	// system:masters.
+	requests *http.Client
+
+	// startMu is held while processes are being started.
+	startMu            sync.Mutex
+	ports              ports
+	controllerManagers int
+
+	mu sync.Mutex
+	// members are all processes that were ever started, in that order.
+	members []*member
+	stopped bool
+}
+
+// member is a process of the cluster, with what it was started as.
+type member struct {
+	*process
+	what component
+}
+
+// Start starts a cluster, and returns once all of its processes are ready, all
+// nodes are Ready, and, if there is any controller manager, pods can be created in the
+// default namespace. When a process dies meanwhile, or ctx ends, it stops what it has
+// started and fails; the error shows the last lines of the log at fault.
+func Start(ctx context.Context, config Config) (*Cluster, error) {
+	if config.Instances < 0 || config.Nodes < 0 {
+		return nil, fmt.Errorf("a cluster cannot have %d controller managers and %d nodes", config.Instances, config.Nodes)
+	}
+	if config.KwokStages == "" {
+		config.KwokStages = filepath.Join(config.BinDir, "..", "kwok", "stages.yaml")
+	}
+	if err := checkFiles(config); err != nil {
+		return nil, err
+	}
+	dir, err := claimDirectory(config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{config: config, dir: dir}
+	if err := c.whileAlive(ctx, c.start); err != nil {
+		return nil, errors.Join(err, c.Stop(ctx))
+	}
+	return c, nil
+}
+
+// launch starts a process. died is called if it ends without having been stopped.
+type launch func(component) (*member, error)
+
+// whileAlive starts processes, and ends ctx when one of them dies on the way. Its
+// error is the death of the first that died, if any has. A death after start has
+// returned goes to Config.Died.
+func (c *Cluster) whileAlive(ctx context.Context, start func(context.Context, launch) error) error {
+	c.startMu.Lock()
+	defer c.startMu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	var mu sync.Mutex
+	var returned bool
+	died := func(p *process) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case !returned:
+			cancel(p.exitError())
+		case c.config.Died != nil:
+			c.config.Died(p.name, p.exitError())
+		}
+	}
+	err := start(ctx, func(what component) (*member, error) { return c.launch(what, died) })
+
+	mu.Lock()
+	defer mu.Unlock()
+	returned = true
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (c *Cluster) launch(what component, died func(*process)) (*member, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil, errors.New("the cluster has been stopped")
+	}
+	commandLine := append([]string{filepath.Join(c.config.BinDir, string(what.kind))}, what.args...)
+	commandLine = append(commandLine, c.config.Args[what.kind]...)
+	p, err := startProcess(what.name, commandLine, c.dir.log(what.name), c.dir.pid(what.name), died)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{process: p, what: what}
+	c.members = append(c.members, m)
+	return m, nil
+}
+
+func (c *Cluster) start(ctx context.Context, launch launch) error {
+	begin := time.Now()
+	started := func(what string) {
+		if c.config.Started != nil {
+			c.config.Started(what, time.Since(begin))
+		}
+	}
+	// waitFor waits for processes that start at the same time.
+	waitFor := func(members ...*member) error {
+		for _, m := range members {
+			if err := c.waitReady(ctx, m); err != nil {
+				return err
+			}
+			started(m.name)
+		}
+		return nil
+	}
+
+	var err error
+	if c.pki, err = newPKI(filepath.Join(c.dir.path, "pki")); err != nil {
+		return err
+	}
+	etcd, err := c.etcd()
+	if err != nil {
+		return err
+	}
+	apiServer, err := c.apiServer(etcd.endpoint)
+	if err != nil {
+		return err
+	}
+	if err := c.makeAdmin(apiServer.endpoint); err != nil {
+		return err
+	}
+	for _, what := range []component{etcd, apiServer} {
+		m, err := launch(what)
+		if err != nil {
+			return err
+		}
+		if err := waitFor(m); err != nil {
+			return err
+		}
+	}
+
+	builders := []func() (component, error){c.scheduler, c.kwok}
+	for range c.config.Instances {
+		builders = append(builders, c.nextControllerManager)
+	}
+	var rest []*member
+	for _, build := range builders {
+		what, err := build()
+		if err != nil {
+			return err
+		}
+		m, err := launch(what)
+		if err != nil {
+			return err
+		}
+		rest = append(rest, m)
+	}
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return err
+	}
+	if err := createNodes(ctx, client, c.config.Nodes); err != nil {
+		return err
+	}
+	if err := waitFor(rest...); err != nil {
+		return err
+	}
+	if err := waitForNodes(ctx, client, c.config.Nodes); err != nil {
+		return err
+	}
+	started("nodes")
+	if c.config.Instances == 0 {
+		return nil
+	}
+	return waitForServiceAccount(ctx, client)
+}
+
+// makeAdmin makes what it takes to talk to the cluster as its admin.
+func (c *Cluster) makeAdmin(apiServerURL string) error {
+	c.apiServerURL = apiServerURL
+	file := c.dir.adminKubeconfig()
+	if err := c.pki.writeKubeconfig(file, apiServerURL, "admin", "system:masters"); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	c.adminConfig = config
+	c.requests, err = rest.HTTPClientFor(config)
+	return err
+}
+
+func (c *Cluster) nextControllerManager() (component, error) {
+	c.controllerManagers++
+	return c.controllerManager(c.controllerManagers)
+}
+
+func (c *Cluster) waitReady(ctx context.Context, m *member) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, healthInterval, true, func(ctx context.Context) (bool, error) {
+		if !m.running() {
+			return false, m.exitError()
+		}
+		_, last = c.get(ctx, m.what.endpoint+m.what.healthPath)
+		return last == nil, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s is not ready after %s (%w); %s", m.name, startTimeout, last, describeLog(m.logFile))
+	}
+	return err
+}
+
+// AddControllerManager starts one more controller manager, and returns its name once
+// it is ready.
+func (c *Cluster) AddControllerManager(ctx context.Context) (name string, err error) {
+	err = c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
+		what, err := c.nextControllerManager()
+		if err != nil {
+			return err
+		}
+		name = what.name
+		m, err := launch(what)
+		if err != nil {
+			return err
+		}
+		if err := c.waitReady(ctx, m); err != nil {
+			return errors.Join(err, m.kill())
+		}
+		return nil
+	})
+	return name, err
+}
+
+// ControllerManagers returns the names of the controller managers that run, in the
+// order in which they were started.
+func (c *Cluster) ControllerManagers() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for _, m := range c.members {
+		if m.what.kind == KubeControllerManager && m.running() {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+// Signal sends a signal to a process, such as SIGSTOP and SIGCONT. If the process
+// ends from it, Config.Died says so.
+func (c *Cluster) Signal(process string, signal syscall.Signal) error {
+	m, err := c.member(process)
+	if err != nil {
+		return err
+	}
+	return m.signal(signal)
+}
+
+// Kill ends a process with SIGKILL, and returns when it has ended.
+func (c *Cluster) Kill(process string) error {
+	m, err := c.member(process)
+	if err != nil {
+		return err
+	}
+	return m.kill()
+}
+
+// StopProcess ends a process with SIGTERM, or with SIGKILL should it not end within
+// ten seconds or by the end of ctx, and returns when it has ended.
+func (c *Cluster) StopProcess(ctx context.Context, process string) error {
+	m, err := c.member(process)
+	if err != nil {
+		return err
+	}
+	return m.stop(ctx)
+}
+
+// Stop ends all processes as StopProcess does, and returns when they have ended.
+// Logs and data stay in the directory.
+func (c *Cluster) Stop(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	var errs []error
+	for _, kinds := range [][]Component{{Kwok, KubeScheduler, KubeControllerManager}, {KubeAPIServer}, {Etcd}} {
+		errs = append(errs, c.stopKindsLocked(ctx, kinds))
+	}
+	if c.requests != nil {
+		c.requests.CloseIdleConnections()
+	}
+	return errors.Join(append(errs, c.dir.release())...)
+}
+
+// stopKindsLocked ends all processes of these kinds at the same time.
+func (c *Cluster) stopKindsLocked(ctx context.Context, kinds []Component) error {
+	var started int
+	results := make(chan error)
+	for _, m := range c.members {
+		if slices.Contains(kinds, m.what.kind) {
+			started++
+			go func() { results <- m.stop(ctx) }()
+		}
+	}
+	var errs []error
+	for range started {
+		errs = append(errs, <-results)
+	}
+	return errors.Join(errs...)
+}
+
+// RESTConfig returns how to reach the cluster as a member of system:masters,
+// without a limit on the rate of requests.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.adminConfig) }
+
+// Kubeconfig returns the path of a kubeconfig for a member of system:masters.
+func (c *Cluster) Kubeconfig() string { return c.dir.adminKubeconfig() }
+
+// PID returns the pid of a process.
+func (c *Cluster) PID(process string) (int, error) {
+	m, err := c.member(process)
+	if err != nil {
+		return 0, err
+	}
+	return m.cmd.Process.Pid, nil
+}
+
+// LogFile returns the path of a process's log.
+func (c *Cluster) LogFile(process string) string { return c.dir.log(process) }
+
+// LogTail returns the last lines of a process's log, below a line that names the
+// file, for a message.
+func (c *Cluster) LogTail(process string) string { return describeLog(c.LogFile(process)) }
+
+// Get returns what a process answers to a GET request for the path, such as
+// "/metrics". An answer other than 200 is an error.
+func (c *Cluster) Get(ctx context.Context, process, path string) ([]byte, error) {
+	m, err := c.member(process)
+	if err != nil {
+		return nil, err
+	}
+	return c.get(ctx, m.what.endpoint+path)
+}
+
+func (c *Cluster) get(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.requests.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %s", url, response.Status, body)
+	}
+	return body, nil
+}
+
+func (c *Cluster) member(process string) (*member, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.members {
+		if m.name == process {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("the cluster has no process %q", process)
+}

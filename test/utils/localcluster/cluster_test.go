@@ -1,0 +1,323 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startFake starts a cluster of fakes without controller managers and nodes, which
+// would need a real API server, and stops it at the end of the test.
+func startFake(t *testing.T, config Config) *Cluster {
+	t.Helper()
+	config.BinDir, config.Dir = fakeBinaries(t), t.TempDir()
+	cluster, err := Start(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
+
+func TestStartAndStop(t *testing.T) {
+	ends := filepath.Join(t.TempDir(), "ends")
+	t.Setenv("FAKE_ENDS", ends)
+	var started []string
+	cluster := startFake(t, Config{Started: func(what string, _ time.Duration) { started = append(started, what) }})
+	if want := []string{"etcd", "kube-apiserver", "kube-scheduler", "kwok", "nodes"}; !slices.Equal(started, want) {
+		t.Errorf("started %v, want %v", started, want)
+	}
+	for _, want := range []string{"kube-controller-manager-1", "kube-controller-manager-2"} {
+		name, err := cluster.AddControllerManager(t.Context())
+		if err != nil || name != want {
+			t.Fatalf("AddControllerManager: %q, %v, want %q", name, err, want)
+		}
+	}
+	if got, want := cluster.ControllerManagers(), []string{"kube-controller-manager-1", "kube-controller-manager-2"}; !slices.Equal(got, want) {
+		t.Errorf("ControllerManagers: %v, want %v", got, want)
+	}
+	for _, process := range []string{"etcd", "kube-apiserver", "kube-controller-manager-2", "kwok"} {
+		body, err := cluster.Get(t.Context(), process, "/any")
+		if err != nil || !strings.HasPrefix(process, string(body)) {
+			t.Errorf("GET of %s: %q, %v", process, body, err)
+		}
+		pid, err := cluster.PID(process)
+		if err != nil {
+			t.Error(err)
+		}
+		if content, err := os.ReadFile(cluster.dir.pid(process)); err != nil || strings.TrimSpace(string(content)) != strconv.Itoa(pid) {
+			t.Errorf("pid file of %s: %q, %v, want %d", process, content, err, pid)
+		}
+	}
+	if pid, err := LauncherPID(cluster.dir.path); err != nil || pid != os.Getpid() {
+		t.Errorf("LauncherPID: %d, %v, want %d", pid, err, os.Getpid())
+	}
+
+	if err := cluster.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := strings.Fields(string(content))
+	if len(order) != 6 || order[4] != "kube-apiserver" || order[5] != "etcd" {
+		t.Errorf("stopped %v, want the API server last but one and etcd last", order)
+	}
+	if left, err := filepath.Glob(filepath.Join(cluster.dir.path, "*.pid")); err != nil || !slices.Equal(left, []string{cluster.dir.pid("launcher")}) {
+		t.Errorf("pid files after Stop: %v, %v", left, err)
+	}
+	if _, err := LauncherPID(cluster.dir.path); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("LauncherPID after Stop: %v, want ErrNotRunning", err)
+	}
+	if _, err := cluster.AddControllerManager(t.Context()); err == nil {
+		t.Error("AddControllerManager after Stop succeeded")
+	}
+}
+
+// TestDeathWhileStarting: the error is the death, wherever the wait was.
+func TestDeathWhileStarting(t *testing.T) {
+	for _, kind := range []Component{Etcd, KubeAPIServer, KubeScheduler, Kwok} {
+		t.Run(string(kind), func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := Start(t.Context(), Config{
+				BinDir: fakeBinaries(t), Dir: dir,
+				Args: map[Component][]string{kind: {"--fake-die"}},
+			})
+			if err == nil {
+				t.Fatal("Start succeeded")
+			}
+			log := filepath.Join(dir, "logs", string(kind)+".log")
+			for _, want := range []string{string(kind) + " has ended (exit status 3)", log, "fake " + string(kind) + " has no way to go on"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error lacks %q: %v", want, err)
+				}
+			}
+			if _, err := LauncherPID(dir); !errors.Is(err, ErrNotRunning) {
+				t.Errorf("the directory is not released: %v", err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "*.pid")); len(left) != 1 {
+				t.Errorf("processes left: %v", left)
+			}
+		})
+	}
+}
+
+func TestDeathWhileAdding(t *testing.T) {
+	cluster := startFake(t, Config{
+		Args: map[Component][]string{KubeControllerManager: {"--fake-die"}},
+		Died: func(process string, _ error) { t.Errorf("Died(%s) for a process that was never ready", process) },
+	})
+	_, err := cluster.AddControllerManager(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "kube-controller-manager-1 has ended (exit status 3)") {
+		t.Errorf("AddControllerManager: %v", err)
+	}
+	if got := cluster.ControllerManagers(); len(got) != 0 {
+		t.Errorf("ControllerManagers: %v, want none", got)
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Start(ctx, Config{
+		BinDir: fakeBinaries(t), Dir: t.TempDir(),
+		Started: func(what string, _ time.Duration) {
+			if what == "kube-apiserver" {
+				cancel()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Start: %v, want that it was canceled", err)
+	}
+}
+
+func TestDied(t *testing.T) {
+	type death struct {
+		process string
+		err     error
+	}
+	deaths := make(chan death, 10)
+	cluster := startFake(t, Config{Died: func(process string, err error) { deaths <- death{process, err} }})
+	for range 4 {
+		if _, err := cluster.AddControllerManager(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Those that the cluster is asked to end are no news.
+	if err := cluster.Kill("kube-controller-manager-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.StopProcess(t.Context(), "kube-controller-manager-2"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cluster.dir.pid("kube-controller-manager-1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("pid file of a killed process: %v", err)
+	}
+
+	if err := cluster.Signal("kube-controller-manager-3", syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-deaths; got.process != "kube-controller-manager-3" || !strings.Contains(got.err.Error(), "(signal: killed)") {
+		t.Errorf("death of %s: %v", got.process, got.err)
+	}
+	// The request ends with the process.
+	if _, err := cluster.Get(t.Context(), "kwok", "/die"); err == nil {
+		t.Error("GET /die was answered")
+	}
+	if got := <-deaths; got.process != "kwok" || !strings.Contains(got.err.Error(), "(exit status 3)") || !strings.Contains(got.err.Error(), "fake kwok begins") {
+		t.Errorf("death of %s: %v", got.process, got.err)
+	}
+	if got, want := cluster.ControllerManagers(), []string{"kube-controller-manager-4"}; !slices.Equal(got, want) {
+		t.Errorf("ControllerManagers: %v, want %v", got, want)
+	}
+	if len(deaths) > 0 {
+		t.Errorf("more deaths: %v", <-deaths)
+	}
+}
+
+// TestStopDoesNotWaitForTheDeaf: neither for a process that ignores SIGTERM, nor for
+// one that is suspended, once the context is over.
+func TestStopDoesNotWaitForTheDeaf(t *testing.T) {
+	cluster := startFake(t, Config{Args: map[Component][]string{KubeScheduler: {"--fake-deaf"}}})
+	if err := cluster.Signal("kwok", syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := cluster.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range cluster.members {
+		if m.running() {
+			t.Errorf("%s still runs", m.name)
+		}
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	listener, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, err = Start(t.Context(), Config{BinDir: fakeBinaries(t), Dir: t.TempDir(), APIServerPort: listener.Addr().(*net.TCPAddr).Port})
+	if !errors.Is(err, ErrPortInUse) || !strings.Contains(err.Error(), listener.Addr().String()) {
+		t.Errorf("Start: %v, want ErrPortInUse for %s", err, listener.Addr())
+	}
+}
+
+func TestMissingFiles(t *testing.T) {
+	bin := fakeBinaries(t)
+	missing := []string{filepath.Join(bin, "kwok"), filepath.Join(bin, "..", "kwok", "stages.yaml")}
+	for _, file := range missing {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := Start(t.Context(), Config{BinDir: bin, Dir: t.TempDir()})
+	if want := "missing " + strings.Join(missing, ", ") + ": run `make build`"; err == nil || err.Error() != want {
+		t.Errorf("Start: %v, want %s", err, want)
+	}
+}
+
+// TestOneClusterInADirectory: not a second one while the first runs, and a second
+// one afterwards, with nothing left of the first.
+func TestOneClusterInADirectory(t *testing.T) {
+	cluster := startFake(t, Config{})
+	config := Config{BinDir: cluster.config.BinDir, Dir: cluster.dir.path}
+	_, err := Start(t.Context(), config)
+	if !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "started by process "+strconv.Itoa(os.Getpid())) {
+		t.Fatalf("Start: %v, want ErrRunning", err)
+	}
+	if _, err := cluster.Get(t.Context(), "etcd", "/health"); err != nil {
+		t.Errorf("the first cluster has suffered: %v", err)
+	}
+	if err := cluster.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	// As a cluster leaves them that did not stop.
+	stale := []string{cluster.dir.pid("kube-controller-manager-7"), cluster.dir.log("kube-controller-manager-7"), filepath.Join(cluster.dir.path, "etcd", "data")}
+	for _, file := range stale {
+		if err := os.WriteFile(file, []byte("1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second, err := Start(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range stale {
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", file, err)
+		}
+	}
+	if err := second.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDirectoryOfSomethingElse(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "thesis.txt")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), Config{BinDir: fakeBinaries(t), Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "thesis.txt") {
+		t.Errorf("Start: %v", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestArgsWinOverTheirDefaults(t *testing.T) {
+	cluster := startFake(t, Config{
+		FeatureGates: map[string]bool{"Some": false, "Other": true},
+		Args:         map[Component][]string{KubeControllerManager: {"--kube-api-qps=7"}},
+	})
+	if _, err := cluster.AddControllerManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, err := cluster.member("kube-controller-manager-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, further := slices.Index(m.cmd.Args, "--kube-api-qps=200"), slices.Index(m.cmd.Args, "--kube-api-qps=7")
+	if own < 0 || further < own {
+		t.Errorf("--kube-api-qps=200 is argument %d, --kube-api-qps=7 %d, want it behind", own, further)
+	}
+	if !slices.Contains(m.cmd.Args, "--feature-gates=Other=true,Some=false") {
+		t.Errorf("no feature gates in %q", m.cmd.Args)
+	}
+}
