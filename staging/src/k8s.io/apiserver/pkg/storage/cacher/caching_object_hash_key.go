@@ -1,0 +1,38 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cacher
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// GetHashKey returns the key as it is stored, 0 where there is none: readers call
+// metav1.HashKeyOf.
+func (o *cachingObject) GetHashKey() int64 {
+	o.lock.RLock()
+	defer o.lock.RUnlock()
+	if keyed, ok := o.object.(interface{ GetHashKey() int64 }); ok {
+		return keyed.GetHashKey()
+	}
+	return 0
+}
+
+// GetControllerHashKey returns the hash key of the object's controller, and whether
+// it has one. It serves metav1.HashKeyOfController.
+func (o *cachingObject) GetControllerHashKey() (int64, bool) {
+	o.lock.RLock()
+	defer o.lock.RUnlock()
+	return metav1.HashKeyOfController(o.object)
+}
