@@ -79,38 +79,22 @@ func runFixtures(ctx context.Context, log *progress, dir string) error {
 	if err != nil {
 		return err
 	}
-	outputs, given := split(changed, generated.IsFixture)
+	made, given := split(changed, generated.IsFixture)
 	in, _ := split(given, func(name string) bool { return isSource(name) || isCode(name) })
-	if done, err := t.isDone("fixtures", t, in, outputs); err != nil || done {
-		if done {
-			fmt.Fprintln(log.out, "codegen: no fixture changed")
-		}
+	if done, err := t.isDone("fixtures", in, made); err != nil {
 		return err
+	} else if done {
+		fmt.Fprintln(log.out, "codegen: nothing changed")
+		return nil
 	}
-
-	var w *workspace
-	err = log.step("copy of the tree", func() error {
-		w, err = t.newWorkspace(ctx, given)
-		return err
+	return t.inWorkspace(ctx, log, given, func(w *workspace) error {
+		for _, f := range fixtures {
+			if err := log.step("fixture: "+f.name, func() error { return f.write(ctx, w) }); err != nil {
+				return err
+			}
+		}
+		return t.finish(ctx, log, "fixtures", w, in, made, generated.IsFixture)
 	})
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	for _, f := range fixtures {
-		if err := log.step("fixture: "+f.name, func() error { return f.write(ctx, w) }); err != nil {
-			return err
-		}
-	}
-	if err := t.take(ctx, log, w, outputs, generated.IsFixture); err != nil {
-		return err
-	}
-	changed, err = t.changed(ctx)
-	if err != nil {
-		return err
-	}
-	outputs, _ = split(changed, generated.IsFixture)
-	return t.setDone("fixtures", w, in, outputs)
 }
 
 func (f fixture) write(ctx context.Context, w *workspace) error {

@@ -202,23 +202,16 @@ func (g *generation) conversion(ctx context.Context) error {
 		"--extra-peer-dirs=k8s.io/api/core/v1")
 }
 
-// validation runs over all packages if one of them is affected: the tests it writes
-// cover all versions of a kind.
+// validation takes the other versions of an affected group along: the tests that the
+// generator writes cover all versions of a kind.
 func (g *generation) validation(ctx context.Context) error {
-	dirs := g.with("validation-gen")
-	if len(g.affected(dirs, g.changed, "validation-gen-input")) == 0 {
-		return nil
+	all := g.with("validation-gen")
+	groups := map[string]bool{}
+	for _, dir := range g.affected(all, g.changed, "validation-gen-input") {
+		groups[path.Dir(dir)] = true
 	}
+	dirs := slices.DeleteFunc(all, func(dir string) bool { return !groups[path.Dir(dir)] })
 	const prefix = "zz_generated.validations."
-	err := filepath.WalkDir(g.dir, func(file string, entry fs.DirEntry, err error) error {
-		if err == nil && strings.HasPrefix(entry.Name(), prefix) {
-			err = os.Remove(file)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	return g.perPackage(ctx, "validation-gen", dirs, prefix+"go",
 		"--test-output-root=test/declarative_validation",
 		"--test-output-file-prefix="+prefix,
@@ -599,7 +592,7 @@ func suffix(project string) string {
 
 // step runs one generator and shows it.
 func (g *generation) step(name string, n int, run func() error) error {
-	return g.log.step(fmt.Sprintf("%s (%d packages)", name, n), run)
+	return g.log.step(fmt.Sprintf("%s, packages: %d", name, n), run)
 }
 
 // install builds commands of the tree into the folder of the generators.

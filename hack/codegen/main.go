@@ -110,45 +110,29 @@ func runGenerate(ctx context.Context, log *progress, dir string) error {
 	if err != nil {
 		return err
 	}
-	outputs, sources := split(changed, generated.Is)
-	outputs, _ = split(outputs, isCode)
+	made, sources := split(changed, generated.Is)
+	made, _ = split(made, isCode)
 	tagged, err := scanDirs(t.dir, sourceDirs(sources))
 	if err != nil {
 		return err
 	}
 	in := inputs(sources, tagged)
-	if done, err := t.isDone("code", t, in, outputs); err != nil || done {
-		if done {
-			fmt.Fprintln(log.out, "codegen: nothing changed")
+	if done, err := t.isDone("code", in, made); err != nil {
+		return err
+	} else if done {
+		fmt.Fprintln(log.out, "codegen: nothing changed")
+		return nil
+	}
+	return t.inWorkspace(ctx, log, sources, func(w *workspace) error {
+		g, err := newGeneration(ctx, w, in, log)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-
-	var w *workspace
-	err = log.step("copy of the tree", func() error {
-		w, err = t.newWorkspace(ctx, sources)
-		return err
+		if err := g.run(ctx); err != nil {
+			return err
+		}
+		return t.finish(ctx, log, "code", w, in, made, isCode)
 	})
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	g, err := newGeneration(ctx, w, in, log)
-	if err != nil {
-		return err
-	}
-	if err := g.run(ctx); err != nil {
-		return err
-	}
-	if err := t.take(ctx, log, w, outputs, isCode); err != nil {
-		return err
-	}
-	changed, err = t.changed(ctx)
-	if err != nil {
-		return err
-	}
-	outputs, _ = split(changed, isCode)
-	return t.setDone("code", w, in, outputs)
 }
 
 // goFlags has all builds of the tree share one cache, wherever its copy lies.
@@ -239,10 +223,27 @@ func (t *tree) take(ctx context.Context, log *progress, w *workspace, stale []st
 	return nil
 }
 
-// isDone reports whether the last run of this kind had the same inputs, left the same
-// outputs and was of the same program. From is where the inputs are read.
-func (t *tree) isDone(kind string, from *tree, inputs, outputs []string) (bool, error) {
-	stamp, err := t.stamp(from, inputs, outputs)
+// finish takes what was made, and remembers of what.
+func (t *tree) finish(ctx context.Context, log *progress, kind string, w *workspace, inputs, stale []string, mine func(string) bool) error {
+	if err := t.take(ctx, log, w, stale, mine); err != nil {
+		return err
+	}
+	changed, err := t.changed(ctx)
+	if err != nil {
+		return err
+	}
+	made, _ := split(changed, mine)
+	stamp, err := t.stamp(&w.tree, inputs, made)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(t.stampFile(kind), []byte(stamp), 0o666)
+}
+
+// isDone reports whether the last run of this kind had the same inputs, made what is
+// there, and was of the same program.
+func (t *tree) isDone(kind string, inputs, made []string) (bool, error) {
+	stamp, err := t.stamp(t, inputs, made)
 	if err != nil {
 		return false, err
 	}
@@ -253,19 +254,12 @@ func (t *tree) isDone(kind string, from *tree, inputs, outputs []string) (bool, 
 	return string(last) == stamp, err
 }
 
-func (t *tree) setDone(kind string, w *workspace, inputs, outputs []string) error {
-	stamp, err := t.stamp(&w.tree, inputs, outputs)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(t.stampFile(kind), []byte(stamp), 0o666)
-}
-
 func (t *tree) stampFile(kind string) string {
 	return filepath.Join(t.git, "codegen", kind+".stamp")
 }
 
-func (t *tree) stamp(from *tree, inputs, outputs []string) (string, error) {
+// stamp covers this program, the inputs in a tree, and what was made in t.
+func (t *tree) stamp(source *tree, inputs, made []string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -274,13 +268,13 @@ func (t *tree) stamp(from *tree, inputs, outputs []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	in, err := from.hash(inputs)
+	in, err := source.hash(inputs)
 	if err != nil {
 		return "", err
 	}
-	out, err := t.hash(outputs)
+	out, err := t.hash(made)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("base %s\nprogram %x\ninputs %s\noutputs %s\n", t.base, sha256.Sum256(program), in, out), nil
+	return fmt.Sprintf("upstream %s\nprogram %x\ninputs %s\nmade %s\n", t.base, sha256.Sum256(program), in, out), nil
 }

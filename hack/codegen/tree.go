@@ -145,42 +145,47 @@ type workspace struct {
 	given map[string][]byte // what was laid over upstream's files; nil means deleted
 }
 
-// newWorkspace copies upstream's files, and lays the named files of the tree over
-// them. close removes it.
-func (t *tree) newWorkspace(ctx context.Context, names []string) (*workspace, error) {
+// inWorkspace calls work in a workspace that holds upstream's files, with the named
+// files of the tree over them.
+func (t *tree) inWorkspace(ctx context.Context, log *progress, names []string, work func(*workspace) error) (err error) {
 	parent := filepath.Join(t.git, "codegen")
 	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return nil, err
+		return err
 	}
 	dir, err := os.MkdirTemp(parent, "tree-*")
 	if err != nil {
-		return nil, err
+		return err
 	}
+	index := dir + ".index"
+	defer func() { err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(index)) }()
 	w := &workspace{
 		tree:  tree{dir: dir, git: t.git, base: t.base},
-		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + dir + ".index"},
+		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + index},
 		given: map[string][]byte{},
 	}
-	for _, args := range [][]string{{"read-tree", t.base}, {"checkout-index", "--all", "--index"}} {
-		if _, err := output(ctx, dir, w.env, "git", args...); err != nil {
-			return nil, errors.Join(err, w.close())
+	if err := log.step("copy of the tree", func() error { return w.fill(ctx, t, names) }); err != nil {
+		return err
+	}
+	return work(w)
+}
+
+func (w *workspace) fill(ctx context.Context, from *tree, names []string) error {
+	for _, args := range [][]string{{"read-tree", w.base}, {"checkout-index", "--all", "--index"}} {
+		if _, err := output(ctx, w.dir, w.env, "git", args...); err != nil {
+			return err
 		}
 	}
 	for _, name := range names {
-		data, err := t.read(name)
-		if err == nil {
-			err = w.write(name, data)
-		}
+		data, err := from.read(name)
 		if err != nil {
-			return nil, errors.Join(err, w.close())
+			return err
+		}
+		if err := w.write(name, data); err != nil {
+			return err
 		}
 		w.given[name] = data
 	}
-	return w, nil
-}
-
-func (w *workspace) close() error {
-	return errors.Join(os.RemoveAll(w.dir), os.RemoveAll(w.dir+".index"))
+	return nil
 }
 
 // made returns the files that differ from what the workspace was made of.

@@ -45,35 +45,28 @@ func runVerify(ctx context.Context, log *progress, dir string) error {
 	if err != nil {
 		return err
 	}
-	var w *workspace
-	err = log.step("copy of upstream", func() error {
-		w, err = t.newWorkspace(ctx, nil)
-		return err
+	return t.inWorkspace(ctx, log, nil, func(w *workspace) error {
+		g, err := newGeneration(ctx, w, nil, log)
+		if err != nil {
+			return err
+		}
+		g.groups = true
+		maps.Copy(g.changed, sourceDirs(changed))
+		for _, dir := range model {
+			g.changed[dir] = true
+		}
+		maps.DeleteFunc(g.changed, func(dir string, _ bool) bool { return g.packages[dir] == nil })
+		if err := g.run(ctx); err != nil {
+			return err
+		}
+		different, err := w.made(ctx)
+		if err != nil {
+			return err
+		}
+		if len(different) > 0 {
+			return fmt.Errorf("over upstream's sources, %d files come out other than upstream's:\n  %s", len(different), strings.Join(different, "\n  "))
+		}
+		fmt.Fprintln(log.out, "codegen: all came out as upstream's, byte for byte")
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	g, err := newGeneration(ctx, w, nil, log)
-	if err != nil {
-		return err
-	}
-	g.groups = true
-	maps.Copy(g.changed, sourceDirs(changed))
-	for _, dir := range model {
-		g.changed[dir] = true
-	}
-	maps.DeleteFunc(g.changed, func(dir string, _ bool) bool { return g.packages[dir] == nil })
-	if err := g.run(ctx); err != nil {
-		return err
-	}
-	different, err := w.made(ctx)
-	if err != nil {
-		return err
-	}
-	if len(different) > 0 {
-		return fmt.Errorf("over upstream's sources, %d files come out other than upstream's:\n  %s", len(different), strings.Join(different, "\n  "))
-	}
-	fmt.Fprintln(log.out, "codegen: all came out as upstream's, byte for byte")
-	return nil
 }

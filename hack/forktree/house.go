@@ -19,6 +19,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,15 +34,15 @@ type house struct {
 	tree     *tree
 	pinned   func() (*upstream, error)                               // the version in go.mod
 	released func(version string, paths []string) (*upstream, error) // any other
+	out      io.Writer                                               // gets progress and results
 	started  time.Time
-	// codegen makes the generated files in a tree; codegenKey changes when it does.
-	codegen    func(tree string) error
-	codegenKey func() (string, error)
+	// codegen brings the generated files of a tree up to date, and leaves alone those that are.
+	codegen func(tree string) error
 }
 
 // say prints a line of progress, with the time since the start.
 func (h *house) say(format string, args ...any) {
-	fmt.Printf("[%5.1fs] %s\n", time.Since(h.started).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(h.out, "[%5.1fs] %s\n", time.Since(h.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // ours tells whether a path belongs to the repository alone, and not to the tree.
@@ -51,7 +52,7 @@ func ours(path string) bool {
 	switch top {
 	case "README.md", "BUILD.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "go.mod", "go.sum", ".gitignore", ".gitattributes":
 		return !inFolder
-	case "docs", ".ci", ".github", "_output", "vendor", ".git":
+	case "docs", ".ci", "_output", "vendor", ".git":
 		return true
 	case "hack":
 		return !strings.HasPrefix(path, "hack/lib/")

@@ -64,17 +64,31 @@ func lines(first string, n int) string {
 
 func generatedFrom(types string) string { return "// generated from " + strings.ToUpper(types) }
 
-// generate is a code generator: it writes a zz_generated.pb.go for each types.go.
+// generate is a code generator: it keeps a zz_generated.pb.go beside each types.go.
 func generate(tree string) error {
-	return filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != "types.go" {
+	return filepath.WalkDir(tree, func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(path)
+		made := filepath.Join(dir, "zz_generated.pb.go")
+		types, err := readFile(filepath.Join(dir, "types.go"))
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(filepath.Dir(path), "zz_generated.pb.go"), []byte(generatedFrom(string(data))), 0o644)
+		old, err := readFile(made)
+		switch {
+		case err != nil:
+			return err
+		case types == nil && old == nil:
+			return nil
+		case types == nil:
+			return os.Remove(made)
+		}
+		want := &file{data: []byte(generatedFrom(string(types.data)))}
+		if want.equal(old) {
+			return nil
+		}
+		return os.WriteFile(made, want.data, 0o644)
 	})
 }
 
@@ -82,11 +96,10 @@ func generate(tree string) error {
 func newHouse(t *testing.T, files folder) *house {
 	t.Helper()
 	root := t.TempDir()
-	h := &house{root: root, tree: &tree{dir: filepath.Join(root, "_output", "kubernetes")}, started: time.Now()}
+	h := &house{root: root, tree: &tree{dir: filepath.Join(root, "_output", "kubernetes")}, out: t.Output(), started: time.Now()}
 	u := fakeUpstream(t, "v1.1.0", upstreamFiles)
 	h.pinned = func() (*upstream, error) { return u, nil }
 	h.codegen = generate
-	h.codegenKey = func() (string, error) { return "1", nil }
 	if _, err := (git{root}).run("init", "-q"); err != nil {
 		t.Fatal(err)
 	}

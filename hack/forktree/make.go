@@ -17,28 +17,23 @@ limitations under the License.
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"ringmaster/hack/generated"
 )
 
-// Messages of the tree's commits. Each ends in what the commit was made from, so that make can tell whether it still holds.
+// Messages of the tree's commits. The first tells which bytes it was made from.
+const (
+	ringmasterMessage = "ringmaster's files and patches"
+	generatedMessage  = "generated code"
+)
+
 func upstreamMessage(u *upstream) string { return "upstream " + u.version + "\n\nsums: " + u.key() }
-
-const ringmasterMessage = "ringmaster's files and patches"
-
-func generatedMessage(key string) string { return "generated code\n\nfrom: " + key }
-
-// stale is the key of generated code that nobody knows to be up to date.
-const stale = "unknown"
 
 // make makes the tree, or brings it up to date. Files whose content does not change are left alone, with their times.
 func (h *house) make() error {
@@ -87,11 +82,10 @@ func (h *house) make() error {
 	if c.ringmaster, err = h.tree.git().commit(c.upstream, ringmasterMessage, maps.All(o.files)); err != nil {
 		return err
 	}
-	key, err := h.generatedKey(&c, o)
-	if err != nil {
+	if err := h.lay(v, &c); err != nil {
 		return err
 	}
-	if err := h.generate(v, &c, key); err != nil {
+	if err := h.generate(&c); err != nil {
 		return err
 	}
 	h.say("the tree in %s is up to date: upstream %s, %d files of ours, %d patched", h.tree.dir, u.version, len(o.files)-o.patches, o.patches)
@@ -148,116 +142,46 @@ func (h *house) commitUpstream(t *tree, u *upstream) (string, error) {
 	return id, errors.Join(filesErr, err)
 }
 
-// generate brings the working files to commit 2 and makes commit 3: with the code generated before, if nothing that it comes from has changed.
-func (h *house) generate(v *view, c *commits, key string) error {
+// lay brings the working files to commit 2, with generated files as they stand: what is to become of those is for the generators to say.
+func (h *house) lay(v *view, c *commits) error {
 	g := h.tree.git()
-	before, err := g.changed(v.commits.ringmaster, v.commits.generated)
+	files, err := v.generated(g)
 	if err != nil {
 		return err
 	}
-	old, err := g.message(v.commits.generated)
-	if err != nil {
+	if c.generated, err = g.commit(c.ringmaster, generatedMessage, maps.All(files)); err != nil {
 		return err
 	}
-	if old == generatedMessage(key) {
-		if c.generated, err = g.commit(c.ringmaster, generatedMessage(key), maps.All(before)); err != nil {
-			return err
-		}
-		if *c == *v.commits && !v.dirty {
-			return nil
-		}
-		h.say("updating the tree's files")
-		return h.tree.bring(c)
-	}
-	stamps, err := h.stamps(v)
-	if err != nil {
-		return err
+	if *c == *v.commits && !v.dirty {
+		return nil
 	}
 	h.say("updating the tree's files")
-	if c.generated, err = g.commit(c.ringmaster, generatedMessage(stale), none); err != nil {
-		return err
-	}
-	if err := h.tree.bring(c); err != nil {
-		return err
-	}
+	return h.tree.bring(c)
+}
+
+// generate runs the generators, and makes commit 3 of what they changed.
+func (h *house) generate(c *commits) error {
 	h.say("generating code")
 	if err := h.codegen(h.tree.dir); err != nil {
 		return fmt.Errorf("generating code: %w", err)
 	}
-	after, err := h.tree.edited(c.ringmaster)
-	if err != nil {
+	changes, err := h.tree.edited(c.generated)
+	if err != nil || len(changes) == 0 {
 		return err
 	}
-	for _, path := range sorted(after) {
+	for _, path := range sorted(changes) {
 		if !generated.Is(path) {
 			return fmt.Errorf("code generation changed %s, which hack/generated does not call generated", path)
 		}
 	}
-	if c.generated, err = g.commit(c.ringmaster, generatedMessage(key), maps.All(after)); err != nil {
-		return err
-	}
-	return errors.Join(h.restore(stamps, c), h.tree.record(c))
-}
-
-// stamp is what a generated file was, and when it was written.
-type stamp struct {
-	blob string
-	time time.Time
-}
-
-// stamps notes the generated files before they are generated again.
-func (h *house) stamps(v *view) (map[string]stamp, error) {
-	entries, err := h.tree.git().list(v.commits.generated)
-	if err != nil {
-		return nil, err
-	}
-	stamps := map[string]stamp{}
-	for path, e := range entries {
-		_, drifted := v.drift[path]
-		if !generated.Is(path) || drifted {
-			continue
-		}
-		info, err := os.Stat(filepath.Join(h.tree.dir, path))
-		if err != nil {
-			return nil, err
-		}
-		stamps[path] = stamp{e.blob, info.ModTime()}
-	}
-	return stamps, nil
-}
-
-// restore gives generated files that came out the same the time they had, so that what was built and tested from them counts as up to date.
-func (h *house) restore(stamps map[string]stamp, c *commits) error {
-	entries, err := h.tree.git().list(c.generated)
+	g := h.tree.git()
+	files, err := g.changed(c.ringmaster, c.generated)
 	if err != nil {
 		return err
 	}
-	for path, s := range stamps {
-		if entries[path].blob == s.blob {
-			if err := os.Chtimes(filepath.Join(h.tree.dir, path), time.Time{}, s.time); err != nil {
-				return err
-			}
-		}
+	maps.Copy(files, changes)
+	if c.generated, err = g.commit(c.ringmaster, generatedMessage, maps.All(files)); err != nil {
+		return err
 	}
-	return nil
-}
-
-// none is no files.
-func none(func(string, *file) bool) {}
-
-// generatedKey changes when anything does that generated code may come from.
-func (h *house) generatedKey(c *commits, o *overlay) (string, error) {
-	sum := sha256.New()
-	fmt.Fprintln(sum, c.upstream)
-	for _, path := range sorted(o.files) {
-		if !strings.HasSuffix(path, "_test.go") {
-			fmt.Fprintln(sum, path, blobID(o.files[path]))
-		}
-	}
-	key, err := h.codegenKey()
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprintln(sum, key)
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return h.tree.record(c)
 }

@@ -49,15 +49,18 @@ func (h *house) rebase(version string) error {
 		return err
 	}
 	h.say("tried everything")
-	fmt.Printf("On upstream %s (now %s)\n%4d patches apply, %d of them at other lines\n%4d files of ours go in\n",
-		u.version, old.version, o.patches, len(o.moved), len(o.files)-o.patches)
-	fmt.Printf("%4d patched files upstream changed too: read what changed, even where the patch applies\n", len(changed))
-	for _, path := range changed {
-		fmt.Printf("       %s\n", path)
+	fmt.Fprintf(h.out, "On upstream %s (now %s)\n%4d patches apply, %d of them at other lines\n", u.version, old.version, o.patches, len(o.moved))
+	for _, path := range sorted(o.moved) {
+		fmt.Fprintf(h.out, "       %s: %s\n", path, describe(o.moved[path]))
 	}
-	fmt.Printf("%4d files do not apply\n", len(o.problems))
+	fmt.Fprintf(h.out, "%4d files of ours go in\n", len(o.files)-o.patches)
+	fmt.Fprintf(h.out, "%4d patched files upstream changed too: read what changed, even where the patch applies\n", len(changed))
+	for _, path := range changed {
+		fmt.Fprintf(h.out, "       %s\n", path)
+	}
+	fmt.Fprintf(h.out, "%4d files do not apply\n", len(o.problems))
 	for _, path := range sorted(o.problems) {
-		fmt.Printf("       %s: %v\n", path, o.problems[path])
+		fmt.Fprintf(h.out, "       %s: %v\n", path, o.problems[path])
 	}
 	if len(o.problems) > 0 {
 		return errors.New("not everything applies")

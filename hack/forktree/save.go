@@ -54,12 +54,12 @@ func (h *house) save() error {
 		if err := h.write(path, f); err != nil {
 			return err
 		}
-		fmt.Printf("%-8s %s\n", word, path)
+		fmt.Fprintf(h.out, "%-8s %s\n", word, path)
 	}
 	if err := h.recordSaved(v); err != nil {
 		return err
 	}
-	fmt.Printf("saved: %d edited files of the tree, %d files written here\n", len(v.edits), len(changes))
+	fmt.Fprintf(h.out, "saved: %d edited files of the tree, %d files written here\n", len(v.edits), len(changes))
 	return nil
 }
 
@@ -170,17 +170,16 @@ func (h *house) recordSaved(v *view) error {
 	if err != nil {
 		return err
 	}
-	generatedFiles, err := g.changed(v.commits.ringmaster, v.commits.generated)
+	generatedFiles, err := v.generated(g)
 	if err != nil {
 		return err
 	}
 	maps.Copy(ourFiles, v.edits)
-	maps.Copy(generatedFiles, v.drift)
 	c := *v.commits
 	if c.ringmaster, err = g.commit(c.upstream, ringmasterMessage, maps.All(ourFiles)); err != nil {
 		return err
 	}
-	if c.generated, err = g.commit(c.ringmaster, generatedMessage(stale), maps.All(generatedFiles)); err != nil {
+	if c.generated, err = g.commit(c.ringmaster, generatedMessage, maps.All(generatedFiles)); err != nil {
 		return err
 	}
 	return h.tree.record(&c)

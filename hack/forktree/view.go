@@ -16,7 +16,11 @@ limitations under the License.
 
 package main
 
-import "ringmaster/hack/generated"
+import (
+	"maps"
+
+	"ringmaster/hack/generated"
+)
 
 // view is the tree as it was made, beside its working files and the repository, all read at one time.
 type view struct {
@@ -99,6 +103,15 @@ func (h *house) overlayIn(upstream map[string]entry, sources map[string]*file) (
 		return nil, err
 	}
 	return newOverlay(sources, patched, func(path string) bool { _, ok := upstream[path]; return ok }), nil
+}
+
+// generated returns what the generators changed, as it stands in the working files.
+func (v *view) generated(g git) (map[string]*file, error) {
+	files, err := g.changed(v.commits.ringmaster, v.commits.generated)
+	if err == nil {
+		maps.Copy(files, v.drift)
+	}
+	return files, err
 }
 
 // repositoryHas tells whether the repository gives a file of the tree this content already.

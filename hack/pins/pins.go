@@ -23,6 +23,7 @@ package pins
 import (
 	_ "go.etcd.io/etcd/server/v3"
 	_ "golang.org/x/tools/cmd/goimports"
+	_ "gotest.tools/gotestsum"
 	_ "sigs.k8s.io/kwok/cmd/kwok"
 
 	_ "k8s.io/kubernetes/cmd/kube-apiserver"

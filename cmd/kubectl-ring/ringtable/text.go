@@ -18,7 +18,6 @@ package ringtable
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -29,71 +28,127 @@ import (
 )
 
 const (
-	// The bar takes what the other columns leave of the width, within these bounds.
+	// A bar takes what the columns leave of the width, within these bounds.
 	minBar = 8
 	maxBar = 32
 	// columnGap lies between two columns.
 	columnGap = "  "
+	// keyDigits is the number of hexadecimal digits of a key.
+	keyDigits = 16
 )
 
-// Text returns the ring as a table, for lines of that width, with times as of now. A
-// line below it says whether the instances cover all keys. With a zero now, times are
-// left out: the text then changes only with the ring. Lines may be wider where the
-// columns need it.
+// layout says what there is room for.
+type layout struct {
+	// digits is how many leading digits of a key are shown.
+	digits     int
+	times, bar bool
+}
+
+// layouts are in the order in which they are tried: what is first given up can best
+// be done without.
+var layouts = []layout{
+	{digits: keyDigits, times: true, bar: true},
+	{digits: 4, times: true, bar: true},
+	{digits: 4, bar: true},
+	{digits: 4},
+}
+
+// Text returns the ring as a table, with times as of now. A line below it says
+// whether the instances cover all keys. Where lines of that width have no room for
+// everything, keys are cut short, then times left out, then the bars. With a zero now
+// there are no times: the text changes only with the ring.
 func (r *Ring) Text(width int, now time.Time) string {
+	if len(r.Instances) == 0 {
+		return r.sum() + "\n"
+	}
+	var table [][]string
+	var used, bars int
+	for _, l := range layouts {
+		if now.IsZero() {
+			l.times = false
+		}
+		table = r.cells(l, now)
+		used = tableWidth(table)
+		bars = 0
+		if l.bar {
+			bars = min(max(width-used-1, minBar), maxBar)
+			used += 1 + bars
+		}
+		if used <= width {
+			break
+		}
+	}
+	if bars > 0 {
+		for n, row := range table {
+			if n == 0 {
+				row[shareColumn] += strings.Repeat(" ", 1+bars)
+			} else {
+				row[shareColumn] += " " + bar(r.Instances[n-1].Owned, bars)
+			}
+		}
+	}
+
+	widths := columnWidths(table)
+	var b strings.Builder
+	for _, row := range table {
+		var line strings.Builder
+		for column, cell := range row {
+			padding := strings.Repeat(" ", widths[column]-utf8.RuneCountInString(cell))
+			if column == shareColumn {
+				// To the right, so that one bar stands above the other.
+				line.WriteString(padding + cell + columnGap)
+			} else {
+				line.WriteString(cell + padding + columnGap)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String() + r.sum() + "\n"
+}
+
+// shareColumn is the column that a bar is added to.
+const shareColumn = 3
+
+// cells returns the table without bars, its header first.
+func (r *Ring) cells(l layout, now time.Time) [][]string {
 	pods := r.Controller == names.ReplicaSetController
 	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WORKLOADS"}
 	if pods {
 		header = []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "REPLICASETS", "PODS READY"}
 	}
-	if !now.IsZero() {
+	if l.times {
 		header = append(header, "AGE", "RENEWED")
 	}
-	const share = 3
-	rows := [][]string{header}
+	table := [][]string{header}
 	for _, i := range r.Instances {
-		row := []string{i.Name, string(i.Phase), i.rangeText(), percent(i.Owned), fmt.Sprint(i.Workloads)}
+		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Workloads)}
 		if pods {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}
-		if !now.IsZero() {
+		if l.times {
 			row = append(row, age(i.Created, now), ago(i.Renewed, now))
 		}
-		rows = append(rows, row)
+		table = append(table, row)
 	}
+	return table
+}
 
-	widths := make([]int, len(header))
-	total := 0
-	for column := range widths {
-		for _, row := range rows {
-			widths[column] = max(widths[column], utf8.RuneCountInString(row[column]))
-		}
-		total += widths[column] + len(columnGap)
-	}
-	cells := min(max(width-total, minBar), maxBar)
-	var b strings.Builder
-	for n, row := range rows {
-		var line strings.Builder
+func columnWidths(table [][]string) []int {
+	widths := make([]int, len(table[0]))
+	for _, row := range table {
 		for column, cell := range row {
-			if column == share && n > 0 {
-				// The percentage to the right, the bar behind it.
-				fmt.Fprintf(&line, "%*s ", widths[column], cell)
-				line.WriteString(bar(r.Instances[n-1].Owned, cells))
-			} else {
-				fmt.Fprintf(&line, "%-*s", widths[column], cell)
-				if column == share {
-					line.WriteString(strings.Repeat(" ", 1+cells))
-				}
-			}
-			line.WriteString(columnGap)
+			widths[column] = max(widths[column], utf8.RuneCountInString(cell))
 		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	if len(r.Instances) == 0 {
-		b.Reset()
+	return widths
+}
+
+func tableWidth(table [][]string) int {
+	total := -len(columnGap)
+	for _, width := range columnWidths(table) {
+		total += width + len(columnGap)
 	}
-	b.WriteString(r.sum() + "\n")
-	return b.String()
+	return total
 }
 
 // sum says in one line what all instances do together.
@@ -112,7 +167,7 @@ func (r *Ring) sum() string {
 	} else {
 		gaps := make([]string, 0, len(r.Gap))
 		for _, gap := range r.Gap {
-			gaps = append(gaps, rangeText(hashkey.Ranges{gap}))
+			gaps = append(gaps, rangeText(hashkey.Ranges{gap}, keyDigits))
 		}
 		fmt.Fprintf(&b, "nothing works on %s of [0, 2^63): %s", percent(r.Gap), strings.Join(gaps, ", "))
 	}
@@ -123,12 +178,12 @@ func (r *Ring) sum() string {
 }
 
 // rangeText is what the instance owns, else, behind an arrow, what it is to own.
-func (i *Instance) rangeText() string {
+func (i *Instance) rangeText(digits int) string {
 	switch {
 	case !i.Owned.Empty():
-		return rangeText(i.Owned)
+		return rangeText(i.Owned, digits)
 	case !i.Coming.Empty():
-		return "-> " + rangeText(i.Coming)
+		return "-> " + rangeText(i.Coming, digits)
 	default:
 		return "-"
 	}
@@ -136,37 +191,43 @@ func (i *Instance) rangeText() string {
 
 // rangeText returns a range as (after, upTo], and as [0, upTo] where it begins with
 // the lowest key there is.
-func rangeText(owned hashkey.Ranges) string {
+func rangeText(owned hashkey.Ranges, digits int) string {
 	if first, ok := after(owned); ok {
-		return fmt.Sprintf("(%016x, %016x]", first, upTo(owned))
+		return fmt.Sprintf("(%s, %s]", keyText(first, digits), keyText(upTo(owned), digits))
 	}
-	return fmt.Sprintf("[%016x, %016x]", 0, upTo(owned))
+	return fmt.Sprintf("[%s, %s]", keyText(0, digits), keyText(upTo(owned), digits))
+}
+
+func keyText(key int64, digits int) string {
+	text := fmt.Sprintf("%0*x", keyDigits, key)
+	if digits < keyDigits {
+		text = text[:digits] + "…"
+	}
+	return text
 }
 
 func percent(ranges hashkey.Ranges) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(ranges.Width())/float64(hashkey.Limit))
 }
 
-// bar draws the whole line of hash keys in that many cells, full where the ranges
-// hold at least half of a cell's keys. Something is drawn of every range.
+// bar draws the whole line of hash keys in that many cells, full where a range holds
+// at least half of a cell's keys, or half of its own.
 func bar(ranges hashkey.Ranges, cells int) string {
-	width := float64(hashkey.Limit) / float64(cells)
+	width := hashkey.Limit / uint64(cells)
 	var b strings.Builder
-	for cell := range cells {
-		from, to := float64(cell)*width, float64(cell+1)*width
-		var held, most float64
-		for _, r := range ranges {
-			start, end := float64(r.Start), float64(r.End)
-			part := math.Max(0, math.Min(to, end)-math.Max(from, start))
-			held += part
-			if part > 0 {
-				most = math.Max(most, part/(end-start))
-			}
+	for cell := range uint64(cells) {
+		part := hashkey.Range{Start: cell * width, End: (cell + 1) * width}
+		if cell == uint64(cells)-1 {
+			part.End = hashkey.Limit
 		}
-		switch {
-		case held >= width/2, most >= 0.5:
+		full := false
+		for _, r := range ranges {
+			held := hashkey.NewRanges(r).Intersect(hashkey.NewRanges(part)).Width()
+			full = full || held >= width/2 || held > 0 && held >= (r.End-r.Start)/2
+		}
+		if full {
 			b.WriteRune('█')
-		default:
+		} else {
 			b.WriteRune('·')
 		}
 	}

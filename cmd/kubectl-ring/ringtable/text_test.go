@@ -35,6 +35,7 @@ func TestText(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		instances []*shardingv1alpha1.ControllerInstance
+		width     int
 		now       time.Time
 		want      string
 	}{{
@@ -44,9 +45,10 @@ func TestText(t *testing.T) {
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), workloads(2))},
+		width:     110,
 		now:       now,
 		want: `
-INSTANCE  PHASE   RANGE                                 SHARE            REPLICASETS  PODS READY  AGE  RENEWED
+INSTANCE  PHASE   RANGE                                  SHARE           REPLICASETS  PODS READY  AGE  RENEWED
 a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2            22/24       90s  1s ago
 1 instance, 1 Active: it covers [0, 2^63) exactly; 22 of 24 pods ready
 `,
@@ -58,7 +60,8 @@ a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████�
 			instance("a", key(quarter-1), workloads(1)),
 			instance("new", phase(shardingv1alpha1.InstanceLocked), next(2*quarter-1), silent),
 		},
-		now: now,
+		width: 112,
+		now:   now,
 		want: `
 INSTANCE  PHASE   RANGE                                    SHARE           REPLICASETS  PODS READY  AGE  RENEWED
 a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1            2/4         90s  1s ago
@@ -74,6 +77,7 @@ new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ·······�
 			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
 			instance("c", phase(shardingv1alpha1.InstanceInit)),
 		},
+		width: 95,
 		want: `
 INSTANCE  PHASE   RANGE                                 SHARE           REPLICASETS  PODS READY
 a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0            22/24
@@ -84,7 +88,7 @@ c         Init    -                                      0.0% ········  
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := of(t, tc.instances, replicaSet(1, 2, 4), replicaSet(math.MaxInt64, 20, 20))
-			if got, want := r.Text(80, tc.now), strings.TrimPrefix(tc.want, "\n"); got != want {
+			if got, want := r.Text(tc.width, tc.now), strings.TrimPrefix(tc.want, "\n"); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
@@ -104,16 +108,30 @@ func TestTextOfAnotherController(t *testing.T) {
 	}
 }
 
-// TestWidth: the bar grows with the lines, which do not get wider than they may.
+// TestWidth: what there is no room for goes in order, and lines are never wider than
+// asked for, down to where nothing more can go.
 func TestWidth(t *testing.T) {
-	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64))})
-	for width, bar := range map[int]int{80: minBar, 120: 19, 200: maxBar} {
-		lines := strings.Split(r.Text(width, now), "\n")
-		if got := strings.Count(lines[1], "█"); got != bar {
-			t.Errorf("width %d: a bar of %d, want %d", width, got, bar)
-		}
-		if got := utf8.RuneCountInString(lines[0]); width > 100 && got > width {
-			t.Errorf("width %d: a line of %d", width, got)
+	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(quarter)), instance("b", key(math.MaxInt64))})
+	for _, tc := range []struct {
+		width, line, bar int
+		cut, times       bool
+	}{
+		{width: 200, line: 133, bar: maxBar, times: true},
+		{width: 120, line: 120, bar: 19, times: true},
+		{width: 109, line: 109, bar: minBar, times: true},
+		{width: 108, line: 108, bar: 29, times: true, cut: true},
+		{width: 87, line: 87, bar: minBar, times: true, cut: true},
+		{width: 86, line: 86, bar: 21, cut: true},
+		{width: 73, line: 73, bar: minBar, cut: true},
+		{width: 72, line: 64, cut: true},
+		{width: 10, line: 64, cut: true},
+	} {
+		text := r.Text(tc.width, now)
+		lines := strings.Split(text, "\n")
+		longest := max(utf8.RuneCountInString(lines[0]), utf8.RuneCountInString(lines[1]))
+		bar := strings.Count(lines[1], "█") + strings.Count(lines[1], "·")
+		if cut, times := strings.Contains(text, "…"), strings.Contains(text, "ago"); longest != tc.line || bar != tc.bar || cut != tc.cut || times != tc.times {
+			t.Errorf("width %d: lines of %d, bars of %d, keys cut %t, times %t, want %+v", tc.width, longest, bar, cut, times, tc)
 		}
 	}
 }
@@ -140,7 +158,7 @@ func TestBarsMeet(t *testing.T) {
 func TestAgeIsNeverNegative(t *testing.T) {
 	i := instance("a", key(math.MaxInt64))
 	i.Status.RenewTime.Time = now.Add(time.Hour)
-	if text := of(t, []*shardingv1alpha1.ControllerInstance{i}).Text(80, now); !strings.Contains(text, " 0s ago") {
+	if text := of(t, []*shardingv1alpha1.ControllerInstance{i}).Text(120, now); !strings.Contains(text, " 0s ago") {
 		t.Errorf("got\n%s", text)
 	}
 }

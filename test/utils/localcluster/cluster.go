@@ -71,9 +71,8 @@ type Config struct {
 	// for the nodes, with the time since Start began. Calls do not overlap.
 	Started func(what string, after time.Duration)
 	// Died, if set, is called when a process has ended that was ready before, and that
-	// no method of Cluster has ended. The error says how it ended and shows the last
-	// lines of its log.
-	Died func(process string, err error)
+	// neither Stop, StopProcess nor Kill has ended.
+	Died func(*Exit)
 }
 
 // Cluster is a running cluster. Its directory holds
@@ -158,9 +157,9 @@ func (c *Cluster) whileAlive(ctx context.Context, start func(context.Context, la
 		defer mu.Unlock()
 		switch {
 		case !returned:
-			cancel(p.exitError())
+			cancel(p.exit())
 		case c.config.Died != nil:
-			c.config.Died(p.name, p.exitError())
+			c.config.Died(p.exit())
 		}
 	}
 	err := start(ctx, func(what component) (*member, error) { return c.launch(what, died) })
@@ -298,7 +297,7 @@ func (c *Cluster) waitReady(ctx context.Context, m *member) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, healthInterval, true, func(ctx context.Context) (bool, error) {
 		if !m.running() {
-			return false, m.exitError()
+			return false, m.exit()
 		}
 		_, last = c.get(ctx, m.what.endpoint+m.what.healthPath)
 		return last == nil, nil

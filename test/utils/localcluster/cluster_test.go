@@ -134,7 +134,7 @@ func TestDeathWhileStarting(t *testing.T) {
 func TestDeathWhileAdding(t *testing.T) {
 	cluster := startFake(t, Config{
 		Args: map[Component][]string{KubeControllerManager: {"--fake-die"}},
-		Died: func(process string, _ error) { t.Errorf("Died(%s) for a process that was never ready", process) },
+		Died: func(exit *Exit) { t.Errorf("Died(%s) for a process that was never ready", exit.Process) },
 	})
 	_, err := cluster.AddControllerManager(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "kube-controller-manager-1 has ended (exit status 3)") {
@@ -161,12 +161,8 @@ func TestStartEndsWithItsContext(t *testing.T) {
 }
 
 func TestDied(t *testing.T) {
-	type death struct {
-		process string
-		err     error
-	}
-	deaths := make(chan death, 10)
-	cluster := startFake(t, Config{Died: func(process string, err error) { deaths <- death{process, err} }})
+	deaths := make(chan *Exit, 10)
+	cluster := startFake(t, Config{Died: func(exit *Exit) { deaths <- exit }})
 	for range 4 {
 		if _, err := cluster.AddControllerManager(t.Context()); err != nil {
 			t.Fatal(err)
@@ -186,15 +182,15 @@ func TestDied(t *testing.T) {
 	if err := cluster.Signal("kube-controller-manager-3", syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-deaths; got.process != "kube-controller-manager-3" || !strings.Contains(got.err.Error(), "(signal: killed)") {
-		t.Errorf("death of %s: %v", got.process, got.err)
+	if got, want := *<-deaths, (Exit{Process: "kube-controller-manager-3", State: "signal: killed", LogFile: cluster.LogFile("kube-controller-manager-3")}); got != want {
+		t.Errorf("got %#v, want %#v", got, want)
 	}
 	// The request ends with the process.
 	if _, err := cluster.Get(t.Context(), "kwok", "/die"); err == nil {
 		t.Error("GET /die was answered")
 	}
-	if got := <-deaths; got.process != "kwok" || !strings.Contains(got.err.Error(), "(exit status 3)") || !strings.Contains(got.err.Error(), "fake kwok begins") {
-		t.Errorf("death of %s: %v", got.process, got.err)
+	if got, want := (<-deaths).Error(), "kwok has ended (exit status 3); "+cluster.LogTail("kwok"); got != want || !strings.Contains(got, "fake kwok begins") {
+		t.Errorf("got %s, want %s", got, want)
 	}
 	if got, want := cluster.ControllerManagers(), []string{"kube-controller-manager-4"}; !slices.Equal(got, want) {
 		t.Errorf("ControllerManagers: %v, want %v", got, want)

@@ -158,10 +158,23 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// exitError describes the end of a process that was not stopped, with the last
-// lines of its log.
-func (p *process) exitError() error {
-	return fmt.Errorf("%s has ended (%s); %s", p.name, p.state, describeLog(p.logFile))
+// Exit is the end of a process that nobody asked for.
+type Exit struct {
+	// Process is the name of the process.
+	Process string
+	// State says how it ended, such as "exit status 1" or "signal: killed".
+	State string
+	// LogFile holds its output.
+	LogFile string
+}
+
+// Error says all of that, with the last lines of the log.
+func (e *Exit) Error() string {
+	return fmt.Sprintf("%s has ended (%s); %s", e.Process, e.State, describeLog(e.LogFile))
+}
+
+func (p *process) exit() *Exit {
+	return &Exit{Process: p.name, State: p.state, LogFile: p.logFile}
 }
 
 // describeLog returns the last lines of a log, below a line that names the file.

@@ -26,6 +26,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/apis/sharding"
+	_ "k8s.io/kubernetes/pkg/apis/sharding/install"
 	"k8s.io/utils/ptr"
 )
 

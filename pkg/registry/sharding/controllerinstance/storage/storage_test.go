@@ -23,6 +23,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -78,7 +79,7 @@ func requestInfo(verb, subresource string) *genericapirequest.RequestInfo {
 }
 
 func contextFor(verb, subresource string) context.Context {
-	return genericapirequest.WithRequestInfo(genericapirequest.NewContext(), requestInfo(verb, subresource))
+	return genericapirequest.WithRequestInfo(genericapirequest.WithNamespace(genericapirequest.NewContext(), metav1.NamespaceNone), requestInfo(verb, subresource))
 }
 
 func newInstance(name string) *sharding.ControllerInstance {
@@ -160,7 +161,7 @@ func TestCreate(t *testing.T) {
 
 func TestUpdate(t *testing.T) {
 	r := newTestRegistry(t)
-	r.tester().AllowCreateOnUpdate().TestUpdate(newInstance("foo"),
+	r.tester().TestUpdate(newInstance("foo"),
 		func(obj runtime.Object) runtime.Object {
 			obj.(*sharding.ControllerInstance).Spec.HashKey = ptr.To[int64](7)
 			return obj
@@ -264,7 +265,7 @@ func TestLeaseOfEveryWrite(t *testing.T) {
 // somebody does stays.
 func TestExpiry(t *testing.T) {
 	r := newTestRegistry(t)
-	watch, err := r.Watch(contextFor("watch", ""), nil)
+	watch, err := r.Watch(contextFor("watch", ""), &internalversion.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

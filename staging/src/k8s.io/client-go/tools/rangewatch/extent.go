@@ -70,9 +70,11 @@ func (e extent) reached() uint64 {
 // the watch has not yet brought is outstanding.
 type proof struct {
 	part
-	// growth marks ranges that were not followed before: until the proof is
-	// complete they are not held at any revision.
+	// growth marks ranges that were not followed before. They are held when the proof
+	// is complete and the watch has come to level, where the other ranges were when
+	// these joined them: so what is held never falls back to an earlier revision.
 	growth bool
+	level  uint64
 	// outstanding has the objects that the watch still has to bring.
 	outstanding map[objectID]outstanding
 }

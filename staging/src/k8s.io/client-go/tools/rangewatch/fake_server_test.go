@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -407,16 +408,15 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 	return nil, true
 }
 
-var uids int
+var uids atomic.Int64
 
 // newPod returns a pod of that name, with a UID of its own, whose hash key is
 // percent of the way along the line; with a controller of that key by
 // ByControllerHashKey, and with none if percent is negative.
 func newPod(field FieldPath, name string, percent int) *v1.Pod {
-	uids++
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:          name,
-		UID:           types.UID(fmt.Sprintf("uid-%d", uids)),
+		UID:           types.UID(fmt.Sprintf("uid-%d", uids.Add(1))),
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test"}},
 	}}
 	pod.HashKey = metav1.HashKeyOf(pod)

@@ -14,7 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-
 package rangewatch
 
 import (
@@ -42,6 +41,9 @@ func TestRandom(t *testing.T) {
 					server := newFakeServer(field)
 					server.old = old
 					r := &random{Rand: rand.New(rand.NewSource(seed)), harness: newHarnessFor(t, server, cache.Indexers{})}
+					if !cache.WaitFor(r.ctx, "sync", r.informer.HasSyncedChecker()) {
+						t.Fatal("not synced")
+					}
 					for range rounds {
 						r.round(steps)
 					}
@@ -142,14 +144,15 @@ func (r *random) ranges() hashkey.Ranges {
 
 // write makes a change to one of few pods.
 func (r *random) write() uint64 {
-	pod, exists := r.server.content(hashkey.All())[fmt.Sprintf("pod-%02d", r.Intn(60))]
+	name := fmt.Sprintf("pod-%02d", r.Intn(60))
+	pod, exists := r.server.content(hashkey.All())[name]
 	switch {
 	case !exists:
 		percent := r.Intn(100)
 		if r.server.field == ByControllerHashKey && percent < 10 {
 			percent = -1
 		}
-		return r.put(fmt.Sprintf("pod-%02d", r.Intn(60)), percent)
+		return r.put(name, percent)
 	case r.Intn(3) == 0:
 		return r.delete(pod.Name)
 	case r.server.field == ByHashKey:

@@ -32,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/clock"
 )
 
 // stream is the watch that the reflector holds. One goroutine does everything that
@@ -78,7 +77,9 @@ type stream struct {
 	// It is nil where there is none.
 	following watch.Interface
 	selected  hashkey.Ranges
-	since     time.Time
+	// since is when it was opened, lively whether it has brought something.
+	since  time.Time
+	lively bool
 	// opening is the watch that is to take its place.
 	opening    *opening
 	watchRetry retry
@@ -116,24 +117,20 @@ type listing struct {
 	cancel context.CancelFunc
 }
 
-// retry spaces attempts out.
+// retry spaces out attempts that fail one after another.
 type retry struct {
-	delay wait.DelayFunc
-	timer <-chan time.Time
+	backoff wait.Backoff
+	timer   <-chan time.Time
 }
 
-func newRetry() retry {
-	return retry{delay: wait.Backoff{
-		Duration: 100 * time.Millisecond,
-		Factor:   2,
-		Jitter:   1,
-		Steps:    10,
-		Cap:      30 * time.Second,
-	}.DelayWithReset(clock.RealClock{}, 2*time.Minute)}
+// succeeded ends a row of failures.
+func (r *retry) succeeded() {
+	r.timer = nil
+	r.backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
 
-// later forbids attempts for a while.
-func (r *retry) later() { r.timer = time.After(r.delay()) }
+// failed forbids attempts for a while.
+func (r *retry) failed() { r.timer = time.After(r.backoff.Step()) }
 
 // allowed says whether an attempt may be made.
 func (r *retry) allowed() bool { return r.timer == nil }
@@ -142,15 +139,12 @@ func (r *retry) allowed() bool { return r.timer == nil }
 func newStream(ctx context.Context, source *Source, state *delivered) *stream {
 	ctx, cancel := context.WithCancel(ctx)
 	st := &stream{
-		Source:     source,
-		delivered:  state,
-		ctx:        ctx,
-		cancel:     cancel,
-		out:        make(chan watch.Event),
-		done:       make(chan struct{}),
-		target:     state.ranges,
-		watchRetry: newRetry(),
-		listRetry:  newRetry(),
+		Source:    source,
+		delivered: state,
+		ctx:       ctx,
+		cancel:    cancel,
+		out:       make(chan watch.Event),
+		done:      make(chan struct{}),
 	}
 	go st.run()
 	return st
@@ -255,9 +249,10 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 	st.target = want
 	st.cancelListing()
 	st.cancelOpening()
-	st.listRetry.timer, st.watchRetry.timer = nil, nil
+	st.listRetry.succeeded()
+	st.watchRetry.succeeded()
 	keep := st.ranges.Intersect(want)
-	at := st.extent(st.ranges).reached()
+	at := st.completed().reached()
 	st.ranges = keep
 	st.proofs = restrictProofs(st.proofs, keep)
 	if keep.Empty() {
@@ -289,7 +284,7 @@ func (st *stream) extent(ranges hashkey.Ranges) extent {
 func (st *stream) completed() extent {
 	ranges := st.ranges
 	for _, p := range st.proofs {
-		if p.growth && !p.complete() {
+		if p.growth && (!p.complete() || st.revision < p.level) {
 			ranges = ranges.Minus(p.ranges)
 		}
 	}
@@ -410,6 +405,7 @@ func (st *stream) takeObject(l *listing, obj runtime.Object) error {
 // listed ends a list: objects that it does not have are gone.
 func (st *stream) listed(l *listing) error {
 	l.listed = true
+	st.listRetry.succeeded()
 	var gone []objectID
 	for id, e := range st.known {
 		if e.seen == l.number || e.revision > l.revision || !matches(e.key, l.ranges) {
@@ -439,7 +435,7 @@ func (st *stream) listed(l *listing) error {
 func (st *stream) listFailed(err error) {
 	st.logger.Error(err, "Listing ranges failed, what is held stays as it is; trying again", "ranges", st.listing.ranges, "held", st.Held())
 	st.cancelListing()
-	st.listRetry.later()
+	st.listRetry.failed()
 }
 
 func (st *stream) cancelListing() {
@@ -507,20 +503,22 @@ func (st *stream) follow(result opened) error {
 		return st.watchFailed(result.err)
 	}
 	st.stopFollowing()
-	st.following, st.selected, st.since = result.watch, o.ranges, time.Now()
+	st.following, st.selected, st.since, st.lively = result.watch, o.ranges, time.Now(), false
 	// The new watch repeats what lies between its start and what is delivered.
-	if reached := st.extent(st.ranges).reached(); reached > o.from && !st.ranges.Empty() {
+	reached := st.extent(st.ranges).reached()
+	if !st.ranges.Empty() {
 		st.proofs = append(st.proofs, &proof{part: part{ranges: st.ranges, revision: reached}})
 	}
-	st.moveTo(o.from)
 	if l := st.listing; l != nil && l.growth && l.listed {
 		st.logger.V(2).Info("Ranges grew", "by", l.ranges, "revision", l.revision, "outstanding", len(l.outstanding))
-		st.ranges = o.ranges
-		if l.revision > o.from {
-			st.proofs = append(st.proofs, l.proof)
+		if !st.ranges.Empty() && reached > l.revision {
+			l.level = reached
 		}
+		st.ranges = o.ranges
+		st.proofs = append(st.proofs, l.proof)
 		st.listing = nil
 	}
+	st.moveTo(o.from)
 	return nil
 }
 
@@ -529,7 +527,7 @@ func (st *stream) moveTo(revision uint64) {
 	st.revision = revision
 	proofs := st.proofs[:0]
 	for _, p := range st.proofs {
-		if p.revision > revision {
+		if max(p.revision, p.level) > revision {
 			proofs = append(proofs, p)
 		}
 	}
@@ -544,7 +542,7 @@ func (st *stream) watchFailed(err error) error {
 		return err
 	}
 	st.logger.Error(err, "Watching ranges failed, what is held stays as it is; trying again", "ranges", st.ranges, "revision", st.revision)
-	st.watchRetry.later()
+	st.watchRetry.failed()
 	return nil
 }
 
@@ -553,23 +551,32 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 	switch {
 	case !ok:
 		st.stopFollowing()
-		if time.Since(st.since) < time.Second {
-			st.watchRetry.later() // do not run in circles
+		if time.Since(st.since) < time.Second && !st.lively {
+			st.watchRetry.failed() // do not run in circles
 		}
 		return nil
 	case event.Type == watch.Error:
 		st.stopFollowing()
 		return st.watchFailed(apierrors.FromObject(event.Object))
 	}
+	if !st.lively {
+		st.lively = true
+		st.watchRetry.succeeded()
+	}
 	object, err := st.identify(event.Object)
 	if err != nil {
 		return err
 	}
-	if event.Type != watch.Bookmark {
+	switch {
+	case event.Type != watch.Bookmark:
 		if err := st.apply(event, object); err != nil {
 			return err
 		}
 		st.resolve(event, object)
+	case st.listing != nil && st.listing.growth:
+		// A growth's watch, which starts before this, would not bring the watch to where
+		// this says that it is: it brings events again, but not bookmarks.
+		return nil
 	}
 	st.moveTo(max(st.revision, object.revision))
 	return nil
@@ -670,10 +677,11 @@ func (st *stream) remove(ids []objectID, revision uint64) error {
 			return err
 		}
 		if exists { // the informer's transform may have refused it
+			at := max(revision, st.known[id].revision)
 			// A copy: the informer transforms what it gets, and readers have the original.
 			obj := stored.(runtime.Object).DeepCopyObject()
-			obj.(metav1.Object).SetResourceVersion(strconv.FormatUint(revision, 10))
-			if err := st.send(watch.Deleted, obj, revision); err != nil {
+			obj.(metav1.Object).SetResourceVersion(strconv.FormatUint(at, 10))
+			if err := st.send(watch.Deleted, obj, at); err != nil {
 				return err
 			}
 		}

@@ -62,3 +62,14 @@ func HashKeyOfController(obj Object) (int64, bool) {
 	}
 	return HashKeyOfOwner(ref), true
 }
+
+// resetHashKey gives meta the key that existingMeta holds, where both have the field.
+func resetHashKey(meta, existingMeta Object) {
+	to, ok := meta.(interface{ SetHashKey(int64) })
+	if !ok {
+		return
+	}
+	if from, ok := existingMeta.(interface{ GetHashKey() int64 }); ok {
+		to.SetHashKey(from.GetHashKey())
+	}
+}

@@ -55,7 +55,7 @@ func TestGetControllerHashKey(t *testing.T) {
 		"no map":                 {withOwners("b"), 0, false},
 		"no metadata":            {&Unstructured{Object: map[string]interface{}{}}, 0, false},
 		"no object":              {&Unstructured{}, 0, false},
-		"metadata of other type": {&Unstructured{Object: map[string]interface{}{"metadata": 5}}, 0, false},
+		"metadata of other type": {&Unstructured{Object: map[string]interface{}{"metadata": "odd"}}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if key, found := tc.obj.GetControllerHashKey(); key != tc.key || found != tc.found {
@@ -91,7 +91,7 @@ func TestSetOwnerHashKeys(t *testing.T) {
 		t.Errorf("%v allocations where all keys are right already", allocs)
 	}
 
-	for _, obj := range []*Unstructured{{}, {Object: map[string]interface{}{"metadata": 5}}} {
+	for _, obj := range []*Unstructured{{}, {Object: map[string]interface{}{"metadata": "odd"}}} {
 		before := obj.DeepCopy()
 		obj.SetOwnerHashKeys(keyOf)
 		if !reflect.DeepEqual(obj, before) {

@@ -1,0 +1,146 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// kubectl-ring is a plugin of kubectl, which runs it as "kubectl ring" when it lies on
+// PATH: it shows how the instances of a controller share the line of hash keys.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+
+	// Import to initialize client auth plugins.
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+)
+
+// A table that follows its ring is drawn at most once per interval.
+const (
+	terminalInterval = 100 * time.Millisecond
+	plainInterval    = time.Second
+)
+
+func main() {
+	os.Exit(cli.Run(newCommand()))
+}
+
+func newCommand() *cobra.Command {
+	flags := genericclioptions.NewConfigFlags(true)
+	// Rings and what they share belong to no namespace.
+	flags.Namespace = nil
+	var watch bool
+	command := &cobra.Command{
+		Use:   "kubectl ring [CONTROLLER]",
+		Short: "Show how the instances of a controller share its objects",
+		Long: `Show the ring of each controller, or of one, as a table: its instances, in order of hash key,
+with the range of hash keys (after, upTo] and the share of all keys that each owns.
+
+Below it stands whether the instances cover all hash keys, [0, 2^63), or which nobody works on.`,
+		Example: `  # All rings
+  kubectl ring
+
+  # Follow the ring of the ReplicaSet controller until Ctrl-C
+  kubectl ring replicaset-controller --watch`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			config, err := flags.ToRESTConfig()
+			if err != nil {
+				return err
+			}
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, client, ringtable.NewScreen(os.Stdout), args, watch)
+		},
+	}
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "Follow the rings until interrupted.")
+	flags.AddFlags(command.Flags())
+	return command
+}
+
+// run shows the rings of these controllers, of all if there are none, once or until
+// ctx ends.
+func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, controllers []string, watch bool) error {
+	follower, err := ringtable.Follow(ctx, client)
+	if err != nil {
+		return err
+	}
+	interval := plainInterval
+	if screen.Live() {
+		interval = terminalInterval
+	}
+	err = follower.Each(ctx, interval, func() (bool, error) {
+		now := time.Now()
+		if watch && !screen.Live() {
+			// Not a table a second where only the times differ.
+			now = time.Time{}
+		}
+		text, err := rings(follower, controllers, screen.Width(), now)
+		if err != nil {
+			return false, err
+		}
+		return !watch, screen.Show(text)
+	})
+	if watch && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func rings(follower *ringtable.Follower, controllers []string, width int, now time.Time) (string, error) {
+	present, err := follower.Controllers()
+	if err != nil {
+		return "", err
+	}
+	if len(controllers) == 0 {
+		controllers = present
+	}
+	if len(controllers) == 0 {
+		return "No controller has any instance.\n", nil
+	}
+	var texts []string
+	for _, controller := range controllers {
+		ring, err := follower.Ring(controller)
+		if err != nil {
+			return "", err
+		}
+		text := ring.Text(width, now)
+		if len(controllers) > 1 {
+			text = controller + ":\n" + text
+		}
+		if !slices.Contains(present, controller) && len(present) > 0 {
+			text += fmt.Sprintf("Controllers with instances: %s\n", strings.Join(present, ", "))
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, "\n"), nil
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+
+# Copyright The Ringmaster Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Tests everything, the fastest check first. `make test` runs it; the names of
+# steps as arguments run only those.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+tree=$root/_output/kubernetes
+results=$root/_output/test
+export GOFLAGS=-trimpath
+# The tests of the tree find etcd and the other binaries here.
+export PATH=$root/_output/bin:$PATH
+
+# gotest LABEL ARGS...: runs go test in the current folder, a line a package, and
+# keeps what it counted.
+gotest() {
+  local label=$1
+  shift
+  (cd "$root" && go build -o _output/tools/gotestsum gotest.tools/gotestsum)
+  "$root/_output/tools/gotestsum" --format pkgname-and-test-fails --hide-summary skipped \
+    --jsonfile "$results/$label.json" -- "$@"
+}
+
+# The packages with a patch or a new file of ours, but those with tests of their
+# own kind: their tests, upstream's included, run unchanged.
+patched_packages() {
+  git ls-files -co --exclude-standard -- '*.go' '*.go.patch' |
+    grep -v -e '^hack/' -e '^test/integration/' -e '^test/e2e_ring/' |
+    xargs -n1 dirname | sort -u |
+    while read -r dir; do
+      [ -n "$(ls "$tree/$dir"/*.go 2>/dev/null)" ] && echo "./$dir"
+    done
+}
+
+check() { go run ./hack/forktree check; }
+house() { gotest house ./hack/...; }
+tree() { go run ./hack/forktree make; }
+verify() {
+  go run ./hack/forktree verify
+  go run ./hack/codegen -tree "$tree" -verify
+}
+build() { go run ./hack/forktree build; }
+unit() {
+  go run ./hack/codegen -tree "$tree" -fixtures
+  local packages
+  mapfile -t packages < <(patched_packages)
+  (cd "$tree" && gotest unit -timeout 30m "${packages[@]}")
+  (cd "$tree" && gotest race -race k8s.io/client-go/tools/ring k8s.io/client-go/tools/rangewatch)
+}
+integration() {
+  (cd "$tree" && gotest integration -timeout 30m ./test/integration/ring/... ./test/integration/replicaset)
+  (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
+}
+e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/...); }
+
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build unit integration e2e)
+mkdir -p "$results"
+rm -f "$results"/*.json
+
+count() {
+  cat "$results"/*.json 2>/dev/null | grep '"Test":' | grep -c "\"Action\":\"$1\"" || true
+}
+closing() {
+  status=$?
+  echo
+  echo "$(count pass) passed, $(count fail) failed, $(count skip) skipped"
+  [ $status -eq 0 ] || echo "make test failed in step '$step'; run that step alone with: hack/test.sh $step"
+  exit $status
+}
+step=start
+trap closing EXIT
+
+for step in "${steps[@]}"; do
+  printf '\n=== %s (after %dm%02ds)\n' "$step" $((SECONDS / 60)) $((SECONDS % 60))
+  "$step"
+done

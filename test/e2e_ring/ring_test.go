@@ -1,0 +1,156 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_ring
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
+	var namespace string
+	var before []*appsv1.ReplicaSet
+
+	ginkgo.BeforeAll(func(ctx context.Context) {
+		namespace = newNamespace(ctx)
+	})
+
+	ginkgo.It("covers the whole key space without overlap", func(ctx context.Context) {
+		expectRing(ctx, instances)
+	})
+
+	ginkgo.It("fills each ReplicaSet exactly, every instance taking part", func(ctx context.Context) {
+		for i := range 40 {
+			before = append(before, createReplicaSet(ctx, namespace, fmt.Sprintf("first-%02d", i), 5))
+		}
+		expectFilled(ctx, before)
+		gomega.Eventually(ctx, func(g gomega.Gomega) {
+			ring, err := ringNow(ctx)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			total := int64(0)
+			for _, i := range ring.Instances {
+				g.Expect(i.Workloads).To(gomega.BeNumerically(">", 0), "ReplicaSets of %s", i.Name)
+				total += i.Workloads
+			}
+			g.Expect(total).To(gomega.BeEquivalentTo(len(before)))
+		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+	})
+
+	ginkgo.It("rolls a Deployment across instances, pod for pod", func(ctx context.Context) {
+		const replicas = int32(20)
+		labels := map[string]string{"name": "rolling"}
+		deployments := client.AppsV1().Deployments(namespace)
+		replicasOfDeployment := replicas
+		_, err := deployments.Create(ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "rolling"},
+			Spec:       appsv1.DeploymentSpec{Replicas: &replicasOfDeployment, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate(labels)},
+		}, metav1.CreateOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		for revision := 1; revision <= 3; revision++ {
+			gomega.Eventually(ctx, func(g gomega.Gomega) {
+				d, err := deployments.Get(ctx, "rolling", metav1.GetOptions{})
+				g.Expect(err).NotTo(gomega.HaveOccurred())
+				g.Expect(d.Status.ObservedGeneration).To(gomega.Equal(d.Generation))
+				g.Expect(d.Status.UpdatedReplicas).To(gomega.Equal(replicas))
+				g.Expect(d.Status.AvailableReplicas).To(gomega.Equal(replicas))
+				g.Expect(d.Status.Replicas).To(gomega.Equal(replicas))
+			}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+			if revision < 3 {
+				patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"image:%d"}]}}}}`, revision+1)
+				_, err := deployments.Patch(ctx, "rolling", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+				gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			}
+		}
+		creations.expectUpTo(ctx)
+		list, err := client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: "name=rolling"})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		gomega.Expect(list.Items).To(gomega.HaveLen(3))
+		for _, rs := range list.Items {
+			gomega.Expect(creations.of(rs.UID)).To(gomega.Equal(int(replicas)), "pods ever created for %s", rs.Name)
+		}
+	})
+
+	ginkgo.It("heals when a controller manager is killed, with not one pod too many", func(ctx context.Context) {
+		victim := cluster.ControllerManagers()[0]
+		gomega.Expect(cluster.Kill(victim)).To(gomega.Succeed())
+		var during []*appsv1.ReplicaSet
+		for i := range 20 {
+			during = append(during, createReplicaSet(ctx, namespace, fmt.Sprintf("killed-%02d", i), 5))
+		}
+		expectRing(ctx, instances-1)
+		expectFilled(ctx, during)
+	})
+
+	ginkgo.It("gives a new instance its share while the others work on", func(ctx context.Context) {
+		known := sets.New[string]()
+		for _, i := range expectRing(ctx, instances-1).Instances {
+			known.Insert(i.Name)
+		}
+		_, err := cluster.AddControllerManager(ctx)
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		var during []*appsv1.ReplicaSet
+		for i := range 20 {
+			during = append(during, createReplicaSet(ctx, namespace, fmt.Sprintf("joined-%02d", i), 5))
+		}
+		for _, i := range expectRing(ctx, instances).Instances {
+			if !known.Has(i.Name) {
+				gomega.Expect(i.Owned.Empty()).To(gomega.BeFalse())
+			}
+		}
+		expectFilled(ctx, during)
+	})
+
+	ginkgo.It("hands over when a controller manager is asked to terminate", func(ctx context.Context) {
+		leaver := cluster.ControllerManagers()[0]
+		var during []*appsv1.ReplicaSet
+		for i := range 10 {
+			during = append(during, createReplicaSet(ctx, namespace, fmt.Sprintf("left-%02d", i), 5))
+		}
+		gomega.Expect(cluster.StopProcess(ctx, leaver)).To(gomega.Succeed())
+		expectRing(ctx, instances-1)
+		expectFilled(ctx, during)
+	})
+
+	ginkgo.It("scales down and up again exactly", func(ctx context.Context) {
+		for _, replicas := range []int32{2, 6} {
+			for _, rs := range before {
+				_, err := client.AppsV1().ReplicaSets(namespace).Patch(ctx, rs.Name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)), metav1.PatchOptions{})
+				gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			}
+			for _, rs := range before {
+				gomega.Eventually(ctx, func(g gomega.Gomega) {
+					now, err := client.AppsV1().ReplicaSets(namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+					g.Expect(err).NotTo(gomega.HaveOccurred())
+					g.Expect(now.Status.Replicas).To(gomega.Equal(replicas), "pods of %s", rs.Name)
+					g.Expect(now.Status.ReadyReplicas).To(gomega.Equal(replicas), "ready pods of %s", rs.Name)
+				}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+			}
+		}
+		creations.expectUpTo(ctx)
+		for _, rs := range before {
+			gomega.Expect(creations.of(rs.UID)).To(gomega.Equal(5+4), "pods ever created for %s", rs.Name)
+		}
+	})
+})

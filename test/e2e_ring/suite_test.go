@@ -1,0 +1,155 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package e2e_ring exercises a ring of real kube-controller-managers on a real
+// cluster, which it starts itself from the binaries in RINGMASTER_BIN (default:
+// the fork's _output/bin).
+package e2e_ring
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	"k8s.io/kubernetes/test/utils/localcluster"
+)
+
+const (
+	instances = 3
+	nodes     = 5
+	// soon is how long a condition may take on a slow machine; none is expected to.
+	soon = 3 * time.Minute
+	poll = 100 * time.Millisecond
+)
+
+var (
+	cluster   *localcluster.Cluster
+	client    kubernetes.Interface
+	creations *podCreations
+)
+
+func TestRing(t *testing.T) {
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	ginkgo.RunSpecs(t, "ring of kube-controller-managers")
+}
+
+var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
+	bin := os.Getenv("RINGMASTER_BIN")
+	if bin == "" {
+		bin = filepath.Join("..", "..", "..", "bin")
+	}
+	bin, err := filepath.Abs(bin)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	cluster, err = localcluster.Start(ctx, localcluster.Config{
+		BinDir: bin, Dir: ginkgo.GinkgoT().TempDir(), Instances: instances, Nodes: nodes,
+		Started: func(what string, after time.Duration) {
+			ginkgo.GinkgoWriter.Printf("%6.1fs %s\n", after.Seconds(), what)
+		},
+	})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(func(ctx context.Context) { gomega.Expect(cluster.Stop(ctx)).To(gomega.Succeed()) })
+	client, err = kubernetes.NewForConfig(cluster.RESTConfig())
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	creations = countPodCreations(ctx)
+})
+
+// ringNow reads the ring as the API has it.
+func ringNow(ctx context.Context) (*ringtable.Ring, error) {
+	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	members := make([]*shardingv1alpha1.ControllerInstance, 0, len(list.Items))
+	for i := range list.Items {
+		members = append(members, &list.Items[i])
+	}
+	return ringtable.Of(names.ReplicaSetController, members, nil)
+}
+
+// expectRing waits until so many instances, all Active, cover the whole line of
+// hash keys, and returns them.
+func expectRing(ctx context.Context, n int) *ringtable.Ring {
+	ginkgo.GinkgoHelper()
+	var ring *ringtable.Ring
+	gomega.Eventually(ctx, func(g gomega.Gomega) {
+		var err error
+		ring, err = ringNow(ctx)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(ring.Instances).To(gomega.HaveLen(n))
+		g.Expect(ring.Active()).To(gomega.Equal(n))
+		g.Expect(ring.Gap).To(gomega.BeEmpty())
+	}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+	for i, a := range ring.Instances {
+		for _, b := range ring.Instances[i+1:] {
+			gomega.Expect(a.Owned.Intersect(b.Owned)).To(gomega.BeEmpty(), "%s and %s own the same keys", a.Name, b.Name)
+		}
+	}
+	return ring
+}
+
+func newNamespace(ctx context.Context) string {
+	ginkgo.GinkgoHelper()
+	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ring-"}}, metav1.CreateOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return ns.Name
+}
+
+func podTemplate(labels map[string]string) v1.PodTemplateSpec {
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image:1"}}},
+	}
+}
+
+func createReplicaSet(ctx context.Context, namespace, name string, replicas int32) *appsv1.ReplicaSet {
+	ginkgo.GinkgoHelper()
+	labels := map[string]string{"name": name}
+	rs, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate(labels)},
+	}, metav1.CreateOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return rs
+}
+
+// expectFilled waits until each ReplicaSet has its pods ready, and checks that
+// not one pod more than it wants has ever been created for it.
+func expectFilled(ctx context.Context, replicaSets []*appsv1.ReplicaSet) {
+	ginkgo.GinkgoHelper()
+	for _, rs := range replicaSets {
+		gomega.Eventually(ctx, func(g gomega.Gomega) {
+			now, err := client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(now.Status.ReadyReplicas).To(gomega.Equal(*rs.Spec.Replicas), "ready pods of %s", rs.Name)
+		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+	}
+	creations.expectUpTo(ctx)
+	for _, rs := range replicaSets {
+		gomega.Expect(creations.of(rs.UID)).To(gomega.Equal(int(*rs.Spec.Replicas)), "pods ever created for %s", rs.Name)
+	}
+}
