@@ -2,11 +2,21 @@ module ringmaster
 
 go 1.26.0
 
+// These folders hold files of the tree, which belong to upstream's modules.
+ignore (
+	./cmd
+	./pkg
+	./plugin
+	./staging
+	./test
+)
+
 require (
 	github.com/bufbuild/protocompile v0.14.1
 	go.etcd.io/etcd/server/v3 v3.7.0
 	golang.org/x/tools v0.47.0
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
+	gotest.tools/gotestsum v1.13.0
 	k8s.io/api v0.37.1
 	k8s.io/apiextensions-apiserver v0.37.1
 	k8s.io/apimachinery v0.37.1
@@ -187,7 +197,6 @@ require (
 	gopkg.in/go-jose/go-jose.v2 v2.6.3 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
-	gotest.tools/gotestsum v1.13.0 // indirect
 	k8s.io/gengo/v2 v2.0.0-20260408192533-25e2208e0dc3 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect

@@ -25,6 +25,9 @@ results=$root/_output/test
 export GOFLAGS=-trimpath
 # The tests of the tree find etcd and the other binaries here.
 export PATH=$root/_output/bin:$PATH
+# With -trimpath upstream's test servers look for their own files below
+# TEST_SRCDIR, by import path.
+export TEST_SRCDIR=$root/_output/src TEST_WORKSPACE=.
 
 # gotest LABEL ARGS...: runs go test in the current folder, a line a package, and
 # keeps what it counted.
@@ -62,7 +65,14 @@ unit() {
   (cd "$tree" && gotest unit -timeout 30m "${packages[@]}")
   (cd "$tree" && gotest race -race k8s.io/client-go/tools/ring k8s.io/client-go/tools/rangewatch)
 }
+# sources lays the tree's modules out by import path.
+sources() {
+  rm -rf "$TEST_SRCDIR"
+  mkdir -p "$TEST_SRCDIR/k8s.io"
+  ln -s "$tree" "$tree"/staging/src/k8s.io/* "$TEST_SRCDIR/k8s.io/"
+}
 integration() {
+  sources
   (cd "$tree" && gotest integration -timeout 30m ./test/integration/ring/... ./test/integration/replicaset)
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }

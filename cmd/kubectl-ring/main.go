@@ -33,7 +33,10 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/cli"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
 
 	// Import to initialize client auth plugins.
@@ -47,7 +50,10 @@ const (
 )
 
 func main() {
-	os.Exit(cli.Run(newCommand()))
+	if err := cli.RunNoErrOutput(newCommand()); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
 }
 
 func newCommand() *cobra.Command {
@@ -73,13 +79,20 @@ Below it stands whether the instances cover all hash keys, [0, 2^63), or which n
 			if err != nil {
 				return err
 			}
+			// A table has no place for them.
+			config.WarningHandlerWithContext = rest.NoWarnings{}
 			client, err := kubernetes.NewForConfig(config)
 			if err != nil {
 				return err
 			}
+			screen := ringtable.NewScreen(os.Stdout)
+			if watch {
+				// Such as that the connection was lost: not in the middle of the table.
+				klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(screen))))
+			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return run(ctx, client, ringtable.NewScreen(os.Stdout), args, watch)
+			return run(ctx, client, screen, args, watch)
 		},
 	}
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "Follow the rings until interrupted.")

@@ -31,7 +31,10 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(newCommand()))
+	if err := cli.RunNoErrOutput(newCommand()); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
 }
 
 func newCommand() *cobra.Command {
@@ -47,6 +50,9 @@ func newCommand() *cobra.Command {
 		Short: "Run a cluster on this machine whose controller managers share its ReplicaSets",
 		Args:  cobra.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return up(o) },
+		// A bad number is told in one line.
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	flags := command.PersistentFlags()
 	flags.StringVar(&o.dir, "dir", "_output/local", "Directory of the cluster: kubeconfig, pids, logs, data.")

@@ -87,7 +87,10 @@ func runFixtures(ctx context.Context, log *progress, dir string) error {
 		fmt.Fprintln(log.out, "codegen: nothing changed")
 		return nil
 	}
-	return t.inWorkspace(ctx, log, given, func(w *workspace) error {
+	return t.inWorkspace(ctx, log, func(w *workspace) error {
+		if err := w.lay(t, given); err != nil {
+			return err
+		}
 		for _, f := range fixtures {
 			if err := log.step("fixture: "+f.name, func() error { return f.write(ctx, w) }); err != nil {
 				return err

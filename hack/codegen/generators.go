@@ -38,6 +38,27 @@ const (
 	scratch     = "_output/codegen" // in the workspace; git ignores it
 )
 
+// generators are the programs that generation runs, beside go and gofmt.
+var generators = []string{
+	"./cmd/genswaggertypedocs",
+	"golang.org/x/tools/cmd/goimports",
+	"k8s.io/code-generator/cmd/applyconfiguration-gen",
+	"k8s.io/code-generator/cmd/client-gen",
+	"k8s.io/code-generator/cmd/conversion-gen",
+	"k8s.io/code-generator/cmd/deepcopy-gen",
+	"k8s.io/code-generator/cmd/defaulter-gen",
+	"k8s.io/code-generator/cmd/go-to-protobuf",
+	"k8s.io/code-generator/cmd/go-to-protobuf/protoc-gen-gogo",
+	"k8s.io/code-generator/cmd/informer-gen",
+	"k8s.io/code-generator/cmd/lister-gen",
+	"k8s.io/code-generator/cmd/prerelease-lifecycle-gen",
+	"k8s.io/code-generator/cmd/validation-gen",
+	"k8s.io/kube-openapi/cmd/openapi-gen",
+}
+
+// goFlags has all builds of the tree share one cache, wherever its copy lies.
+const goFlags = "GOFLAGS=-trimpath -buildvcs=false"
+
 // generation is one run of the generators in a workspace, with the flags that
 // upstream's hack/update-codegen.sh gives them.
 type generation struct {
@@ -46,16 +67,45 @@ type generation struct {
 	changed map[string]bool // folders with changed sources
 	groups  bool            // whether the list of groups changed
 	tools   string          // folder of the generators
-	goEnv   []string        // finds the generators, and has builds share one cache
+	goEnv   []string
 	log     *progress
 }
 
-// run runs the generators that the changed folders call for, each after those whose
-// output it reads.
-func (g *generation) run(ctx context.Context) error {
-	if len(g.changed) == 0 && !g.groups {
-		return nil
+// newGeneration builds the generators. The workspace is to hold upstream's files only,
+// so that they need not be built again when the libraries they share change.
+func newGeneration(ctx context.Context, w *workspace, log *progress) (*generation, error) {
+	tools, err := filepath.Abs("_output/tools")
+	if err != nil {
+		return nil, err
 	}
+	if err := os.MkdirAll(tools, 0o777); err != nil {
+		return nil, err
+	}
+	goroot, err := output(ctx, "", nil, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	path := []string{tools, filepath.Join(strings.TrimSpace(string(goroot)), "bin"), os.Getenv("PATH")}
+	g := &generation{
+		workspace: w,
+		tools:     tools,
+		goEnv:     []string{"PATH=" + strings.Join(path, string(filepath.ListSeparator)), goFlags},
+		log:       log,
+	}
+	return g, log.step("build of the generators", func() error {
+		_, err := g.output(ctx, "go", append([]string{"build", "-o", tools + "/"}, generators...)...)
+		return err
+	})
+}
+
+// run runs the generators that the changed folders call for, each after those whose
+// output it reads. Groups says whether the list of groups changed.
+func (g *generation) run(ctx context.Context, changed map[string]bool, groups bool) error {
+	var err error
+	if g.packages, err = scan(g.dir, "."); err != nil {
+		return err
+	}
+	g.changed, g.groups = changed, groups
 	if err := os.MkdirAll(filepath.Join(g.dir, scratch), 0o777); err != nil {
 		return err
 	}
@@ -112,12 +162,6 @@ func (g *generation) protobuf(ctx context.Context) error {
 		return nil
 	}
 	return g.step("go-to-protobuf", n, func() error {
-		if err := g.install(ctx, "k8s.io/code-generator/cmd/go-to-protobuf", "k8s.io/code-generator/cmd/go-to-protobuf/protoc-gen-gogo"); err != nil {
-			return err
-		}
-		if err := g.buildHere(ctx, "golang.org/x/tools/cmd/goimports"); err != nil {
-			return err
-		}
 		self, err := os.Executable()
 		if err != nil {
 			return err
@@ -162,9 +206,6 @@ func (g *generation) perPackage(ctx context.Context, tool string, dirs []string,
 		return nil
 	}
 	return g.step(tool, len(dirs), func() error {
-		if err := g.install(ctx, "k8s.io/code-generator/cmd/"+tool); err != nil {
-			return err
-		}
 		for _, dir := range dirs {
 			if err := g.write(path.Join(dir, file), nil); err != nil {
 				return err
@@ -202,15 +243,16 @@ func (g *generation) conversion(ctx context.Context) error {
 		"--extra-peer-dirs=k8s.io/api/core/v1")
 }
 
-// validation takes the other versions of an affected group along: the tests that the
-// generator writes cover all versions of a kind.
+// validation runs over all packages if one is affected: the generator refuses custom
+// validations that no type of its packages asks for, and the tests that it writes cover
+// all versions of a kind. Only the generator's own test cases are left out.
 func (g *generation) validation(ctx context.Context) error {
-	all := g.with("validation-gen")
-	groups := map[string]bool{}
-	for _, dir := range g.affected(all, g.changed, "validation-gen-input") {
-		groups[path.Dir(dir)] = true
+	dirs := slices.DeleteFunc(g.with("validation-gen"), func(dir string) bool {
+		return strings.HasPrefix(dir, staging+"k8s.io/code-generator/")
+	})
+	if len(g.affected(dirs, g.changed, "validation-gen-input")) == 0 {
+		return nil
 	}
-	dirs := slices.DeleteFunc(all, func(dir string) bool { return !groups[path.Dir(dir)] })
 	const prefix = "zz_generated.validations."
 	return g.perPackage(ctx, "validation-gen", dirs, prefix+"go",
 		"--test-output-root=test/declarative_validation",
@@ -252,9 +294,6 @@ func (g *generation) swaggerDocs(ctx context.Context) error {
 		return nil
 	}
 	return g.step("genswaggertypedocs", len(dirs), func() error {
-		if err := g.install(ctx, "./cmd/genswaggertypedocs"); err != nil {
-			return err
-		}
 		for _, dir := range dirs {
 			header, err := g.read(boilerplate)
 			if err != nil {
@@ -336,9 +375,9 @@ func (g *generation) withOpenAPI() []string {
 // mainOpenAPI returns the folders whose types the main module describes.
 func (g *generation) mainOpenAPI() []string {
 	return slices.DeleteFunc(g.withOpenAPI(), func(dir string) bool {
-		return len(below([]string{dir}, staging+"k8s.io/code-generator")) > 0 ||
-			len(below([]string{dir}, staging+"k8s.io/sample-apiserver")) > 0 ||
-			len(below([]string{dir}, staging+"k8s.io/sample-controller")) > 0
+		return strings.HasPrefix(dir, staging+"k8s.io/code-generator/") ||
+			strings.HasPrefix(dir, staging+"k8s.io/sample-apiserver/") ||
+			strings.HasPrefix(dir, staging+"k8s.io/sample-controller/")
 	})
 }
 
@@ -376,9 +415,6 @@ func (g *generation) openAPI(ctx context.Context) error {
 // openAPIGen writes pkg/generated/openapi of the project at dir, "" for the main one.
 func (g *generation) openAPIGen(ctx context.Context, dir, header, known string, pkgs []string, flags ...string) error {
 	return g.step("openapi-gen"+suffix(dir), len(pkgs), func() error {
-		if err := g.install(ctx, "k8s.io/kube-openapi/cmd/openapi-gen"); err != nil {
-			return err
-		}
 		out := dir + "pkg/generated/openapi"
 		for _, file := range []string{"zz_generated.openapi.go", "zz_generated.model_name.go"} {
 			if err := g.write(path.Join(out, file), nil); err != nil {
@@ -459,9 +495,6 @@ var version = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 // the main one, into the folder out.
 func (g *generation) applyConfigurationGen(ctx context.Context, dir, header, out string, pkgs []string) error {
 	return g.step("applyconfiguration-gen"+suffix(dir), len(pkgs), func() error {
-		if err := g.install(ctx, "k8s.io/code-generator/cmd/applyconfiguration-gen"); err != nil {
-			return err
-		}
 		schema, err := g.output(ctx, "go", "run", importPath(dir+"pkg/generated/openapi/cmd/models-schema"))
 		if err != nil {
 			return err
@@ -530,9 +563,6 @@ func (g *generation) clients(ctx context.Context) error {
 
 func (g *generation) clientGoGen(ctx context.Context, tool string, n int, args []string) error {
 	return g.step(tool, n, func() error {
-		if err := g.install(ctx, "k8s.io/code-generator/cmd/"+tool); err != nil {
-			return err
-		}
 		if err := g.removeMadeBy(tool, clientGo); err != nil {
 			return err
 		}
@@ -593,18 +623,6 @@ func suffix(project string) string {
 // step runs one generator and shows it.
 func (g *generation) step(name string, n int, run func() error) error {
 	return g.log.step(fmt.Sprintf("%s, packages: %d", name, n), run)
-}
-
-// install builds commands of the tree into the folder of the generators.
-func (g *generation) install(ctx context.Context, pkgs ...string) error {
-	_, err := g.output(ctx, "go", append([]string{"build", "-o", g.tools + "/"}, pkgs...)...)
-	return err
-}
-
-// buildHere is install for commands of this repository and of its pins.
-func (g *generation) buildHere(ctx context.Context, pkgs ...string) error {
-	_, err := output(ctx, "", g.goEnv, "go", append([]string{"build", "-o", g.tools + "/"}, pkgs...)...)
-	return err
 }
 
 // tool runs a generator.

@@ -62,6 +62,8 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
+	// Others may work in the tree at the same time.
+	os.Setenv("GIT_OPTIONAL_LOCKS", "0")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := &progress{out: os.Stdout}
@@ -123,51 +125,19 @@ func runGenerate(ctx context.Context, log *progress, dir string) error {
 		fmt.Fprintln(log.out, "codegen: nothing changed")
 		return nil
 	}
-	return t.inWorkspace(ctx, log, sources, func(w *workspace) error {
-		g, err := newGeneration(ctx, w, in, log)
+	return t.inWorkspace(ctx, log, func(w *workspace) error {
+		g, err := newGeneration(ctx, w, log)
 		if err != nil {
 			return err
 		}
-		if err := g.run(ctx); err != nil {
+		if err := w.lay(t, sources); err != nil {
+			return err
+		}
+		if err := g.run(ctx, sourceDirs(in), slices.Contains(in, groupsScript)); err != nil {
 			return err
 		}
 		return t.finish(ctx, log, "code", w, in, made, isCode)
 	})
-}
-
-// goFlags has all builds of the tree share one cache, wherever its copy lies.
-const goFlags = "GOFLAGS=-trimpath -buildvcs=false"
-
-// newGeneration prepares a run for the changed inputs.
-func newGeneration(ctx context.Context, w *workspace, in []string, log *progress) (*generation, error) {
-	tools, err := filepath.Abs("_output/tools")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(tools, 0o777); err != nil {
-		return nil, err
-	}
-	goroot, err := output(ctx, "", nil, "go", "env", "GOROOT")
-	if err != nil {
-		return nil, err
-	}
-	path := []string{tools, filepath.Join(strings.TrimSpace(string(goroot)), "bin"), os.Getenv("PATH")}
-	all, err := scan(w.dir, ".")
-	if err != nil {
-		return nil, err
-	}
-	return &generation{
-		workspace: w,
-		packages:  all,
-		changed:   sourceDirs(in),
-		groups:    slices.Contains(in, groupsScript),
-		tools:     tools,
-		goEnv: []string{
-			"PATH=" + strings.Join(path, string(filepath.ListSeparator)),
-			goFlags,
-		},
-		log: log,
-	}, nil
 }
 
 // isCode reports whether a file is generated code, test data not included.

@@ -145,9 +145,8 @@ type workspace struct {
 	given map[string][]byte // what was laid over upstream's files; nil means deleted
 }
 
-// inWorkspace calls work in a workspace that holds upstream's files, with the named
-// files of the tree over them.
-func (t *tree) inWorkspace(ctx context.Context, log *progress, names []string, work func(*workspace) error) (err error) {
+// inWorkspace calls work in a workspace that holds upstream's files.
+func (t *tree) inWorkspace(ctx context.Context, log *progress, work func(*workspace) error) (err error) {
 	parent := filepath.Join(t.git, "codegen")
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return err
@@ -163,18 +162,20 @@ func (t *tree) inWorkspace(ctx context.Context, log *progress, names []string, w
 		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + index},
 		given: map[string][]byte{},
 	}
-	if err := log.step("copy of the tree", func() error { return w.fill(ctx, t, names) }); err != nil {
+	if err := log.step("copy of upstream", func() error {
+		if _, err := output(ctx, w.dir, w.env, "git", "read-tree", w.base); err != nil {
+			return err
+		}
+		_, err := output(ctx, w.dir, w.env, "git", "checkout-index", "--all", "--index")
+		return err
+	}); err != nil {
 		return err
 	}
 	return work(w)
 }
 
-func (w *workspace) fill(ctx context.Context, from *tree, names []string) error {
-	for _, args := range [][]string{{"read-tree", w.base}, {"checkout-index", "--all", "--index"}} {
-		if _, err := output(ctx, w.dir, w.env, "git", args...); err != nil {
-			return err
-		}
-	}
+// lay copies files from the tree into the workspace, and deletes those that it lacks.
+func (w *workspace) lay(from *tree, names []string) error {
 	for _, name := range names {
 		data, err := from.read(name)
 		if err != nil {

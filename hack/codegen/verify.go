@@ -19,7 +19,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 )
 
@@ -45,18 +44,16 @@ func runVerify(ctx context.Context, log *progress, dir string) error {
 	if err != nil {
 		return err
 	}
-	return t.inWorkspace(ctx, log, nil, func(w *workspace) error {
-		g, err := newGeneration(ctx, w, nil, log)
+	return t.inWorkspace(ctx, log, func(w *workspace) error {
+		g, err := newGeneration(ctx, w, log)
 		if err != nil {
 			return err
 		}
-		g.groups = true
-		maps.Copy(g.changed, sourceDirs(changed))
+		dirs := sourceDirs(changed)
 		for _, dir := range model {
-			g.changed[dir] = true
+			dirs[dir] = true
 		}
-		maps.DeleteFunc(g.changed, func(dir string, _ bool) bool { return g.packages[dir] == nil })
-		if err := g.run(ctx); err != nil {
+		if err := g.run(ctx, dirs, true); err != nil {
 			return err
 		}
 		different, err := w.made(ctx)

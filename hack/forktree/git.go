@@ -24,10 +24,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 )
 
 // file is a file's content. A file that is not there is a nil *file.
@@ -46,7 +48,7 @@ func (f *file) equal(g *file) bool {
 func readFile(path string) (*file, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		if os.IsNotExist(err) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return nil, nil
 		}
 		return nil, err

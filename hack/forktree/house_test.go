@@ -38,7 +38,7 @@ var upstreamFiles = folder{
 	"go.work":                         "use (\n\t.\n\t./staging/src/k8s.io/api\n)\n",
 	"README.md":                       "upstream\n",
 	".gitignore":                      "*.test\n",
-	".gitattributes":                  "* text=auto eol=lf\n",
+	".gitattributes":                  "* text eol=lf\n",
 	"crlf.txt":                        "a\r\nb\r\n",
 	"a.test":                          "upstream has files that it ignores\n",
 	"hack/lib/init.sh":                "#!/bin/sh\necho one\n",
@@ -95,6 +95,7 @@ func generate(tree string) error {
 // newHouse makes a repository with these files, over the tiny upstream.
 func newHouse(t *testing.T, files folder) *house {
 	t.Helper()
+	t.Parallel()
 	root := t.TempDir()
 	h := &house{root: root, tree: &tree{dir: filepath.Join(root, "_output", "kubernetes")}, out: t.Output(), started: time.Now()}
 	u := fakeUpstream(t, "v1.1.0", upstreamFiles)

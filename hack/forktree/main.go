@@ -67,29 +67,25 @@ func run(args []string) error {
 		codegen:  func(tree string) error { return runCodegen(root, tree) },
 	}
 	verb, args := args[0], args[1:]
-	if want := map[string]int{"make": 0, "save": 0, "check": 0, "verify": 0, "rebase": 1}; verb != "build" {
-		n, known := want[verb]
-		if !known {
-			return fmt.Errorf("%q is no verb\n%s", verb, usage)
-		}
-		if len(args) != n {
-			return fmt.Errorf("%s takes %d arguments, not %q\n%s", verb, n, strings.Join(args, " "), usage)
-		}
+	verbs := map[string]struct {
+		args int
+		run  func() error
+	}{
+		"make":   {0, h.make},
+		"save":   {0, h.save},
+		"check":  {0, h.check},
+		"verify": {0, h.verify},
+		"rebase": {1, func() error { return h.rebase(args[0]) }},
+		"build":  {len(args), func() error { return h.build(args) }},
 	}
-	switch verb {
-	case "make":
-		return h.make()
-	case "save":
-		return h.save()
-	case "check":
-		return h.check()
-	case "verify":
-		return h.verify()
-	case "rebase":
-		return h.rebase(args[0])
-	default:
-		return h.build(args)
+	do, known := verbs[verb]
+	if !known {
+		return fmt.Errorf("%q is no verb\n%s", verb, usage)
 	}
+	if len(args) != do.args {
+		return fmt.Errorf("%s takes %d arguments, not %q\n%s", verb, do.args, strings.Join(args, " "), usage)
+	}
+	return do.run()
 }
 
 // findRoot returns the root of the repository: the nearest folder upwards with hack/forktree in it.

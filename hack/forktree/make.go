@@ -94,8 +94,11 @@ func (h *house) make() error {
 
 // begin makes a tree of upstream alone, if there is no tree. It appears whole or not at all.
 func (h *house) begin(u *upstream) error {
-	if _, err := os.Stat(h.tree.dir); !os.IsNotExist(err) {
-		return err
+	if _, err := os.Stat(h.tree.dir); err == nil {
+		if _, err := os.Stat(filepath.Join(h.tree.dir, ".git")); err != nil {
+			return fmt.Errorf("%s is there, but is no tree: move it away (%w)", h.tree.dir, err)
+		}
+		return nil
 	}
 	t := &tree{dir: h.tree.dir + ".new"}
 	if err := errors.Join(os.RemoveAll(t.dir), os.MkdirAll(t.dir, 0o755)); err != nil {

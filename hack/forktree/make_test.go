@@ -188,19 +188,26 @@ func TestMakeRefuses(t *testing.T) {
 
 func TestMakeRefusesWhileThereAreUnsavedEdits(t *testing.T) {
 	edits := map[string]folder{
-		"of our file":    {"pkg/rings/empty": "edited\n"},
-		"of upstream's":  {"crlf.txt": "edited\n"},
-		"new":            {"pkg/new.go": "package pkg\n"},
-		"deleted":        {"pkg/rings/empty": deleted},
-		"of a run bit":   {"pkg/rings/empty": "#!/bin/sh\n"},
-		"not in our set": {"hack/update.sh": "#!/bin/sh\nedited\n"},
+		"of our file":             {"pkg/rings/empty": "edited\n"},
+		"of upstream's":           {"crlf.txt": "edited\n"},
+		"new":                     {"pkg/new.go": "package pkg\n"},
+		"deleted":                 {"pkg/rings/empty": deleted},
+		"of a run bit":            {"pkg/rings/empty": "#!/bin/sh\n"},
+		"of what cannot be saved": {"hack/update.sh": "#!/bin/sh\nedited\n"},
+		"that git ignores":        {"pkg/ignored.test": "in the way\n"},
+		"a folder's place":        {"pkg/rings": "a file\n", "pkg/rings/types.go": deleted, "pkg/rings/empty": deleted, "pkg/rings/run.sh": deleted},
 	}
 	for name, edit := range edits {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, ourFiles)
 			must(t, h.make())
-			put(t, h.tree.dir, edit)
-			put(t, h.root, folder{"pkg/rings/other.go": "package rings\n"})
+			if _, ok := edit["pkg/rings"]; ok {
+				must(t, os.RemoveAll(filepath.Join(h.tree.dir, "pkg/rings")))
+				put(t, h.tree.dir, folder{"pkg/rings": "a file\n"})
+			} else {
+				put(t, h.tree.dir, edit)
+			}
+			put(t, h.root, folder{"pkg/rings/other.go": "package rings\n", "pkg/ignored.test": "ours\n"})
 			before := read(t, h.tree.dir)
 			fails(t, h.make(), sorted(edit)[0], "unsaved", "save")
 			equal(t, read(t, h.tree.dir), before)
@@ -228,7 +235,7 @@ func TestMakeGeneratesAgain(t *testing.T) {
 
 // Fixtures are made when they are needed, by another run of the generators: make leaves them alone.
 func TestMakeKeepsFixtures(t *testing.T) {
-	fixtures := folder{"staging/src/k8s.io/api/testdata/HEAD/pod.json": "new\n"}
+	fixtures := folder{"staging/src/k8s.io/api/testdata/HEAD/pod.json": "new\n", "staging/src/k8s.io/api/testdata/HEAD/node.json": "new\n"}
 	h := newHouse(t, ourFiles)
 	must(t, h.make())
 	put(t, h.tree.dir, fixtures)

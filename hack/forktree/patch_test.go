@@ -40,8 +40,8 @@ func TestApply(t *testing.T) {
 		"two hunks":                   {file: "a b c d e", hunks: "@@ -1,2 +1 @@\n a\n-b\n@@ -4,2 +3,3 @@\n d\n+new\n e\n", want: "a c d new e"},
 		"hunks keep their order":      {file: "d e a b", hunks: "@@ -1,2 +1 @@\n a\n-b\n@@ -4,2 +3,3 @@\n d\n+new\n e\n", failed: "hunk 2 of 2"},
 		"the second follows the first": {
-			file: "x x a b c d e c d e", hunks: "@@ -1,2 +1,3 @@\n a\n+one\n b\n@@ -3,2 +4,3 @@\n c\n+two\n d\n",
-			want: "x x a one b c two d e c d e", moved: "hunk 1 by +2 lines, hunk 2 by +2 lines",
+			file: "x x x x a b 7 8 9 10 c d 13 c d", hunks: "@@ -1,2 +1,3 @@\n a\n+one\n b\n@@ -10,2 +11,3 @@\n c\n+two\n d\n",
+			want: "x x x x a one b 7 8 9 10 c d 13 c two d", moved: "hunk 1 by +4 lines, hunk 2 by +4 lines",
 		},
 		"into an empty file": {file: "", hunks: "@@ -0,0 +1,2 @@\n+a\n+b\n", want: "a b"},
 		"to an empty file":   {file: "a b", hunks: "@@ -1,2 +0,0 @@\n-a\n-b\n", want: ""},

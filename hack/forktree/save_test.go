@@ -19,6 +19,7 @@ package main
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -98,6 +99,9 @@ func TestSave(t *testing.T) {
 			if written := unwritten(); len(written) > 0 {
 				t.Errorf("save wrote to the tree: %v", written)
 			}
+			if status, err := h.tree.git().run("status", "--porcelain"); err != nil || status != "" {
+				t.Errorf("git status in the tree after saving: %v\n%s", err, status)
+			}
 			// All is saved now: make finds no edits, and the tree holds them, with what is generated from them.
 			must(t, h.make())
 			want := edited.with(nil)
@@ -105,9 +109,19 @@ func TestSave(t *testing.T) {
 			got := read(t, h.tree.dir)
 			maps.DeleteFunc(got, func(path, _ string) bool { return strings.HasSuffix(path, ".pb.go") })
 			equal(t, got, want)
-			must(t, h.verify())
 		})
 	}
+}
+
+func TestSaveAndVerify(t *testing.T) {
+	h := newHouse(t, ourFiles)
+	must(t, h.make())
+	put(t, h.tree.dir, folder{
+		"pkg/new/new.go": "package new\n", "pkg/rings/empty": deleted, "pkg/nodes/types.go": "package nodes\ntype Node struct{}\ntype Ours int\n",
+		"pkg/pods/pods.go": "package pods\n", "crlf.txt": "a\r\nc\n", "hack/lib/init.sh": "#!/bin/sh", "README.md": "",
+	})
+	must(t, h.save())
+	must(t, h.verify())
 }
 
 // The first save of a tree that was made by hand finds upstream's commit alone.
@@ -141,6 +155,19 @@ func TestSaveOfCommits(t *testing.T) {
 	must(t, h.save())
 	equal(t, read(t, h.root), before.with(folder{"pkg/rings/empty": "committed\n"}))
 	must(t, h.make())
+}
+
+// A patch cannot say a run bit: that of upstream's file holds, and another is no edit.
+func TestRunBitsOfUpstreamsFiles(t *testing.T) {
+	h := newHouse(t, ourFiles)
+	must(t, h.make())
+	before := read(t, h.root)
+	must(t, os.Chmod(filepath.Join(h.tree.dir, "pkg/nodes/types.go"), 0o755))
+	must(t, h.save())
+	equal(t, read(t, h.root), before)
+	put(t, h.root, folder{"pkg/rings/empty": "full\n"})
+	must(t, h.make())
+	equal(t, read(t, h.tree.dir), ourTree.with(folder{"pkg/rings/empty": "full\n"}))
 }
 
 func TestSaveRefuses(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,9 +89,6 @@ func (t *tree) bring(c *commits) error {
 	if err := os.WriteFile(attributes, []byte("* -text\n"), 0o644); err != nil {
 		return err
 	}
-	if err := t.refresh(); err != nil {
-		return err
-	}
 	if _, err := t.git().run("update-ref", makingRef, c.generated); err != nil {
 		return err
 	}
@@ -119,16 +115,6 @@ func (t *tree) record(c *commits) error {
 		}
 	}
 	return nil
-}
-
-// refresh brings git's notes of the working files' sizes and times up to date.
-func (t *tree) refresh() error {
-	_, err := t.git().run("update-index", "-q", "--refresh", "--unmerged")
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 { // a file differs
-		return nil
-	}
-	return err
 }
 
 // edited returns the working files that differ from a commit; nil for those that are deleted. Files that git ignores do not count.
@@ -163,7 +149,10 @@ func (t *tree) lock() (unlock func(), err error) {
 		f.Close()
 		return nil, errors.New("another forktree works on this tree: wait until it is done")
 	}
-	return func() { f.Close() }, nil
+	return func() {
+		syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // closing does not unlock while a process that is being started has the file, too
+		f.Close()
+	}, nil
 }
 
 func sorted[V any](m map[string]V) []string {

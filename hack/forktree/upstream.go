@@ -250,12 +250,13 @@ func isScript(f *file) bool {
 	return bytes.HasPrefix(f.data, []byte("#!"))
 }
 
-// files yields all files by their path in the tree. Each module's files are hashed on the way, and err set when its sum is not the pinned one.
-func (u *upstream) files(err *error) iter.Seq2[string, *file] {
+// files yields all files by their path in the tree. On the way it hashes each module's files, and sets failed when their sum is not the pinned one.
+func (u *upstream) files(failed *error) iter.Seq2[string, *file] {
 	return func(yield func(string, *file) bool) {
 		for _, m := range u.modules {
 			sums := map[string]string{}
-			*err = filepath.WalkDir(m.dir, func(at string, d fs.DirEntry, err error) error {
+			stopped := false
+			err := filepath.WalkDir(m.dir, func(at string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() {
 					return err
 				}
@@ -268,15 +269,16 @@ func (u *upstream) files(err *error) iter.Seq2[string, *file] {
 				sums[path] = hex.EncodeToString(sum[:])
 				f.exec = isScript(f)
 				if !yield(m.at+path, f) {
+					stopped = true
 					return fs.SkipAll
 				}
 				return nil
 			})
-			if *err != nil {
-				return
+			if err == nil && !stopped && m.hash(sums) != m.sum {
+				err = fmt.Errorf("%s was changed: its files hash to %s, not to %s: delete it (go clean -modcache does, with all others), and try again", m.dir, m.hash(sums), m.sum)
 			}
-			if sum := m.hash(sums); sum != m.sum {
-				*err = fmt.Errorf("%s was changed: its files hash to %s, not to %s: delete it, and try again", m.dir, sum, m.sum)
+			if err != nil || stopped {
+				*failed = err
 				return
 			}
 		}

@@ -18,6 +18,7 @@ package main
 
 import (
 	"maps"
+	"path/filepath"
 
 	"ringmaster/hack/generated"
 )
@@ -73,8 +74,29 @@ func (h *house) view() (*view, error) {
 	if v.sources, err = h.sources(); err != nil {
 		return nil, err
 	}
-	v.overlay, err = h.overlayIn(v.upstream, v.sources)
-	return v, err
+	if v.overlay, err = h.overlayIn(v.upstream, v.sources); err != nil {
+		return nil, err
+	}
+	return v, h.addIgnored(v)
+}
+
+// addIgnored adds files that git ignores to the edits, if they are in the way of new files of the repository.
+func (h *house) addIgnored(v *view) error {
+	for path := range v.overlay.files {
+		_, made := v.made[path]
+		_, edited := v.edits[path]
+		if made || edited {
+			continue
+		}
+		f, err := readFile(filepath.Join(h.tree.dir, path))
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			v.edits[path] = f
+		}
+	}
+	return nil
 }
 
 // dropUnfinished takes out of the edits what a make that was stopped had written.

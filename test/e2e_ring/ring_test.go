@@ -83,12 +83,12 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 				gomega.Expect(err).NotTo(gomega.HaveOccurred())
 			}
 		}
-		creations.expectUpTo(ctx)
+		gomega.Expect(creations.UpToNow(ctx)).To(gomega.Succeed())
 		list, err := client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: "name=rolling"})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		gomega.Expect(list.Items).To(gomega.HaveLen(3))
 		for _, rs := range list.Items {
-			gomega.Expect(creations.of(rs.UID)).To(gomega.Equal(int(replicas)), "pods ever created for %s", rs.Name)
+			gomega.Expect(creations.Of(rs.UID)).To(gomega.Equal(int(replicas)), "pods ever created for %s", rs.Name)
 		}
 	})
 
@@ -148,9 +148,9 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 				}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 			}
 		}
-		creations.expectUpTo(ctx)
+		gomega.Expect(creations.UpToNow(ctx)).To(gomega.Succeed())
 		for _, rs := range before {
-			gomega.Expect(creations.of(rs.UID)).To(gomega.Equal(5+4), "pods ever created for %s", rs.Name)
+			gomega.Expect(creations.Of(rs.UID)).To(gomega.Equal(5+4), "pods ever created for %s", rs.Name)
 		}
 	})
 })

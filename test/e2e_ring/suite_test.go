@@ -37,6 +37,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
 	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/test/utils/podcreations"
 )
 
 const (
@@ -50,7 +51,8 @@ const (
 var (
 	cluster   *localcluster.Cluster
 	client    kubernetes.Interface
-	creations *podCreations
+	binDir    string
+	creations *podcreations.Counter
 )
 
 func TestRing(t *testing.T) {
@@ -59,14 +61,15 @@ func TestRing(t *testing.T) {
 }
 
 var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
-	bin := os.Getenv("RINGMASTER_BIN")
-	if bin == "" {
-		bin = filepath.Join("..", "..", "..", "bin")
+	binDir = os.Getenv("RINGMASTER_BIN")
+	if binDir == "" {
+		binDir = filepath.Join("..", "..", "..", "bin")
 	}
-	bin, err := filepath.Abs(bin)
+	var err error
+	binDir, err = filepath.Abs(binDir)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: bin, Dir: ginkgo.GinkgoT().TempDir(), Instances: instances, Nodes: nodes,
+		BinDir: binDir, Dir: ginkgo.GinkgoT().TempDir(), Instances: instances, Nodes: nodes,
 		Started: func(what string, after time.Duration) {
 			ginkgo.GinkgoWriter.Printf("%6.1fs %s\n", after.Seconds(), what)
 		},
@@ -75,7 +78,9 @@ var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
 	ginkgo.DeferCleanup(func(ctx context.Context) { gomega.Expect(cluster.Stop(ctx)).To(gomega.Succeed()) })
 	client, err = kubernetes.NewForConfig(cluster.RESTConfig())
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	creations = countPodCreations(ctx)
+	creations, err = podcreations.Start(context.WithoutCancel(ctx), client)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(creations.Stop)
 })
 
 // ringNow reads the ring as the API has it.
@@ -141,15 +146,21 @@ func createReplicaSet(ctx context.Context, namespace, name string, replicas int3
 // not one pod more than it wants has ever been created for it.
 func expectFilled(ctx context.Context, replicaSets []*appsv1.ReplicaSet) {
 	ginkgo.GinkgoHelper()
+	expectReady(ctx, replicaSets)
+	gomega.Expect(creations.UpToNow(ctx)).To(gomega.Succeed())
+	for _, rs := range replicaSets {
+		gomega.Expect(creations.Of(rs.UID)).To(gomega.Equal(int(*rs.Spec.Replicas)), "pods ever created for %s", rs.Name)
+	}
+}
+
+// expectReady waits until each ReplicaSet has its pods ready.
+func expectReady(ctx context.Context, replicaSets []*appsv1.ReplicaSet) {
+	ginkgo.GinkgoHelper()
 	for _, rs := range replicaSets {
 		gomega.Eventually(ctx, func(g gomega.Gomega) {
 			now, err := client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 			g.Expect(now.Status.ReadyReplicas).To(gomega.Equal(*rs.Spec.Replicas), "ready pods of %s", rs.Name)
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
-	}
-	creations.expectUpTo(ctx)
-	for _, rs := range replicaSets {
-		gomega.Expect(creations.of(rs.UID)).To(gomega.Equal(int(*rs.Spec.Replicas)), "pods ever created for %s", rs.Name)
 	}
 }

@@ -103,6 +103,9 @@ func startRing(ctx context.Context, c *config.CompletedConfig, rootClientBuilder
 		}
 	}
 	if len(workers) == 0 {
+		if c.ControllerRingConfigFile != "" {
+			return nil, fmt.Errorf("--controller-ring-config needs the feature gate %s, which is off", genericfeatures.ControllerRing)
+		}
 		return func() {}, nil
 	}
 	settings, err := newRingSettingsFile(c.ControllerRingConfigFile, workers)

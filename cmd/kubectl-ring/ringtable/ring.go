@@ -89,6 +89,11 @@ func (r *Ring) Active() int {
 	return n
 }
 
+// Covered returns the part of all hash keys that some instance works on, from 0 to 1.
+func (r *Ring) Covered() float64 {
+	return float64(hashkey.All().Minus(r.Gap).Width()) / float64(hashkey.Limit)
+}
+
 // Controllers returns the names of the controllers that have instances, in order.
 func Controllers(instances []*shardingv1alpha1.ControllerInstance) []string {
 	var controllers []string

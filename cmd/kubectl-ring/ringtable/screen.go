@@ -30,6 +30,13 @@ import (
 // plainWidth is for output that is no terminal.
 const plainWidth = 160
 
+// What a terminal understands, of ECMA-48.
+const (
+	up         = "\x1b[%dF"
+	clearBelow = "\x1b[J"
+	clearLine  = "\x1b[K"
+)
+
 // Screen shows a text that changes: in its place on a terminal, and elsewhere anew
 // whenever it is another one. Its methods may be called from several goroutines.
 type Screen struct {
@@ -80,39 +87,41 @@ func (s *Screen) Show(text string) error {
 			return nil
 		}
 		s.shown = text
-		_, err := fmt.Fprintln(s.out, text)
+		_, err := io.WriteString(s.out, text+"\n")
 		return err
 	}
 	return s.draw(nil, text)
 }
 
-// Say prints lines that stay, above the text that changes.
-func (s *Screen) Say(format string, args ...any) error {
+// Write prints lines that stay, above the text that changes.
+func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	message := []byte(fmt.Sprintf(format, args...) + "\n")
 	if !s.Live() {
-		_, err := s.out.Write(message)
-		return err
+		return s.out.Write(lines)
 	}
-	return s.draw(message, s.shown)
+	if err := s.draw(lines, s.shown); err != nil {
+		return 0, err
+	}
+	return len(lines), nil
 }
 
-// Leave lets the text stand where it is: what is said or shown next goes below.
-func (s *Screen) Leave() {
+// Leave lets the text stand where it is: what is written or shown next goes below.
+func (s *Screen) Leave() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shown, s.lines = "", 0
+	if !s.Live() {
+		return nil
+	}
+	// Over the ^C that the terminal shows.
+	_, err := io.WriteString(s.out, "\r"+clearBelow)
+	return err
 }
 
 // draw writes the message over the text that stands there, and the text below it, in
 // one write: no state between the two is to be seen.
 func (s *Screen) draw(message []byte, text string) error {
-	const (
-		up         = "\x1b[%dF"
-		clearBelow = "\x1b[J"
-		clearLine  = "\x1b[K"
-	)
 	columns, rows := s.size()
 	var b bytes.Buffer
 	// A terminal that has become smaller scrolls what stood there out of reach.

@@ -18,6 +18,7 @@ package ringtable
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -69,6 +70,10 @@ func (term *terminal) Write(p []byte) (int, error) {
 		}
 		r := []rune(text)[0]
 		text = text[len(string(r)):]
+		if r == '\r' {
+			column = 0
+			continue
+		}
 		if r == '\n' {
 			term.cursor++
 			column = 0
@@ -100,6 +105,11 @@ func (term *terminal) want(lines ...string) {
 	}
 }
 
+func say(s *Screen, line string) error {
+	_, err := fmt.Fprintln(s, line)
+	return err
+}
+
 func TestScreenOnATerminal(t *testing.T) {
 	term := &terminal{t: t, columns: 10, rows: 5}
 	s := &Screen{out: term, size: func() (int, int) { return term.columns, term.rows }}
@@ -110,15 +120,16 @@ func TestScreenOnATerminal(t *testing.T) {
 		}
 		term.want(lines...)
 	}
-	check(s.Say("begin"), "begin")
+	check(say(s, "begin"), "begin")
 	check(s.Show("one\ntwo\n"), "begin", "one", "two")
 	check(s.Show("1\n"), "begin", "1")
 	check(s.Show("one\ntwo\nthree\n"), "begin", "one", "two", "three")
-	check(s.Say("%d news", 2), "begin", "2 news", "one", "two", "three")
+	check(say(s, "2 news"), "begin", "2 news", "one", "two", "three")
 	check(s.Show("as wide as it gets\n█████████████\n"), "begin", "2 news", "as wide as", "██████████")
 	check(s.Show("a\nb\nc\nd\ne\nf\n"), "begin", "2 news", "a", "b", "c", "... 3 more")
-	s.Leave()
-	check(s.Say("end"), "begin", "2 news", "a", "b", "c", "... 3 more", "end")
+	_, _ = io.WriteString(term, "^C")
+	check(s.Leave(), "begin", "2 news", "a", "b", "c", "... 3 more")
+	check(say(s, "end"), "begin", "2 news", "a", "b", "c", "... 3 more", "end")
 	check(s.Show("new\n"), "begin", "2 news", "a", "b", "c", "... 3 more", "end", "new")
 
 	// Smaller than what stands there.
@@ -141,7 +152,7 @@ func TestScreenElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Say("said %s", "once"); err != nil {
+	if err := say(s, "said once"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file.Name())
@@ -162,8 +173,8 @@ func TestScreenTellsOfErrors(t *testing.T) {
 		if err := s.Show("a"); err == nil {
 			t.Errorf("live %t: Show succeeded", live)
 		}
-		if err := s.Say("b"); err == nil {
-			t.Errorf("live %t: Say succeeded", live)
+		if err := say(s, "b"); err == nil {
+			t.Errorf("live %t: Write succeeded", live)
 		}
 	}
 }

@@ -50,7 +50,7 @@ var layouts = []layout{
 	{digits: keyDigits, times: true, bar: true},
 	{digits: 4, times: true, bar: true},
 	{digits: 4, bar: true},
-	{digits: 4},
+	{digits: 2},
 }
 
 // Text returns the ring as a table, with times as of now. A line below it says

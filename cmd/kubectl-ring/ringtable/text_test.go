@@ -123,8 +123,8 @@ func TestWidth(t *testing.T) {
 		{width: 87, line: 87, bar: minBar, times: true, cut: true},
 		{width: 86, line: 86, bar: 21, cut: true},
 		{width: 73, line: 73, bar: minBar, cut: true},
-		{width: 72, line: 64, cut: true},
-		{width: 10, line: 64, cut: true},
+		{width: 72, line: 60, cut: true},
+		{width: 10, line: 60, cut: true},
 	} {
 		text := r.Text(tc.width, now)
 		lines := strings.Split(text, "\n")

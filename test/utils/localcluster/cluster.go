@@ -35,6 +35,10 @@ import (
 )
 
 const (
+	// stageGrace is how long each stage of Stop waits for the processes that it ends:
+	// controller managers need up to three seconds to leave their rings, and an API
+	// server that somebody watches would wait for the watch to end.
+	stageGrace = 5 * time.Second
 	// startTimeout bounds the wait for one component to be ready. An API server
 	// needs five seconds on an idle machine.
 	startTimeout = 2 * time.Minute
@@ -372,8 +376,8 @@ func (c *Cluster) StopProcess(ctx context.Context, process string) error {
 	return m.stop(ctx)
 }
 
-// Stop ends all processes as StopProcess does, and returns when they have ended.
-// Logs and data stay in the directory.
+// Stop ends all processes, with SIGTERM, or with SIGKILL those that do not end in time
+// or by the end of ctx. It takes fifteen seconds at most. Logs and data stay in the directory.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,6 +397,8 @@ func (c *Cluster) Stop(ctx context.Context) error {
 
 // stopKindsLocked ends all processes of these kinds at the same time.
 func (c *Cluster) stopKindsLocked(ctx context.Context, kinds []Component) error {
+	ctx, cancel := context.WithTimeout(ctx, stageGrace)
+	defer cancel()
 	var started int
 	results := make(chan error)
 	for _, m := range c.members {

@@ -34,8 +34,7 @@ import (
 )
 
 const (
-	// stopGrace is how long a component has between SIGTERM and SIGKILL. An API
-	// server that waits for its requests to end takes a second or two.
+	// stopGrace is how long a process has between SIGTERM and SIGKILL.
 	stopGrace = 10 * time.Second
 	// tailLines is how much of a log an error shows.
 	tailLines = 15

@@ -17,6 +17,7 @@ limitations under the License.
 package controllerinstance
 
 import (
+	"context"
 	"testing"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -43,14 +44,17 @@ func newInstance() *sharding.ControllerInstance {
 	}
 }
 
-func requestInfo(verb, subresource string) *genericapirequest.RequestInfo {
-	return &genericapirequest.RequestInfo{APIGroup: "sharding.k8s.io", APIVersion: "v1alpha1", Resource: "controllerinstances", Subresource: subresource, Verb: verb}
+func contextFor(verb, subresource string) context.Context {
+	return genericapirequest.WithRequestInfo(genericapirequest.WithNamespace(genericapirequest.NewContext(), metav1.NamespaceNone), &genericapirequest.RequestInfo{
+		APIGroup: "sharding.k8s.io", APIVersion: "v1alpha1", Resource: "controllerinstances", Subresource: subresource, Verb: verb,
+	})
 }
 
 func TestCreate(t *testing.T) {
-	ctx := genericapirequest.WithRequestInfo(genericapirequest.NewContext(), requestInfo("create", ""))
+	ctx := contextFor("create", "")
 	instance := newInstance()
 	instance.ResourceVersion = ""
+	rest.FillObjectMetaSystemFields(instance)
 	if err := rest.BeforeCreate(Strategy, ctx, instance); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +141,7 @@ func TestUpdate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			ctx := genericapirequest.WithRequestInfo(genericapirequest.NewContext(), requestInfo("update", test.subresource))
+			ctx := contextFor("update", test.subresource)
 			old, got := newInstance(), newInstance()
 			test.change(got)
 			err := rest.BeforeUpdate(test.strategy, ctx, got, old)

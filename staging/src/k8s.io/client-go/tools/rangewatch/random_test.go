@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"math/rand"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,10 +68,16 @@ func (r *random) round(steps int) {
 	seed := r.Int63()
 	writer := &random{Rand: rand.New(rand.NewSource(seed)), harness: r.harness}
 	pager := &random{Rand: rand.New(rand.NewSource(seed + 1)), harness: r.harness}
-	// Somebody writes between the pages of lists, too: one list at a time runs.
+	// Somebody writes between the pages of lists, too.
+	var paging sync.Mutex
+	over := false
 	r.server.setOnPage(func(context.Context, int) {
+		paging.Lock()
+		defer paging.Unlock()
 		for range pager.Intn(3) {
-			pager.write()
+			if !over {
+				pager.write()
+			}
 		}
 		pager.pause()
 	})
@@ -88,7 +95,9 @@ func (r *random) round(steps int) {
 		r.checkClaims(r.source.Held(), r.informer.GetStore().LastStoreSyncResourceVersion())
 	}
 	<-done
-	r.server.setOnPage(nil)
+	paging.Lock()
+	over = true
+	paging.Unlock()
 	r.server.setFailing(0, 0)
 	r.server.release()
 	r.settled(r.want)
@@ -104,6 +113,7 @@ func (r *random) step() {
 		r.want = r.ranges()
 		r.source.SetRanges(r.want)
 	case n < 45:
+		r.server.release()
 		r.eventually("held", func() bool { return r.source.Held().Equal(r.want) })
 	case n < 65:
 		revision := strconv.FormatUint(r.write(), 10)

@@ -30,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -110,6 +111,8 @@ type listing struct {
 	// set, like the proof's revision, by the first page.
 	base    uint64
 	started bool
+	// sighted are the listed objects that were outstanding, brought since or not.
+	sighted sets.Set[objectID]
 	// listed is set after the last page.
 	listed bool
 	pages  chan page
@@ -310,11 +313,12 @@ func (st *stream) startList() {
 	ctx, cancel := context.WithCancel(st.ctx)
 	st.lists++
 	l := &listing{
-		proof:  &proof{part: part, growth: !missing.Empty(), outstanding: map[objectID]outstanding{}},
-		number: st.lists,
-		pages:  make(chan page),
-		failed: make(chan error, 1),
-		cancel: cancel,
+		proof:   &proof{part: part, growth: !missing.Empty(), outstanding: map[objectID]outstanding{}},
+		number:  st.lists,
+		sighted: sets.New[objectID](),
+		pages:   make(chan page),
+		failed:  make(chan error, 1),
+		cancel:  cancel,
 	}
 	st.listing = l
 	go func() {
@@ -396,6 +400,7 @@ func (st *stream) takeObject(l *listing, obj runtime.Object) error {
 	case followed && (st.revision >= l.revision || !known && st.isPast(object)):
 		return nil // the watch is past the list, and knows better
 	case followed || object.revision > l.base:
+		l.sighted.Insert(object.id)
 		l.outstanding[object.id] = outstanding{revision: object.revision, key: object.key}
 		return nil
 	}
@@ -408,7 +413,7 @@ func (st *stream) listed(l *listing) error {
 	st.listRetry.succeeded()
 	var gone []objectID
 	for id, e := range st.known {
-		if e.seen == l.number || e.revision > l.revision || !matches(e.key, l.ranges) {
+		if e.seen == l.number || l.sighted.Has(id) || e.revision > l.revision || !matches(e.key, l.ranges) {
 			continue
 		}
 		if matches(e.key, st.ranges) {
@@ -567,43 +572,44 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case event.Type != watch.Bookmark:
-		if err := st.apply(event, object); err != nil {
+	news := false
+	if event.Type != watch.Bookmark {
+		if news, err = st.apply(event, object); err != nil {
 			return err
 		}
 		st.resolve(event, object)
-	case st.listing != nil && st.listing.growth:
-		// A growth's watch, which starts before this, would not bring the watch to where
-		// this says that it is: it brings events again, but not bookmarks.
-		return nil
 	}
-	st.moveTo(max(st.revision, object.revision))
+	// The watch of a growth starts before this one's place. It brings again what is
+	// news, and so comes to this place, but no bookmarks and nothing of other ranges.
+	if news || st.listing == nil || !st.listing.growth {
+		st.moveTo(max(st.revision, object.revision))
+	}
 	return nil
 }
 
-// apply delivers a change if it is news, as what it is for the ranges: the server
+// apply delivers a change, if it is news, as what it is for the ranges: the server
 // may have watched others, or all.
-func (st *stream) apply(event watch.Event, object identity) error {
+func (st *stream) apply(event watch.Event, object identity) (news bool, err error) {
 	old, known := st.known[object.id]
 	followed := known && matches(old.key, st.ranges)
 	deleted := event.Type == watch.Deleted
 	switch {
 	case known && (object.revision < old.revision || object.revision == old.revision && !deleted):
-		return nil
+		return false, nil
 	case !known && st.isPast(object):
-		return nil
+		return false, nil
 	case !deleted && matches(object.key, st.ranges):
-		return st.put(known, event.Object, object, old.seen)
+		return true, st.put(known, event.Object, object, old.seen)
 	case followed && deleted:
 		if err := st.send(watch.Deleted, event.Object, object.revision); err != nil {
-			return err
+			return false, err
 		}
 		delete(st.known, object.id)
+		return true, nil
 	case followed:
-		return st.remove([]objectID{object.id}, object.revision)
+		return true, st.remove([]objectID{object.id}, object.revision)
 	}
-	return nil
+	return false, nil
 }
 
 // isPast says whether the end of an object that is not known has been delivered:

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/apitesting"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,7 @@ import (
 	apisharding "k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -44,6 +46,7 @@ func keyStore(t *testing.T, test func(t *testing.T, ctx context.Context, store *
 		t.Run(map[bool]string{false: "etcd", true: "watch cache"}[cached], func(t *testing.T) {
 			destroy, store := newTestGenericStoreRegistry(t, scheme, cached)
 			defer destroy()
+			store.Storage.Codec = apitesting.TestStorageCodec(codecs, examplev1.SchemeGroupVersion) // for dry runs
 			test(t, genericapirequest.NewDefaultContext(), store)
 		})
 	}

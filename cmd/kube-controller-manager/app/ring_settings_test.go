@@ -1,0 +1,118 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var testWorkers = map[string]int{"replicaset-controller": 5, "job-controller": 3}
+
+func TestParseRingSettings(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in      string
+		lease   time.Duration
+		workers map[string]int
+		err     string
+	}{
+		"nothing: all controllers with their defaults": {
+			lease: 6 * time.Second, workers: testWorkers,
+		},
+		"one controller, its own number of workers": {
+			in:    "leaseDuration: 10s\ncontrollers:\n- name: job-controller\n  workers: 20\n",
+			lease: 10 * time.Second, workers: map[string]int{"job-controller": 20},
+		},
+		"default workers of a listed controller": {
+			in:    "controllers: [{name: job-controller}]",
+			lease: 6 * time.Second, workers: map[string]int{"job-controller": 3},
+		},
+		"an empty list: none": {
+			in: "controllers: []", lease: 6 * time.Second,
+		},
+		"unknown field":      {in: "workers: 3", err: "unknown field"},
+		"unknown controller": {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["job-controller" "replicaset-controller"]`},
+		"twice":              {in: "controllers: [{name: job-controller},{name: job-controller}]", err: "there twice"},
+		"negative workers":   {in: "controllers: [{name: job-controller, workers: -1}]", err: "want 1 or more"},
+		"lease too short":    {in: "leaseDuration: 1s", err: "from 2s to 1h"},
+		"lease in parts":     {in: "leaseDuration: 2500ms", err: "whole seconds"},
+		"no duration":        {in: "leaseDuration: soon", err: "invalid duration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings, err := parseRingSettings([]byte(tc.in), testWorkers)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Fatalf("got error %v, want one with %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := time.Duration(settings.LeaseDuration); got != tc.lease {
+				t.Errorf("lease %v, want %v", got, tc.lease)
+			}
+			for controller := range testWorkers {
+				got, listed := settings.controller(controller)
+				want, wanted := tc.workers[controller]
+				if listed != wanted || got.Workers != want {
+					t.Errorf("%s: %d workers, listed %v; want %d, %v", controller, got.Workers, listed, want, wanted)
+				}
+			}
+		})
+	}
+}
+
+func TestRingSettingsFileIsReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ring.yaml")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
+		t.Error("a missing file was taken")
+	}
+	write("nonsense: 1\n")
+	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
+		t.Error("a file that is not good was taken")
+	}
+	write("controllers: [{name: job-controller, workers: 1}]\n")
+	file, err := newRingSettingsFile(path, testWorkers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); file.watch(ctx) }()
+	defer func() { cancel(); <-done }()
+	for _, workers := range []int{2, 3} {
+		_, changed := file.get()
+		write("controllers: [{name: job-controller, workers: not a number}]\n")
+		write("controllers: [{name: job-controller, workers: " + string(rune('0'+workers)) + "}]\n")
+		<-changed
+		settings, _ := file.get()
+		if c, _ := settings.controller("job-controller"); c.Workers != workers {
+			t.Errorf("%d workers after the change, want %d", c.Workers, workers)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	"k8s.io/utils/ptr"
+)
+
+func instance(name, controller string) runtime.Object {
+	return &shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: controller, HashKey: ptr.To[int64](math.MaxInt64)},
+		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
+	}
+}
+
+func TestRunOnce(t *testing.T) {
+	a, b := instance("rs-a", "replicaset-controller"), instance("job-b", "job-controller")
+	for _, tc := range []struct {
+		name        string
+		instances   []runtime.Object
+		controllers []string
+		want, not   []string
+	}{
+		{name: "nobody", want: []string{"No controller has any instance.\n"}},
+		{name: "one ring", instances: []runtime.Object{a}, want: []string{"rs-a      Active", "AGE"}, not: []string{"replicaset-controller:"}},
+		{name: "all rings", instances: []runtime.Object{a, b}, want: []string{"job-controller:\n", "job-b ", "replicaset-controller:\n", "rs-a "}},
+		{name: "one of two", instances: []runtime.Object{a, b}, controllers: []string{"job-controller"}, want: []string{"job-b "}, not: []string{"rs-a "}},
+		{name: "one that is not there", instances: []runtime.Object{a}, controllers: []string{"x"}, want: []string{"x has no instance", "instances: replicaset-controller\n"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, read := outputFile(t)
+			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.controllers, false); err != nil {
+				t.Fatal(err)
+			}
+			got := read()
+			for _, want := range tc.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("no %q in\n%s", want, got)
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(got, not) {
+					t.Errorf("%q in\n%s", not, got)
+				}
+			}
+		})
+	}
+}
+
+// TestRunWatch: a new instance is shown, and the end of the context is no error.
+func TestRunWatch(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := fake.NewClientset(instance("a", "replicaset-controller"))
+	out, read := outputFile(t)
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, client, ringtable.NewScreen(out), nil, true) }()
+
+	for _, wait := range []string{"1 instance,", "2 instances,"} {
+		for !strings.Contains(read(), wait) {
+			select {
+			case err := <-ended:
+				t.Fatalf("ended with %v and no %q in\n%s", err, wait, read())
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if wait == "1 instance," {
+			b := instance("b", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
+			if _, err := client.ShardingV1alpha1().ControllerInstances().Create(ctx, b, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if strings.Contains(read(), "AGE") {
+		t.Errorf("times in what is no terminal:\n%s", read())
+	}
+}
+
+func outputFile(t *testing.T) (*os.File, func() string) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { out.Close() })
+	return out, func() string {
+		content, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+}

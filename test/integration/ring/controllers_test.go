@@ -1,0 +1,308 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	"k8s.io/kubernetes/test/integration/framework"
+	"k8s.io/kubernetes/test/utils/podcreations"
+)
+
+// soon is how long a condition may take on a slow machine; none is expected to.
+const soon = 2 * time.Minute
+
+// ringTest is an API server with controller managers, real processes, that run
+// only the ReplicaSet controller.
+type ringTest struct {
+	*testing.T
+	client     kubernetes.Interface
+	kubeconfig string
+	creations  *podcreations.Counter
+	started    int
+}
+
+func newRingTest(t *testing.T) *ringTest {
+	server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{"--disable-admission-plugins=ServiceAccount"}, framework.SharedEtcd())
+	t.Cleanup(server.TearDownFn)
+	config := rest.CopyConfig(server.ClientConfig)
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &ringTest{T: t, client: client, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	out := clientcmdapi.NewConfig()
+	out.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, TLSServerName: config.ServerName, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
+	out.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	out.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	out.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*out, r.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if r.creations, err = podcreations.Start(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.creations.Stop)
+	return r
+}
+
+// start starts a controller manager, which ends with the test.
+func (r *ringTest) start(args ...string) *exec.Cmd {
+	r.Helper()
+	binary, err := exec.LookPath("kube-controller-manager")
+	if err != nil {
+		r.Fatalf("put the tree's own kube-controller-manager on the PATH (make build makes it): %v", err)
+	}
+	r.started++
+	log, err := os.Create(filepath.Join(r.TempDir(), fmt.Sprintf("kube-controller-manager-%d.log", r.started)))
+	if err != nil {
+		r.Fatal(err)
+	}
+	cmd := exec.Command(binary, append([]string{
+		"--kubeconfig=" + r.kubeconfig, "--controllers=" + names.ReplicaSetController, "--secure-port=0",
+		"--kube-api-qps=500", "--kube-api-burst=500", "--leader-elect=false",
+	}, args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if r.Failed() {
+			content, _ := os.ReadFile(log.Name())
+			r.Logf("%s:\n%s", filepath.Base(log.Name()), content[max(0, len(content)-6000):])
+		}
+		log.Close()
+	})
+	return cmd
+}
+
+// eventually waits until check has nothing to say.
+func (r *ringTest) eventually(check func(ctx context.Context) error) {
+	r.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(r.Context(), 50*time.Millisecond, soon, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		r.Fatalf("%v: %v", err, last)
+	}
+}
+
+func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
+	list, err := r.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var members []*shardingv1alpha1.ControllerInstance
+	for i := range list.Items {
+		members = append(members, &list.Items[i])
+	}
+	return ringtable.Of(names.ReplicaSetController, members, nil)
+}
+
+// expectRing waits until so many instances, all Active, cover the whole line.
+func (r *ringTest) expectRing(n int) {
+	r.Helper()
+	r.eventually(func(ctx context.Context) error {
+		ring, err := r.ring(ctx)
+		if err != nil {
+			return err
+		}
+		if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
+			return fmt.Errorf("%d instances, %d of them active, nobody works on %v; want %d that work on everything", len(ring.Instances), ring.Active(), ring.Gap, n)
+		}
+		return nil
+	})
+}
+
+func (r *ringTest) createReplicaSets(namespace string, n int, replicas int32) []*apps.ReplicaSet {
+	r.Helper()
+	var out []*apps.ReplicaSet
+	for range n {
+		labels := map[string]string{"set": fmt.Sprint(len(out))}
+		rs, err := r.client.AppsV1().ReplicaSets(namespace).Create(r.Context(), &apps.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "set-"},
+			Spec: apps.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: v1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			r.Fatal(err)
+		}
+		out = append(out, rs)
+	}
+	return out
+}
+
+func (r *ringTest) scale(sets []*apps.ReplicaSet, replicas int32) {
+	r.Helper()
+	for _, rs := range sets {
+		if _, err := r.client.AppsV1().ReplicaSets(rs.Namespace).Patch(r.Context(), rs.Name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)), metav1.PatchOptions{}); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// expectFilled waits until all have so many pods, and checks that so many have
+// ever been created for each.
+func (r *ringTest) expectFilled(sets []*apps.ReplicaSet, replicas int32) {
+	r.Helper()
+	for _, rs := range sets {
+		r.eventually(func(ctx context.Context) error {
+			now, err := r.client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if now.Status.ObservedGeneration != now.Generation || now.Status.Replicas != replicas {
+				return fmt.Errorf("ReplicaSet %s has %d pods of generation %d, want %d of %d", rs.Name, now.Status.Replicas, now.Status.ObservedGeneration, replicas, now.Generation)
+			}
+			return nil
+		})
+	}
+	if err := r.creations.UpToNow(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+	for _, rs := range sets {
+		if got := r.creations.Of(rs.UID); got != int(replicas) {
+			r.Errorf("%d pods were created for ReplicaSet %s, want %d", got, rs.Name, replicas)
+		}
+	}
+}
+
+func TestControllerManagersJoinLeaveAndCrash(t *testing.T) {
+	r := newRingTest(t)
+	ns := framework.CreateNamespaceOrDie(r.client, "join-leave-crash", t)
+	first := r.start()
+	r.expectRing(1)
+	sets := r.createReplicaSets(ns.Name, 30, 1)
+	r.expectFilled(sets, 1)
+
+	second, third := r.start(), r.start()
+	r.scale(sets, 2)
+	r.expectRing(3)
+	r.expectFilled(sets, 2)
+	r.eventually(func(ctx context.Context) error {
+		ring, err := r.ring(ctx)
+		if err != nil {
+			return err
+		}
+		for _, i := range ring.Instances {
+			if i.Workloads == 0 || i.Workloads > 15 {
+				return fmt.Errorf("%s has %d of 30 ReplicaSets, want its share", i.Name, i.Workloads)
+			}
+		}
+		return nil
+	})
+
+	// Asked to terminate, an instance takes its record with it.
+	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.scale(sets, 3)
+	_ = second.Wait()
+	if ring, err := r.ring(t.Context()); err != nil || len(ring.Instances) != 2 {
+		t.Errorf("after one of three has left: %v, %v, want two instances", ring, err)
+	}
+	r.expectRing(2)
+	r.expectFilled(sets, 3)
+
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.scale(sets, 4)
+	r.expectRing(1)
+	r.expectFilled(sets, 4)
+
+	if err := third.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = third.Wait()
+	r.expectRing(0)
+}
+
+func TestPausedControllerManagerDoesNothingInExcess(t *testing.T) {
+	r := newRingTest(t)
+	ns := framework.CreateNamespaceOrDie(r.client, "paused", t)
+	paused := r.start()
+	r.expectRing(1)
+	sets := r.createReplicaSets(ns.Name, 20, 1)
+	r.expectFilled(sets, 1)
+	r.start()
+	r.expectRing(2)
+
+	if err := paused.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	r.expectRing(1)
+	r.scale(sets, 3)
+	r.expectFilled(sets, 3)
+	if err := paused.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	r.expectRing(2)
+	r.scale(sets, 4)
+	r.expectFilled(sets, 4)
+}
+
+func TestSettingsAreReadAgain(t *testing.T) {
+	r := newRingTest(t)
+	settings := filepath.Join(t.TempDir(), "ring.yaml")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(settings, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("leaseDuration: 3s\n")
+	r.start("--controller-ring-config=" + settings)
+	r.expectRing(1)
+	list, err := r.client.ShardingV1alpha1().ControllerInstances().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Spec.LeaseDurationSeconds != 3 {
+		t.Errorf("got %v, %v, want one instance with a lease of 3 s", list, err)
+	}
+	write("controllers: []\n")
+	r.expectRing(0)
+	write("controllers:\n- name: nonsense\n")
+	write("controllers:\n- name: replicaset-controller\n  workers: 2\n")
+	r.expectRing(1)
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package podcreations counts the pods that were ever created. What is left in
+// the end would not show a pod that was created in excess and deleted again.
+package podcreations
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// Counter counts pod creations by the pods' controller, from its start on.
+type Counter struct {
+	client kubernetes.Interface
+	watch  *watchtools.RetryWatcher
+
+	lock    sync.Mutex
+	byOwner map[types.UID]sets.Set[types.UID]
+	names   sets.Set[string]
+	failed  error
+	// moved is closed and replaced with each event.
+	moved chan struct{}
+}
+
+// Start begins to count. It follows one watch, which misses nothing, until ctx ends
+// or Stop is called.
+func Start(ctx context.Context, client kubernetes.Interface) (*Counter, error) {
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &Counter{client: client, watch: w, byOwner: map[types.UID]sets.Set[types.UID]{}, names: sets.New[string](), moved: make(chan struct{})}
+	go func() {
+		for event := range w.ResultChan() {
+			c.take(event)
+		}
+		c.fail(fmt.Errorf("the watch that counts pod creations has ended"))
+	}()
+	return c, nil
+}
+
+// Stop ends the counting.
+func (c *Counter) Stop() { c.watch.Stop() }
+
+func (c *Counter) take(event watch.Event) {
+	pod, ok := event.Object.(*v1.Pod)
+	if !ok {
+		c.fail(fmt.Errorf("the watch that counts pod creations sent %s %v", event.Type, event.Object))
+		return
+	}
+	if event.Type != watch.Added {
+		return
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		if c.byOwner[ref.UID] == nil {
+			c.byOwner[ref.UID] = sets.New[types.UID]()
+		}
+		c.byOwner[ref.UID].Insert(pod.UID)
+	}
+	c.names.Insert(pod.Name)
+	c.moveLocked()
+}
+
+func (c *Counter) fail(err error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.failed == nil {
+		c.failed = err
+	}
+	c.moveLocked()
+}
+
+func (c *Counter) moveLocked() {
+	close(c.moved)
+	c.moved = make(chan struct{})
+}
+
+// UpToNow returns when every creation before this call is counted: a pod that it
+// creates, in the namespace default, has come through the watch.
+func (c *Counter) UpToNow(ctx context.Context) error {
+	mark, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "mark-"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for {
+		c.lock.Lock()
+		failed, seen, moved := c.failed, c.names.Has(mark.Name), c.moved
+		c.lock.Unlock()
+		switch {
+		case failed != nil:
+			return failed
+		case seen:
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Of returns how many pods were created for that controller.
+func (c *Counter) Of(owner types.UID) int {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.byOwner[owner].Len()
+}
