@@ -30,7 +30,7 @@ type fixture struct {
 	name   string
 	stale  []string // patterns of files to remove first
 	make   []string // go command
-	env    string   // has a test write what it otherwise compares
+	env    []string // has a test write what it otherwise compares
 	verify bool     // whether the test fails while it writes, and passes afterwards
 }
 
@@ -39,20 +39,20 @@ var fixtures = []fixture{
 		name:   "compatibility of k8s.io/api",
 		stale:  headFiles(api + "testdata/HEAD"),
 		make:   []string{"test", "-count=1", "-vet=off", "k8s.io/api", "-run", "//HEAD"},
-		env:    "UPDATE_COMPATIBILITY_FIXTURE_DATA=true",
+		env:    []string{"UPDATE_COMPATIBILITY_FIXTURE_DATA=true"},
 		verify: true,
 	},
 	{
 		name:   "compatibility of apiextensions",
 		stale:  headFiles(staging + "k8s.io/apiextensions-apiserver/pkg/apis/testdata/HEAD"),
 		make:   []string{"test", "-count=1", "-vet=off", "k8s.io/apiextensions-apiserver/pkg/apis", "-run", "//HEAD"},
-		env:    "UPDATE_COMPATIBILITY_FIXTURE_DATA=true",
+		env:    []string{"UPDATE_COMPATIBILITY_FIXTURE_DATA=true"},
 		verify: true,
 	},
 	{
 		name:   "RBAC bootstrap policy",
 		make:   []string{"test", "-count=1", "-vet=off", "k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"},
-		env:    "UPDATE_BOOTSTRAP_POLICY_FIXTURE_DATA=true",
+		env:    []string{"UPDATE_BOOTSTRAP_POLICY_FIXTURE_DATA=true"},
 		verify: true,
 	},
 	{
@@ -112,10 +112,9 @@ func (f fixture) write(ctx context.Context, w *workspace) error {
 			}
 		}
 	}
-	env := []string{goFlags}
-	_, err := output(ctx, w.dir, append(env, f.env), "go", f.make...)
+	_, err := output(ctx, w.dir, f.env, "go", f.make...)
 	if f.verify {
-		_, err = output(ctx, w.dir, env, "go", f.make...)
+		_, err = output(ctx, w.dir, nil, "go", f.make...)
 	}
 	return err
 }

@@ -56,9 +56,6 @@ var generators = []string{
 	"k8s.io/kube-openapi/cmd/openapi-gen",
 }
 
-// goFlags has all builds of the tree share one cache, wherever its copy lies.
-const goFlags = "GOFLAGS=-trimpath -buildvcs=false"
-
 // generation is one run of the generators in a workspace, with the flags that
 // upstream's hack/update-codegen.sh gives them.
 type generation struct {
@@ -66,35 +63,19 @@ type generation struct {
 	packages
 	changed map[string]bool // folders with changed sources
 	groups  bool            // whether the list of groups changed
-	tools   string          // folder of the generators
-	goEnv   []string
 	log     *progress
 }
 
 // newGeneration builds the generators. The workspace is to hold upstream's files only,
 // so that they need not be built again when the libraries they share change.
 func newGeneration(ctx context.Context, w *workspace, log *progress) (*generation, error) {
-	tools, err := filepath.Abs("_output/tools")
+	tools, err := filepath.Abs(toolsDir)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(tools, 0o777); err != nil {
-		return nil, err
-	}
-	goroot, err := output(ctx, "", nil, "go", "env", "GOROOT")
-	if err != nil {
-		return nil, err
-	}
-	path := []string{tools, filepath.Join(strings.TrimSpace(string(goroot)), "bin"), os.Getenv("PATH")}
-	g := &generation{
-		workspace: w,
-		tools:     tools,
-		goEnv:     []string{"PATH=" + strings.Join(path, string(filepath.ListSeparator)), goFlags},
-		log:       log,
-	}
+	g := &generation{workspace: w, log: log}
 	return g, log.step("build of the generators", func() error {
-		_, err := g.output(ctx, "go", append([]string{"build", "-o", tools + "/"}, generators...)...)
-		return err
+		return g.do(ctx, "go", append([]string{"build", "-o", tools + "/"}, generators...)...)
 	})
 }
 
@@ -166,37 +147,31 @@ func (g *generation) protobuf(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		protoc := filepath.Join(g.tools, "protoc")
-		if err := os.RemoveAll(protoc); err != nil {
+		if err := g.link(scratch+"/bin/protoc", self); err != nil {
 			return err
 		}
-		if err := os.Symlink(self, protoc); err != nil {
-			return err
-		}
+		path := "PATH=" + filepath.Join(g.dir, scratch, "bin") + string(filepath.ListSeparator) + os.Getenv("PATH")
 
 		// The sources import gogo.proto by the name of its module.
-		gogo, err := g.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gogo/protobuf")
+		gogo, err := output(ctx, g.dir, nil, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gogo/protobuf")
 		if err != nil {
 			return err
 		}
-		imports := filepath.Join(g.dir, scratch, "proto")
-		link := filepath.Join(imports, "github.com/gogo/protobuf")
-		if err := os.MkdirAll(filepath.Dir(link), 0o777); err != nil {
+		if err := g.link(scratch+"/proto/github.com/gogo/protobuf", strings.TrimSpace(string(gogo))); err != nil {
 			return err
 		}
-		if err := os.Symlink(strings.TrimSpace(string(gogo)), link); err != nil {
-			return err
-		}
+
 		// With relative paths it deletes apimachinery's files and does not make them again.
 		src := filepath.Join(g.dir, staging)
-		return g.tool(ctx, "go-to-protobuf",
+		_, err = output(ctx, g.dir, []string{path}, "go-to-protobuf",
 			"--go-header-file="+filepath.Join(g.dir, boilerplate),
 			"--output-dir="+src,
 			"--proto-import="+src,
-			"--proto-import="+imports,
+			"--proto-import="+filepath.Join(g.dir, scratch, "proto"),
 			"--proto-import="+filepath.Join(g.dir, "third_party/protobuf"),
 			"--apimachinery-packages=",
 			"--packages="+strings.Join(pkgs, ","))
+		return err
 	})
 }
 
@@ -216,7 +191,7 @@ func (g *generation) perPackage(ctx context.Context, tool string, dirs []string,
 			"--output-file=" + file,
 			"--lint-rules=known-tags-only,require-explicit-disablement",
 		}, flags...)
-		return g.tool(ctx, tool, append(args, relative(dirs)...)...)
+		return g.do(ctx, tool, append(args, relative(dirs)...)...)
 	})
 }
 
@@ -299,7 +274,7 @@ func (g *generation) swaggerDocs(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			functions, err := g.output(ctx, filepath.Join(g.tools, "genswaggertypedocs"), "-s", dir+"/types.go", "-f", "-")
+			functions, err := output(ctx, g.dir, nil, "genswaggertypedocs", "-s", dir+"/types.go", "-f", "-")
 			if err != nil {
 				return err
 			}
@@ -308,7 +283,7 @@ func (g *generation) swaggerDocs(ctx context.Context) error {
 			if err := g.write(name, []byte(text)); err != nil {
 				return err
 			}
-			if _, err := g.output(ctx, "gofmt", "-s", "-w", name); err != nil {
+			if err := g.do(ctx, "gofmt", "-s", "-w", name); err != nil {
 				return err
 			}
 		}
@@ -430,7 +405,7 @@ func (g *generation) openAPIGen(ctx context.Context, dir, header, known string, 
 			"--report-filename=" + report,
 			"--output-model-name-file=zz_generated.model_name.go",
 		}, flags...)
-		if err := g.tool(ctx, "openapi-gen", append(args, pkgs...)...); err != nil {
+		if err := g.do(ctx, "openapi-gen", append(args, pkgs...)...); err != nil {
 			return err
 		}
 		want, err := g.read(known)
@@ -495,7 +470,7 @@ var version = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 // the main one, into the folder out.
 func (g *generation) applyConfigurationGen(ctx context.Context, dir, header, out string, pkgs []string) error {
 	return g.step("applyconfiguration-gen"+suffix(dir), len(pkgs), func() error {
-		schema, err := g.output(ctx, "go", "run", importPath(dir+"pkg/generated/openapi/cmd/models-schema"))
+		schema, err := output(ctx, g.dir, nil, "go", "run", importPath(dir+"pkg/generated/openapi/cmd/models-schema"))
 		if err != nil {
 			return err
 		}
@@ -506,7 +481,7 @@ func (g *generation) applyConfigurationGen(ctx context.Context, dir, header, out
 		if err := g.removeMadeBy("applyconfiguration-gen", out); err != nil {
 			return err
 		}
-		return g.tool(ctx, "applyconfiguration-gen", append([]string{
+		return g.do(ctx, "applyconfiguration-gen", append([]string{
 			"--go-header-file=" + header,
 			"--output-dir=" + out,
 			"--output-pkg=" + importPath(out),
@@ -566,7 +541,7 @@ func (g *generation) clientGoGen(ctx context.Context, tool string, n int, args [
 		if err := g.removeMadeBy(tool, clientGo); err != nil {
 			return err
 		}
-		return g.tool(ctx, tool, append([]string{"--go-header-file=" + boilerplate}, args...)...)
+		return g.do(ctx, tool, append([]string{"--go-header-file=" + boilerplate}, args...)...)
 	})
 }
 
@@ -625,13 +600,17 @@ func (g *generation) step(name string, n int, run func() error) error {
 	return g.log.step(fmt.Sprintf("%s, packages: %d", name, n), run)
 }
 
-// tool runs a generator.
-func (g *generation) tool(ctx context.Context, name string, args ...string) error {
-	_, err := g.output(ctx, filepath.Join(g.tools, name), args...)
+// do runs a command in the workspace.
+func (g *generation) do(ctx context.Context, name string, args ...string) error {
+	_, err := output(ctx, g.dir, nil, name, args...)
 	return err
 }
 
-// output runs a command in the workspace.
-func (g *generation) output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return output(ctx, g.dir, g.goEnv, name, args...)
+// link makes a symbolic link in the workspace.
+func (g *generation) link(name, target string) error {
+	path := filepath.Join(g.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	return os.Symlink(target, path)
 }

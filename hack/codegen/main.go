@@ -62,10 +62,11 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	// Others may work in the tree at the same time.
-	os.Setenv("GIT_OPTIONAL_LOCKS", "0")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := setEnvironment(ctx); err != nil {
+		exit("codegen", err)
+	}
 	log := &progress{out: os.Stdout}
 	switch {
 	case *verify:
@@ -75,6 +76,34 @@ func main() {
 	default:
 		exit("codegen", runGenerate(ctx, log, *dir))
 	}
+}
+
+// toolsDir is where the generators are built, below the root of this repository.
+const toolsDir = "_output/tools"
+
+// setEnvironment is for all commands to run.
+func setEnvironment(ctx context.Context) error {
+	goroot, err := output(ctx, "", nil, "go", "env", "GOROOT")
+	if err != nil {
+		return err
+	}
+	tools, err := filepath.Abs(toolsDir)
+	if err != nil {
+		return err
+	}
+	path := []string{tools, filepath.Join(strings.TrimSpace(string(goroot)), "bin"), os.Getenv("PATH")}
+	for name, value := range map[string]string{
+		"PATH": strings.Join(path, string(filepath.ListSeparator)),
+		// All builds share one cache, wherever the copy of the tree lies.
+		"GOFLAGS": "-trimpath -buildvcs=false",
+		// Others may work in the tree at the same time.
+		"GIT_OPTIONAL_LOCKS": "0",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func exit(name string, err error) {
@@ -189,7 +218,7 @@ func (t *tree) take(ctx context.Context, log *progress, w *workspace, stale []st
 		}
 		written++
 	}
-	fmt.Fprintf(log.out, "codegen: %d files differ from upstream's, %d of them changed now\n", len(made), written)
+	fmt.Fprintf(log.out, "codegen: %d files differ from upstream's, %d were written now\n", len(made), written)
 	return nil
 }
 

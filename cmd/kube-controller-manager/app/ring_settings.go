@@ -17,6 +17,7 @@ limitations under the License.
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -136,19 +137,26 @@ type ringSettingsFile struct {
 // the defaults stand.
 func newRingSettingsFile(path string, defaultWorkers map[string]int) (*ringSettingsFile, error) {
 	f := &ringSettingsFile{path: path, defaultWorkers: defaultWorkers, changed: make(chan struct{})}
-	var data []byte
-	if path != "" {
-		var err error
-		if data, err = os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("--controller-ring-config: %w", err)
-		}
+	var err error
+	if path == "" {
+		f.current, err = parseRingSettings(nil, defaultWorkers)
+	} else if f.data, err = f.read(); err == nil {
+		f.current, err = parseRingSettings([]byte(f.data), defaultWorkers)
 	}
-	settings, err := parseRingSettings(data, defaultWorkers)
 	if err != nil {
 		return nil, fmt.Errorf("--controller-ring-config %s: %w", path, err)
 	}
-	f.data, f.current = string(data), settings
 	return f, nil
+}
+
+// read returns what is in the file. An empty one is refused: it is most likely
+// being written.
+func (f *ringSettingsFile) read() (string, error) {
+	data, err := os.ReadFile(f.path)
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+		err = errors.New("the file is empty; for the defaults write {}")
+	}
+	return string(data), err
 }
 
 // get returns the settings that count now, and a channel that is closed when they
@@ -167,18 +175,18 @@ func (f *ringSettingsFile) watch(ctx context.Context) {
 	}
 	logger := klog.FromContext(ctx)
 	filesystem.WatchUntil(ctx, ringSettingsPollInterval, f.path, func() {
-		data, err := os.ReadFile(f.path)
+		data, err := f.read()
 		if err != nil {
 			logger.Error(err, "Could not read the ring's settings; the last good ones stand", "path", f.path)
 			return
 		}
 		f.lock.Lock()
 		defer f.lock.Unlock()
-		if string(data) == f.data {
+		if data == f.data {
 			return
 		}
-		f.data = string(data)
-		settings, err := parseRingSettings(data, f.defaultWorkers)
+		f.data = data
+		settings, err := parseRingSettings([]byte(data), f.defaultWorkers)
 		if err != nil {
 			logger.Error(err, "The ring's settings are not good; the last good ones stand", "path", f.path)
 			return

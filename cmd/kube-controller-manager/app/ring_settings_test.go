@@ -92,6 +92,10 @@ func TestRingSettingsFileIsReadAgain(t *testing.T) {
 	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
 		t.Error("a missing file was taken")
 	}
+	write("\n")
+	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
+		t.Error("an empty file was taken")
+	}
 	write("nonsense: 1\n")
 	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
 		t.Error("a file that is not good was taken")

@@ -188,7 +188,11 @@ func (s *keyServer) onTheWire(r keyResource, name, acceptList, acceptObject stri
 	return representation{
 		name: name,
 		list: func(ctx context.Context, options metav1.ListOptions) (page, error) {
-			data, err := request(options, acceptList).Do(ctx).Raw()
+			result := request(options, acceptList).Do(ctx)
+			if err := result.Error(); err != nil {
+				return page{}, err
+			}
+			data, err := result.Raw()
 			if err != nil {
 				return page{}, err
 			}
@@ -524,10 +528,14 @@ func expectState(t *testing.T, state map[string]bool, want []string) {
 // touches numbers the updates, so that a test knows its own when it comes.
 var touches int
 
-// followUntilTouched updates a member that the watch selects and reads events up to
-// that update: what they have built is what the range holds.
+// followUntilTouched reads events until all members wanted are there, updates one of
+// them and reads on up to that update: what the events have built is what the range
+// holds, no more and no less.
 func (s *keyServer) followUntilTouched(t *testing.T, r keyResource, events <-chan event, state map[string]bool, want []string) {
 	t.Helper()
+	for len(state) < len(want) {
+		apply(t, state, next(t, events))
+	}
 	touches++
 	touch := fmt.Sprint(touches)
 	name := want[touches%len(want)]

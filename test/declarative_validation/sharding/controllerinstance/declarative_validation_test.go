@@ -40,7 +40,7 @@ func TestDeclarativeValidate(t *testing.T) {
 			ctx := genericapirequest.WithRequestInfo(genericapirequest.NewDefaultContext(), info)
 
 			info.Verb = "create"
-			meta.RunObjectMetaTestCases(t, ctx, validInstance(), registry.Strategy, meta.WithStringentFinalizerValidation())
+			meta.RunObjectMetaTestCases(t, ctx, validInstance(), registry.Strategy)
 
 			info.Verb, info.Name = "update", validInstance().Name
 			meta.RunObjectMetaUpdateTestCases(t, ctx, validInstance(), registry.Strategy)

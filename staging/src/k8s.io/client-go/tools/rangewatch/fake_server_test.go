@@ -155,13 +155,12 @@ func (s *fakeServer) release() {
 	s.shown = -1
 }
 
-// releaseOne lets one more event go, and says whether there was one.
-func (s *fakeServer) releaseOne() bool {
+// releaseOne lets one more event go.
+func (s *fakeServer) releaseOne() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.changed.Broadcast()
 	s.shown++
-	return s.shown <= len(s.history)
 }
 
 func (s *fakeServer) setOnPage(onPage func(ctx context.Context, page int)) {

@@ -34,14 +34,16 @@ import (
 // WaitFor is exact, handlers are told what makes sense (the record checks that),
 // and at quiet points the store is the server's content in the ranges.
 func TestRandom(t *testing.T) {
-	const seeds, rounds, steps = 12, 12, 25
+	const seeds, rounds, steps = 6, 10, 25
 	for seed := range int64(seeds) {
 		for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
 			for _, old := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d/%s/old=%t", seed, field, old), func(t *testing.T) {
+					t.Parallel()
 					server := newFakeServer(field)
 					server.old = old
 					r := &random{Rand: rand.New(rand.NewSource(seed)), harness: newHarnessFor(t, server, cache.Indexers{})}
+					r.expiries = int(seed % 2) // each costs a back-off of the reflector
 					if !cache.WaitFor(r.ctx, "sync", r.informer.HasSyncedChecker()) {
 						t.Fatal("not synced")
 					}
@@ -57,8 +59,9 @@ func TestRandom(t *testing.T) {
 type random struct {
 	*rand.Rand
 	*harness
-	want    hashkey.Ranges
-	expired int
+	want hashkey.Ranges
+	// expiries is how often the server is still to forget its events.
+	expiries int
 }
 
 // round does some things at random, while somebody else writes, and ends with a
@@ -136,8 +139,8 @@ func (r *random) step() {
 		r.server.bookmark()
 	case n < 98:
 		r.server.setFailing(r.Intn(2), r.Intn(2))
-	case r.expired < 1: // each costs a back-off of the reflector
-		r.expired++
+	case r.expiries > 0:
+		r.expiries--
 		r.server.forget()
 	}
 }

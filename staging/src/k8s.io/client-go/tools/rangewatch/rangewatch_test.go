@@ -43,6 +43,9 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
+// patience is how long a condition may take; none is expected to.
+const patience = time.Minute
+
 // harness is a source, its informer and a handler, on a fake server.
 type harness struct {
 	*testing.T
@@ -60,7 +63,7 @@ func newHarness(t *testing.T, field FieldPath) *harness {
 func newHarnessFor(t *testing.T, server *fakeServer, indexers cache.Indexers) *harness {
 	t.Helper()
 	logger, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	source, err := NewSource(Config{Field: server.field, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +322,7 @@ func TestRangesBeforeStart(t *testing.T) {
 	}
 	source.SetRanges(percents(0, 50))
 	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	go informer.RunWithContext(ctx)
 	if !cache.WaitFor(ctx, "sync", informer.HasSyncedChecker()) {
@@ -371,6 +374,7 @@ func TestGrow(t *testing.T) {
 			h.delete("pod-51")
 			h.change("pod-52", 52)
 			h.put("brief", 53)
+			h.delete("brief")
 			return
 		}
 		h.server.setOnPage(nil)
@@ -388,18 +392,32 @@ func TestGrow(t *testing.T) {
 			t.Error(err)
 		}
 		during = append(during, h.stored(percents(0, 1))["pod-00"].ResourceVersion)
+		// What comes and goes in the old part is not told again by the new watch.
+		h.put("old-brief", 10)
+		revision = h.delete("old-brief")
+		if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(revision, 10)); err != nil {
+			t.Error(err)
+		}
 	})
 	h.source.SetRanges(percents(0, 70))
 	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 70)) })
 	if len(during) == 0 {
 		t.Error("the list had one page")
 	}
-	if lists, objects, watches := h.requests(); lists != 3 || objects != 21 || watches != 1 {
-		t.Errorf("growing took %d lists of %d objects and %d watches, want 3, 21 and 1", lists, objects, watches)
+	if lists, objects, watches := h.requests(); lists != 3 || objects != 20 || watches != 1 {
+		t.Errorf("growing took %d lists of %d objects and %d watches, want 3, 20 and 1", lists, objects, watches)
 	}
 	h.settled(percents(0, 70))
-	if _, ok := h.record.deleted["brief"]; ok {
-		t.Error("what came and went before the list was reported")
+	told := map[string]int{}
+	for _, event := range h.record.taken() {
+		told[strings.SplitN(event, "@", 2)[0]]++
+	}
+	for event, n := range map[string]int{
+		"add brief": 0, "add old-brief": 1, "delete old-brief": 1, "add again": 2, "update pod-00": 1, "delete pod-54": 1, "delete pod-51": 0, "add listed": 1, "delete listed": 1,
+	} {
+		if told[event] != n {
+			t.Errorf("%s: told %d times, want %d", event, told[event], n)
+		}
 	}
 }
 
@@ -553,7 +571,7 @@ func TestFirstListSuperseded(t *testing.T) {
 	server.write(newPod(ByHashKey, "b", 60), false)
 	source.SetRanges(percents(0, 50))
 	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	go informer.RunWithContext(ctx)
 	<-hanging
@@ -801,7 +819,7 @@ func TestOldServerWarnsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
-	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logger), time.Minute)
+	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logger), patience)
 	defer cancel()
 	go informer.RunWithContext(ctx)
 	for _, r := range []hashkey.Ranges{percents(0, 50), percents(0, 70), percents(50, 90)} {
@@ -876,15 +894,15 @@ func TestWaitForOutstanding(t *testing.T) {
 		waited <- err
 	}()
 	h.eventually("the list", func() bool { return h.server.has(func() bool { return len(h.server.requests) > 0 }) })
-	for more := true; more; {
+	for h.server.has(func() bool { return h.server.shown < len(h.server.history) }) {
 		select {
 		case err := <-waited:
 			t.Fatalf("WaitFor returned with events held back: %v", err)
 		default:
 		}
-		more = h.server.releaseOne()
+		h.server.releaseOne()
 		h.eventually("the watch", func() bool {
-			return h.server.has(func() bool { return h.server.sent == min(h.server.shown, len(h.server.history)) })
+			return h.server.has(func() bool { return h.server.sent == h.server.shown })
 		})
 	}
 	if err := <-waited; err != nil {
@@ -996,7 +1014,7 @@ func TestUnstructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	go informer.RunWithContext(ctx)
 	server.write(newPod(ByControllerHashKey, "a", 10), false)

@@ -1,0 +1,393 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/rangewatch"
+	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
+	"k8s.io/kubernetes/test/integration/framework"
+)
+
+// An informer follows its ranges on a real server, whatever happens to its
+// requests; on one that does not know the selector as well.
+func TestInformersFollowRanges(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"selector":    nil,
+		"no selector": {"--feature-gates=ControllerRing=false,ShardedListAndWatch=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := kubeapiservertesting.StartTestServerOrDie(t, nil, append([]string{"--disable-admission-plugins=ServiceAccount"}, flags...), framework.SharedEtcd())
+			t.Cleanup(server.TearDownFn)
+			config := rest.CopyConfig(server.ClientConfig)
+			config.QPS = -1
+			client := kubernetes.NewForConfigOrDie(config)
+			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
+				t.Run(string(field), func(t *testing.T) {
+					newFollower(t, client, field).test()
+				})
+			}
+		})
+	}
+}
+
+// follower is an informer of pods that follows ranges.
+type follower struct {
+	*testing.T
+	*rand.Rand
+	ctx      context.Context
+	client   kubernetes.Interface
+	field    rangewatch.FieldPath
+	requests *requests
+	source   *rangewatch.Source
+	store    cache.Store
+	want     hashkey.Ranges
+
+	mu   sync.Mutex
+	told map[string]*v1.Pod
+}
+
+func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.FieldPath) *follower {
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	namespace := strings.ToLower("follow-" + string(field[strings.LastIndex(string(field), "metadata.")+len("metadata."):]))
+	namespace = strings.ReplaceAll(namespace, ".", "-")
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := client.CoreV1().Pods(namespace)
+	f := &follower{T: t, Rand: rand.New(rand.NewSource(1)), ctx: ctx, client: client, field: field, told: map[string]*v1.Pod{}}
+	f.requests = &requests{
+		namespace: namespace,
+		ListWatch: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				return pods.List(ctx, options)
+			},
+			WatchFuncWithContext: pods.Watch,
+		},
+		watches: map[watch.Interface]struct{}{},
+	}
+	var err error
+	if f.source, err = rangewatch.NewSource(rangewatch.Config{Field: field, ListWatch: f.requests, Object: &v1.Pod{}}); err != nil {
+		t.Fatal(err)
+	}
+	informer := f.source.NewInformer(cache.SharedIndexInformerOptions{})
+	f.store = informer.GetStore()
+	if _, err := informer.AddEventHandler(f); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		<-stopped
+	})
+	go func() {
+		defer close(stopped)
+		informer.RunWithContext(ctx)
+	}()
+	return f
+}
+
+// requests is a list-watch whose watches can be cut and made to expire.
+type requests struct {
+	*cache.ListWatch
+	namespace string
+
+	mu      sync.Mutex
+	expire  bool
+	watches map[watch.Interface]struct{}
+}
+
+func (r *requests) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.expire {
+		r.expire = false
+		return nil, apierrors.NewResourceExpired("made to expire")
+	}
+	w, err := r.ListWatch.WatchWithContext(ctx, options)
+	if err == nil {
+		r.watches[w] = struct{}{}
+	}
+	return w, err
+}
+
+func (r *requests) cut(expire bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expire = expire
+	for w := range r.watches {
+		w.Stop()
+		delete(r.watches, w)
+	}
+}
+
+// A handler must be told of each object's changes in an order that makes sense.
+func (f *follower) OnAdd(obj any, _ bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pod := obj.(*v1.Pod)
+	if old, ok := f.told[pod.Name]; ok {
+		f.Errorf("%s added @%s, told before @%s", pod.Name, pod.ResourceVersion, old.ResourceVersion)
+	}
+	f.told[pod.Name] = pod
+}
+
+func (f *follower) OnUpdate(oldObj, newObj any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pod := newObj.(*v1.Pod)
+	if f.told[pod.Name] != oldObj {
+		f.Errorf("%s updated @%s, not from what was told", pod.Name, pod.ResourceVersion)
+	}
+	f.told[pod.Name] = pod
+}
+
+func (f *follower) OnDelete(obj any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	pod := obj.(*v1.Pod)
+	if old, ok := f.told[pod.Name]; !ok || old.UID != pod.UID {
+		f.Errorf("%s deleted @%s, but not told before", pod.Name, pod.ResourceVersion)
+	}
+	delete(f.told, pod.Name)
+}
+
+func (f *follower) test() {
+	const pods, rounds, steps = 60, 6, 15
+	for i := range pods {
+		f.write(i)
+	}
+	for range rounds {
+		// Somebody writes all the time.
+		writer := &follower{T: f.T, Rand: rand.New(rand.NewSource(f.Int63())), ctx: f.ctx, client: f.client, field: f.field, requests: f.requests}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range 4 * steps {
+				writer.write(writer.Intn(pods))
+			}
+		})
+		for range steps {
+			f.step(pods)
+		}
+		wg.Wait()
+		f.settled()
+	}
+	// Without events, and long before the server sends a bookmark.
+	f.source.SetRanges(f.ranges())
+	f.want = hashkey.All()
+	f.source.SetRanges(f.want)
+	other, err := f.client.CoreV1().ConfigMaps(f.requests.namespace).Create(f.ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	start := time.Now()
+	f.waitFor(f.want, other.ResourceVersion)
+	f.Logf("all ranges after %v", time.Since(start))
+	f.settled()
+	// Without any range, without any object.
+	f.want = nil
+	f.source.SetRanges(f.want)
+	f.settled()
+}
+
+func (f *follower) step(pods int) {
+	f.Helper()
+	switch n := f.Intn(10); {
+	case n < 4:
+		f.want = f.ranges()
+		f.source.SetRanges(f.want)
+	case n < 8:
+		// Exactly: what is not changed after this must be in the store as it is now.
+		revision := f.write(f.Intn(pods))
+		ranges := f.want
+		if f.Intn(2) == 0 {
+			ranges = ranges.Intersect(f.ranges())
+		}
+		f.waitFor(ranges, revision)
+	case n < 9:
+		f.requests.cut(false)
+	case f.Intn(4) == 0: // each costs a back-off of the reflector
+		f.requests.cut(true)
+	}
+}
+
+func (f *follower) ranges() hashkey.Ranges {
+	var ranges hashkey.Ranges
+	for range 1 + f.Intn(2) {
+		start := f.Uint64() % hashkey.Limit
+		ranges = ranges.Union(hashkey.NewRanges(hashkey.Range{Start: start, End: start + hashkey.Limit/3}))
+	}
+	return ranges
+}
+
+// write creates, changes or deletes a pod, and returns the revision of that write or
+// of the one before.
+func (f *follower) write(i int) string {
+	f.Helper()
+	pods := f.client.CoreV1().Pods(f.requests.namespace)
+	name := fmt.Sprintf("pod-%02d", i)
+	for {
+		pod, err := pods.Get(f.ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			pod = &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: f.controller()},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}}},
+			}
+			pod, err = pods.Create(f.ctx, pod, metav1.CreateOptions{})
+		case err != nil:
+		case f.Intn(3) == 0:
+			// The answer to a deletion does not tell its revision.
+			zero := int64(0)
+			err = pods.Delete(f.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		default:
+			pod.OwnerReferences = f.controller()
+			pod.Annotations = map[string]string{"changed": string(uuid.NewUUID())}
+			pod, err = pods.Update(f.ctx, pod, metav1.UpdateOptions{})
+		}
+		if err == nil {
+			return pod.ResourceVersion
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			f.Error(err)
+			return ""
+		}
+	}
+}
+
+// controller returns the owner references of a pod: one to a controller, or none.
+func (f *follower) controller() []metav1.OwnerReference {
+	if f.Intn(10) == 0 {
+		return nil
+	}
+	yes := true
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ReplicationController", Name: "owner", UID: types.UID(fmt.Sprintf("owner-%d", f.Intn(30))), Controller: &yes}}
+}
+
+// in says whether pod is in r.
+func (f *follower) in(pod *v1.Pod, r hashkey.Ranges) bool {
+	if f.field == rangewatch.ByHashKey {
+		return r.Contains(metav1.HashKeyOf(pod))
+	}
+	key, ok := metav1.HashKeyOfController(pod)
+	return !r.Empty() && (!ok || r.Contains(key))
+}
+
+// live returns the pods in r from etcd.
+func (f *follower) live(r hashkey.Ranges) map[string]*v1.Pod {
+	f.Helper()
+	list, err := f.client.CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	pods := map[string]*v1.Pod{}
+	for i := range list.Items {
+		if pod := &list.Items[i]; f.in(pod, r) {
+			pods[pod.Name] = pod
+		}
+	}
+	return pods
+}
+
+func (f *follower) stored() map[string]*v1.Pod {
+	pods := map[string]*v1.Pod{}
+	for _, obj := range f.store.List() {
+		pod := obj.(*v1.Pod)
+		pods[pod.Name] = pod
+	}
+	return pods
+}
+
+// waitFor waits, and checks that the store then has what is live in ranges, as far
+// as that is not newer than revision.
+func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
+	f.Helper()
+	if err := f.source.WaitFor(f.ctx, ranges, revision); err != nil {
+		f.Fatal(err)
+	}
+	stored := f.stored()
+	for name, pod := range f.live(ranges) {
+		got := stored[name]
+		if newer(pod.ResourceVersion, revision) || got != nil && got.ResourceVersion == pod.ResourceVersion {
+			continue
+		}
+		f.Errorf("WaitFor %s @%s returned, but the store has %s as %v, live is @%s", ranges, revision, name, got, pod.ResourceVersion)
+	}
+}
+
+func newer(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
+
+// settled waits until the store, and what the handler was told, are what is live,
+// and the store's revision is one that everything has.
+func (f *follower) settled() {
+	f.Helper()
+	list, err := f.client.CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.waitFor(f.want, list.ResourceVersion)
+	live := f.live(f.want)
+	var difference string
+	if err := wait.PollUntilContextCancel(f.ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		difference = differ("store", f.stored(), live) + differ("handler", f.told, live)
+		return difference == "", nil
+	}); err != nil {
+		f.Fatalf("%v: %s", err, difference)
+	}
+	if held := f.source.Held(); !held.Equal(f.want) {
+		f.Errorf("held: %s, want %s", held, f.want)
+	}
+}
+
+func differ(what string, got, want map[string]*v1.Pod) string {
+	var d []string
+	for name, pod := range want {
+		if g := got[name]; g == nil || g.ResourceVersion != pod.ResourceVersion {
+			d = append(d, fmt.Sprintf("%s: %s is not as live, @%s", what, name, pod.ResourceVersion))
+		}
+	}
+	for name := range got {
+		if want[name] == nil {
+			d = append(d, fmt.Sprintf("%s: %s should not be there", what, name))
+		}
+	}
+	return strings.Join(d, "; ")
+}
