@@ -75,7 +75,7 @@ sources() {
 }
 integration() {
   sources
-  (cd "$tree" && gotest integration -timeout 30m ./test/integration/ring/... ./test/integration/replicaset)
+  (cd "$tree" && gotest integration -timeout 30m ./test/integration/ring/... ./test/integration/replicaset ./test/integration/etcd)
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
 e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/...); }

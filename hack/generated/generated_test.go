@@ -31,6 +31,7 @@ func TestIs(t *testing.T) {
 		staging + "api/apps/v1/types_swagger_doc_generated.go":                              true,
 		staging + "api/testdata/HEAD/apps.v1.ReplicaSet.json":                               true,
 		staging + "api/testdata/v1.33.0/apps.v1.ReplicaSet.json":                            false,
+		staging + "api/testdata/v1.33.0/apps.v1.ReplicaSet.after_roundtrip.pb":              true,
 		staging + "client-go/applyconfigurations/doc.go":                                    false,
 		staging + "client-go/applyconfigurations/meta/v1/objectmeta.go":                     true,
 		staging + "client-go/applyconfigurations/meta/v1/unstructured.go":                   false,
