@@ -158,7 +158,7 @@ func (h *house) clean() (bool, error) {
 // stages are the files of kwok's module that tell it how nodes and pods come to life.
 var stages = []string{"node/fast", "node/heartbeat-with-lease", "pod/fast"}
 
-// writeStages joins kwok's stages into _output/bin/kwok-stages.yaml: it takes them as one file.
+// writeStages joins kwok's stages into _output/kwok/stages.yaml: it takes them as one file.
 func (h *house) writeStages() error {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
 	cmd.Dir = h.root
@@ -186,5 +186,9 @@ func (h *house) writeStages() error {
 	if len(all) == 0 {
 		return errors.New("kwok's module has no stages in kustomize/stage")
 	}
-	return os.WriteFile(filepath.Join(h.root, "_output", "bin", "kwok-stages.yaml"), bytes.Join(all, []byte("---\n")), 0o644)
+	path := filepath.Join(h.root, "_output", "kwok", "stages.yaml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, bytes.Join(all, []byte("---\n")), 0o644)
 }
