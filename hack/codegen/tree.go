@@ -28,6 +28,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // tree is the patched tree: a git repository whose first commit is upstream.
@@ -145,18 +146,33 @@ type workspace struct {
 	given map[string][]byte // what was laid over upstream's files; nil means deleted
 }
 
-// inWorkspace calls work in a workspace that holds upstream's files.
+// inWorkspace calls work in a workspace that holds upstream's files. There is one at a
+// time for a tree: what two wrote back could be of different sources.
 func (t *tree) inWorkspace(ctx context.Context, log *progress, work func(*workspace) error) (err error) {
 	parent := filepath.Join(t.git, "codegen")
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(parent, "tree-*")
+	lock, err := os.Create(filepath.Join(parent, "lock"))
 	if err != nil {
 		return err
 	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another codegen is at work on %s; wait for it to end (%s: %w)", t.dir, lock.Name(), err)
+	}
+
+	dir := filepath.Join(parent, "tree")
 	index := dir + ".index"
-	defer func() { err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(index)) }()
+	remove := func() error { return errors.Join(os.RemoveAll(dir), os.RemoveAll(index)) }
+	// A killed one may have left it.
+	if err := remove(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return err
+	}
 	w := &workspace{
 		tree:  tree{dir: dir, git: t.git, base: t.base},
 		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + index},

@@ -200,7 +200,7 @@ func TestWorkspace(t *testing.T) {
 	if info, err := os.Stat(kept); err != nil || !info.ModTime().Equal(old) {
 		t.Errorf("a file that stays has a new time: %v, %v", info.ModTime(), err)
 	}
-	left, err := filepath.Glob(filepath.Join(tr.git, "codegen", "tree-*"))
+	left, err := filepath.Glob(filepath.Join(tr.git, "codegen", "tree*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("workspaces left: %q, %v", left, err)
 	}
@@ -246,4 +246,26 @@ func TestDone(t *testing.T) {
 	check("after the run", true)
 	write(t, tr.dir, map[string]string{"a/zz_generated.a.go": "changed by hand"})
 	check("after a change by hand", false)
+}
+
+func TestOneAtATime(t *testing.T) {
+	tr := newTree(t, map[string]string{"a/zz_generated.a.go": "of upstream"})
+	// What a killed run left is no obstacle, and not taken over.
+	write(t, filepath.Join(tr.git, "codegen/tree"), map[string]string{"a/zz_generated.a.go": "half"})
+	err := run(t, tr, nil, func(w *workspace) error {
+		if got := content(t, &w.tree, "a/zz_generated.a.go"); got != "of upstream" {
+			t.Errorf("the workspace has %q", got)
+		}
+		err := run(t, tr, nil, func(*workspace) error {
+			t.Error("two workspaces at once")
+			return nil
+		})
+		if err == nil || !strings.Contains(err.Error(), "another codegen") {
+			t.Errorf("second run: got error %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

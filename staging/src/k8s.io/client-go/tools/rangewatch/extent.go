@@ -71,8 +71,9 @@ func (e extent) reached() uint64 {
 type proof struct {
 	part
 	// growth marks ranges that were not followed before. They are held when the proof
-	// is complete and the watch has come to level, where the other ranges were when
-	// these joined them: so what is held never falls back to an earlier revision.
+	// is complete and the watch has come to level: where the ranges held before were
+	// when these joined them, if that was later than revision. So what is held never
+	// falls back.
 	growth bool
 	level  uint64
 	// outstanding has the objects that the watch still has to bring.

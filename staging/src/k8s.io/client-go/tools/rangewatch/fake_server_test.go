@@ -55,6 +55,8 @@ type fakeServer struct {
 	shown int
 	// sent is the number of events that a watch has taken.
 	sent int
+	// open is the number of watches that are open.
+	open int
 	// old makes the server ignore selectors.
 	old       bool
 	snapshots map[string]*v1.PodList
@@ -335,6 +337,7 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	for w.next > 0 && s.history[w.next-1].revision > from {
 		w.next--
 	}
+	s.open++
 	go w.run()
 	return w, nil
 }
@@ -356,7 +359,12 @@ func (w *fakeWatch) ResultChan() <-chan watch.Event { return w.events }
 func (w *fakeWatch) Stop()                          { w.cancel() }
 
 func (w *fakeWatch) run() {
-	defer close(w.events)
+	defer func() {
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		w.server.open--
+		close(w.events)
+	}()
 	for {
 		event, ok := w.take()
 		if !ok {

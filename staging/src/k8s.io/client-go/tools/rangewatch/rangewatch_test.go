@@ -312,7 +312,14 @@ func TestNothingWanted(t *testing.T) {
 }
 
 func TestRangesBeforeStart(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprintf("old=%t", old), func(t *testing.T) { testRangesBeforeStart(t, old) })
+	}
+}
+
+func testRangesBeforeStart(t *testing.T, old bool) {
 	server := newFakeServer(ByHashKey)
+	server.old = old
 	for i := range 20 {
 		server.write(newPod(ByHashKey, fmt.Sprintf("pod-%d", i), i*5), false)
 	}
@@ -418,6 +425,94 @@ func TestGrow(t *testing.T) {
 		if told[event] != n {
 			t.Errorf("%s: told %d times, want %d", event, told[event], n)
 		}
+	}
+}
+
+// The answer to a list may come when the watch is past it.
+func TestGrowBehindTheWatch(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	for i := range 100 {
+		h.put(fmt.Sprintf("pod-%02d", i), i)
+	}
+	h.source.SetRanges(percents(0, 50))
+	h.settled(percents(0, 50))
+	var once sync.Once
+	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, listed: func() {
+		once.Do(func() {
+			h.change("pod-51", 51)
+			h.put("late", 52)
+			h.delete("pod-53")
+			revision := h.change("pod-00", 0)
+			h.eventually("the watch", func() bool {
+				return h.stored(percents(0, 1))["pod-00"].ResourceVersion == strconv.FormatUint(revision, 10)
+			})
+		})
+	}})
+	h.source.SetRanges(percents(0, 70))
+	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 70)) })
+	h.settled(percents(0, 70))
+}
+
+// What grew is not held before the new watch has brought what it has to, and has
+// come to where the old one was: what is held must not fall back.
+func TestGrowthIsHeldLate(t *testing.T) {
+	for name, during := range map[string]func(h *harness){
+		"behind the old watch": func(h *harness) { h.change("pod-01", 1) },
+		"an object moved over, which the old watch saw leave": func(h *harness) {
+			h.eventually("its end", func() bool {
+				h.record.mu.Lock()
+				defer h.record.mu.Unlock()
+				return h.record.deleted["pod-02"] != nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, ByControllerHashKey)
+			for i := range 100 {
+				h.put(fmt.Sprintf("pod-%02d", i), i)
+			}
+			h.source.SetRanges(percents(0, 50))
+			h.settled(percents(0, 50))
+			gate := make(chan struct{})
+			h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
+				return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+					<-gate
+					return event, true
+				})
+			}})
+			var reached uint64
+			h.server.setOnPage(func(_ context.Context, page int) {
+				if page == 0 {
+					// The old watch tells it only after the first page, which has it.
+					h.server.hold()
+					reached = h.change("pod-02", 60)
+					return
+				}
+				h.server.setOnPage(nil)
+				h.server.release()
+				during(h)
+				reached = h.change("pod-00", 0)
+				h.eventually("the old watch", func() bool {
+					return h.stored(percents(0, 1))["pod-00"].ResourceVersion == strconv.FormatUint(reached, 10)
+				})
+			})
+			h.source.SetRanges(percents(0, 70))
+			h.eventually("the new watch", func() bool {
+				return h.server.has(func() bool {
+					n := len(h.server.requests)
+					return n > 0 && h.server.requests[n-1].selector == percents(0, 70).Selector(string(ByControllerHashKey))
+				})
+			})
+			// What was held before goes on being held where it was.
+			if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(reached, 10)); err != nil {
+				t.Fatal(err)
+			}
+			if held := h.source.Held(); !held.Equal(percents(0, 50)) {
+				t.Errorf("held too early: %s", held)
+			}
+			close(gate)
+			h.settled(percents(0, 70))
+		})
 	}
 }
 
@@ -552,6 +647,47 @@ func TestSuperseded(t *testing.T) {
 			h.settled(next)
 		}
 	}
+}
+
+// A watch that is slow to open does not hold up one that is to take its place.
+func TestOpeningSuperseded(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	for i := range 100 {
+		h.put(fmt.Sprintf("pod-%02d", i), i)
+	}
+	h.source.SetRanges(percents(0, 50))
+	h.settled(percents(0, 50))
+
+	// The watch of a growth, by another growth.
+	hanging := make(chan struct{})
+	hang := func(once *sync.Once) func(context.Context) {
+		return func(ctx context.Context) {
+			once.Do(func() {
+				close(hanging)
+				<-ctx.Done()
+			})
+		}
+	}
+	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, opening: hang(&sync.Once{})})
+	h.source.SetRanges(percents(0, 60))
+	<-hanging
+	h.source.SetRanges(percents(0, 70))
+	h.settled(percents(0, 70))
+
+	// The watch of what is held, which was cut, by a growth.
+	hanging = make(chan struct{})
+	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, opening: hang(&sync.Once{})})
+	h.server.setOnPage(func(_ context.Context, page int) {
+		if page == 1 {
+			h.server.setOnPage(nil)
+			h.server.cutWatches()
+			<-hanging
+			h.change("pod-00", 0)
+			h.change("pod-75", 75)
+		}
+	})
+	h.source.SetRanges(percents(0, 90))
+	h.settled(percents(0, 90))
 }
 
 // The reflector's own list is superseded as well.
@@ -694,7 +830,7 @@ func TestWatchError(t *testing.T) {
 	h.requests()
 	status := apierrors.NewTooManyRequests("busy", 1).Status()
 	var once sync.Once
-	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{h.server, func(w watch.Interface) watch.Interface {
+	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
 		once.Do(func() {
 			w.Stop()
 			failing := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 1})
@@ -711,18 +847,35 @@ func TestWatchError(t *testing.T) {
 	}
 }
 
-// listWatch replaces watches.
+// listWatch replaces watches, or does something before the answer to a list comes or
+// a watch is opened.
 type listWatch struct {
 	*fakeServer
 	replace func(watch.Interface) watch.Interface
+	listed  func()
+	opening func(context.Context)
+}
+
+func (l listWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := l.fakeServer.ListWithContext(ctx, options)
+	if l.listed != nil {
+		l.listed()
+	}
+	return list, err
 }
 
 func (l listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if l.opening != nil {
+		l.opening(ctx)
+	}
 	w, err := l.fakeServer.WatchWithContext(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	return l.replace(w), nil
+	if l.replace != nil {
+		w = l.replace(w)
+	}
+	return w, nil
 }
 
 func TestSameNameOtherUID(t *testing.T) {
@@ -807,6 +960,42 @@ func TestOldServer(t *testing.T) {
 				h.wantEvents(at("add", "pod-31", come))
 			}
 		})
+	}
+}
+
+// What is listed is not for the watch to touch that does not follow it yet.
+func TestOldServerGrowth(t *testing.T) {
+	server := newFakeServer(ByHashKey)
+	server.old = true
+	h := newHarnessFor(t, server, cache.Indexers{})
+	for i := range 40 {
+		h.put(fmt.Sprintf("pod-%02d", i), i*2)
+	}
+	h.source.SetRanges(percents(50, 80))
+	h.settled(percents(50, 80))
+	h.record.taken()
+	server.setOnPage(func(_ context.Context, page int) {
+		if page == 0 {
+			return
+		}
+		server.setOnPage(nil)
+		h.change("pod-01", 2)
+		h.delete("pod-02")
+		revision := h.change("pod-39", 78)
+		h.eventually("the old watch", func() bool {
+			return h.stored(percents(70, 80))["pod-39"].ResourceVersion == strconv.FormatUint(revision, 10)
+		})
+	})
+	h.source.SetRanges(percents(0, 80))
+	h.settled(percents(0, 80))
+	told := map[string]int{}
+	for _, event := range h.record.taken() {
+		told[strings.SplitN(event, "@", 2)[0]]++
+	}
+	for event, n := range map[string]int{"add pod-01": 1, "update pod-01": 1, "delete pod-01": 0, "add pod-02": 1, "delete pod-02": 1} {
+		if told[event] != n {
+			t.Errorf("%s: told %d times, want %d", event, told[event], n)
+		}
 	}
 }
 
@@ -966,6 +1155,45 @@ func TestWaitForErrors(t *testing.T) {
 	if err := h.source.WaitFor(h.ctx, percents(0, 10), "five"); err == nil {
 		t.Error("a revision that is no number was accepted")
 	}
+}
+
+// What does not grow after all is not waited for.
+func TestShrinkBeforeHeld(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	for i := range 100 {
+		h.put(fmt.Sprintf("pod-%02d", i), i)
+	}
+	h.source.SetRanges(percents(0, 50))
+	h.settled(percents(0, 50))
+	// The new watch has to bring a change that it does not bring.
+	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
+		return watch.Filter(w, func(event watch.Event) (watch.Event, bool) { return event, false })
+	}})
+	h.server.setOnPage(func(context.Context, int) {
+		h.server.setOnPage(nil)
+		h.change("pod-65", 65)
+	})
+	h.source.SetRanges(percents(0, 70))
+	h.eventually("the new watch", func() bool {
+		return h.server.has(func() bool { return h.server.open == 1 && h.server.requests[len(h.server.requests)-1].watch })
+	})
+	h.source.SetRanges(percents(0, 60))
+	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 60)) })
+}
+
+// Nothing is watched when nothing is wanted any more.
+func TestWatchesEnd(t *testing.T) {
+	h := newHarness(t, ByControllerHashKey)
+	h.put("orphan", -1)
+	h.put("a", 10)
+	for _, r := range []hashkey.Ranges{percents(0, 50), percents(0, 70), percents(20, 30)} {
+		h.source.SetRanges(r)
+		h.settled(r)
+		h.eventually("one watch", func() bool { return h.server.has(func() bool { return h.server.open == 1 }) })
+	}
+	h.source.SetRanges(nil)
+	h.eventually("no watch", func() bool { return h.server.has(func() bool { return h.server.open == 0 }) })
+	h.settled(nil)
 }
 
 func TestHeldChanged(t *testing.T) {

@@ -248,7 +248,9 @@ func (st *stream) advance() error {
 // retarget gives up what is on its way to other ranges, and removes at once what
 // is not wanted any more.
 func (st *stream) retarget(want hashkey.Ranges) error {
-	st.logger.V(2).Info("Ranges change", "from", st.ranges, "to", want)
+	if !want.Equal(st.ranges) {
+		st.logger.V(2).Info("Ranges change", "from", st.ranges, "to", want)
+	}
 	st.target = want
 	st.cancelListing()
 	st.cancelOpening()
@@ -395,11 +397,7 @@ func (st *stream) takeObject(l *listing, obj runtime.Object) error {
 			return nil
 		}
 	}
-	followed := matches(object.key, st.ranges)
-	switch {
-	case followed && (st.revision >= l.revision || !known && st.isPast(object)):
-		return nil // the watch is past the list, and knows better
-	case followed || object.revision > l.base:
+	if matches(object.key, st.ranges) || object.revision > l.base {
 		l.sighted.Insert(object.id)
 		l.outstanding[object.id] = outstanding{revision: object.revision, key: object.key}
 		return nil
@@ -417,12 +415,10 @@ func (st *stream) listed(l *listing) error {
 			continue
 		}
 		if matches(e.key, st.ranges) {
-			if st.revision < l.revision {
-				l.outstanding[id] = outstanding{key: e.key, gone: true}
-			}
-			continue
+			l.outstanding[id] = outstanding{key: e.key, gone: true}
+		} else {
+			gone = append(gone, id) // left from a growth that was given up
 		}
-		gone = append(gone, id) // left from a growth that was given up
 	}
 	if err := st.remove(gone, l.base); err != nil {
 		return err
@@ -464,7 +460,7 @@ func (st *stream) startWatch() {
 	}
 	// As reflectors do: a watch that has died in silence is replaced in the end, and
 	// not all are at the same time.
-	timeout := int64((5 * time.Minute * time.Duration(1000+rand.Intn(1000)) / 1000).Seconds())
+	timeout := 300 + rand.Int63n(300)
 	options := metav1.ListOptions{
 		ShardSelector:       ranges.Selector(string(st.field)),
 		ResourceVersion:     strconv.FormatUint(from, 10),
@@ -516,8 +512,8 @@ func (st *stream) follow(result opened) error {
 	}
 	if l := st.listing; l != nil && l.growth && l.listed {
 		st.logger.V(2).Info("Ranges grew", "by", l.ranges, "revision", l.revision, "outstanding", len(l.outstanding))
-		if !st.ranges.Empty() && reached > l.revision {
-			l.level = reached
+		if others := st.completed(); !others.ranges.Empty() && others.reached() > l.revision {
+			l.level = others.reached()
 		}
 		st.ranges = o.ranges
 		st.proofs = append(st.proofs, l.proof)
