@@ -120,7 +120,7 @@ type progress struct {
 }
 
 func (p *progress) step(name string, run func() error) error {
-	fmt.Fprintf(p.out, "codegen: %-52s", name)
+	fmt.Fprintf(p.out, "codegen: %-64s", name)
 	start := time.Now()
 	err := run()
 	if err != nil {

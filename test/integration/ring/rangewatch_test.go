@@ -45,16 +45,21 @@ import (
 // An informer follows its ranges on a real server, whatever happens to its
 // requests; on one that does not know the selector as well.
 func TestInformersFollowRanges(t *testing.T) {
-	for name, flags := range map[string][]string{
-		"selector":    nil,
-		"no selector": {"--feature-gates=ControllerRing=false,ShardedListAndWatch=false"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := kubeapiservertesting.StartTestServerOrDie(t, nil, append([]string{"--disable-admission-plugins=ServiceAccount"}, flags...), framework.SharedEtcd())
+	for _, selects := range []bool{true, false} {
+		t.Run(fmt.Sprintf("selects=%t", selects), func(t *testing.T) {
+			gates := fmt.Sprintf("--feature-gates=ControllerRing=%[1]t,ShardedListAndWatch=%[1]t", selects)
+			server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{"--disable-admission-plugins=ServiceAccount", gates}, framework.SharedEtcd())
 			t.Cleanup(server.TearDownFn)
 			config := rest.CopyConfig(server.ClientConfig)
 			config.QPS = -1
 			client := kubernetes.NewForConfigOrDie(config)
+			list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{Limit: 1, ShardSelector: hashkey.All().Selector(string(rangewatch.ByHashKey))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := list.ShardInfo != nil; got != selects {
+				t.Fatalf("the server knows the selector: %t", got)
+			}
 			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
 				t.Run(string(field), func(t *testing.T) {
 					newFollower(t, client, field).test()

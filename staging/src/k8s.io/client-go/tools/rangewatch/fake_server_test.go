@@ -165,6 +165,13 @@ func (s *fakeServer) releaseOne() {
 	s.shown++
 }
 
+// replaced says whether the last request was for a watch, and the one before is
+// closed. It is for has.
+func (s *fakeServer) replaced() bool {
+	n := len(s.requests)
+	return s.open == 1 && n > 0 && s.requests[n-1].watch
+}
+
 func (s *fakeServer) setOnPage(onPage func(ctx context.Context, page int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -428,6 +428,38 @@ func TestGrow(t *testing.T) {
 	}
 }
 
+// What grew is not held before the new watch has brought what the list did not.
+func TestGrowthIsHeldWhenBrought(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	for i := range 100 {
+		h.put(fmt.Sprintf("pod-%02d", i), i)
+	}
+	h.source.SetRanges(percents(0, 50))
+	h.settled(percents(0, 50))
+	h.server.taken()
+	gate := make(chan struct{})
+	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
+		return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+			<-gate
+			return event, true
+		})
+	}})
+	h.server.setOnPage(func(context.Context, int) {
+		h.server.setOnPage(nil)
+		h.change("pod-60", 60)
+	})
+	h.source.SetRanges(percents(0, 70))
+	h.eventually("the new watch", func() bool { return h.server.has(h.server.replaced) })
+	// By a list: what was held before goes on being held.
+	h.waitFor(percents(0, 50))
+	if held := h.source.Held(); !held.Equal(percents(0, 50)) {
+		t.Errorf("held too early: %s", held)
+	}
+	close(gate)
+	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 70)) })
+	h.settled(percents(0, 70))
+}
+
 // The answer to a list may come when the watch is past it.
 func TestGrowBehindTheWatch(t *testing.T) {
 	h := newHarness(t, ByHashKey)
@@ -658,25 +690,31 @@ func TestOpeningSuperseded(t *testing.T) {
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
 
-	// The watch of a growth, by another growth.
-	hanging := make(chan struct{})
-	hang := func(once *sync.Once) func(context.Context) {
-		return func(ctx context.Context) {
+	hang := func(hanging, given chan struct{}) cache.ListerWatcherWithContext {
+		var once sync.Once
+		return cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, opening: func(ctx context.Context) {
 			once.Do(func() {
 				close(hanging)
 				<-ctx.Done()
+				close(given)
 			})
-		}
+		}})
 	}
-	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, opening: hang(&sync.Once{})})
-	h.source.SetRanges(percents(0, 60))
-	<-hanging
-	h.source.SetRanges(percents(0, 70))
-	h.settled(percents(0, 70))
+
+	// The watch of a growth, by another one, and by a change back.
+	for _, r := range []hashkey.Ranges{percents(0, 70), percents(0, 60)} {
+		hanging, given := make(chan struct{}), make(chan struct{})
+		h.source.listWatch = hang(hanging, given)
+		h.source.SetRanges(percents(0, 80))
+		<-hanging
+		h.source.SetRanges(r)
+		<-given
+		h.settled(r)
+	}
 
 	// The watch of what is held, which was cut, by a growth.
-	hanging = make(chan struct{})
-	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, opening: hang(&sync.Once{})})
+	hanging, given := make(chan struct{}), make(chan struct{})
+	h.source.listWatch = hang(hanging, given)
 	h.server.setOnPage(func(_ context.Context, page int) {
 		if page == 1 {
 			h.server.setOnPage(nil)
@@ -687,6 +725,7 @@ func TestOpeningSuperseded(t *testing.T) {
 		}
 	})
 	h.source.SetRanges(percents(0, 90))
+	<-given
 	h.settled(percents(0, 90))
 }
 
@@ -1142,6 +1181,39 @@ func TestWaitForStore(t *testing.T) {
 	h.settled(percents(0, 60))
 }
 
+// A revision that a consistent list does not reach is of another storage, or of a
+// server that lags: not a reason to return, nor to list without end.
+func TestWaitForUnknownRevision(t *testing.T) {
+	server := newFakeServer(ByHashKey)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.SetRanges(percents(0, 50))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	go source.NewInformer(cache.SharedIndexInformerOptions{}).RunWithContext(ctx)
+	waited := make(chan error, 1)
+	go func() { waited <- source.WaitFor(ctx, percents(0, 50), strconv.FormatUint(server.revision+3, 10)) }()
+	if err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
+		return strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "another storage"), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-waited:
+		t.Fatalf("returned before there was such a revision: %v", err)
+	default:
+	}
+	for range 3 {
+		server.touch()
+	}
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestWaitForErrors(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	ctx, cancel := context.WithCancel(h.ctx)
@@ -1165,6 +1237,7 @@ func TestShrinkBeforeHeld(t *testing.T) {
 	}
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
+	h.server.taken()
 	// The new watch has to bring a change that it does not bring.
 	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
 		return watch.Filter(w, func(event watch.Event) (watch.Event, bool) { return event, false })
@@ -1174,9 +1247,7 @@ func TestShrinkBeforeHeld(t *testing.T) {
 		h.change("pod-65", 65)
 	})
 	h.source.SetRanges(percents(0, 70))
-	h.eventually("the new watch", func() bool {
-		return h.server.has(func() bool { return h.server.open == 1 && h.server.requests[len(h.server.requests)-1].watch })
-	})
+	h.eventually("the new watch", func() bool { return h.server.has(h.server.replaced) })
 	h.source.SetRanges(percents(0, 60))
 	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 60)) })
 }

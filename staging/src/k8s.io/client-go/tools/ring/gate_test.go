@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,10 +114,13 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 }
 
 func TestTransportSendsNothingAfterTheDeadline(t *testing.T) {
+	var lock sync.Mutex
 	var got []string
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock.Lock()
 		got = append(got, r.Method+" "+r.URL.Path)
+		lock.Unlock()
 		if r.URL.Path == "/slow" {
 			select {
 			case <-r.Context().Done():
@@ -168,6 +172,8 @@ func TestTransportSendsNothingAfterTheDeadline(t *testing.T) {
 	if err := send(http.MethodPost, "/slow"); err == nil {
 		t.Error("a request under way outlived the deadline")
 	}
+	lock.Lock()
+	defer lock.Unlock()
 	if want := "GET /read,POST /write,POST /slow"; strings.Join(got, ",") != want {
 		t.Errorf("the server got %q, want %q", got, want)
 	}
