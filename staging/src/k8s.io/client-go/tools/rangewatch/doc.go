@@ -29,8 +29,8 @@ limitations under the License.
 //
 // # What holds
 //
-//   - Every object that is in the ranges, enters or leaves them is reported once
-//     for each of its revisions that is seen, and never an older one after a newer.
+//   - What enters is reported as added, what changes as updated, what leaves as
+//     deleted, each once; never an older revision after a newer one.
 //   - The resource version of the informer's store (LastStoreSyncResourceVersion)
 //     never claims more than the store has for the ranges in Held. It may claim less
 //     for the moment that a change takes.
@@ -40,6 +40,8 @@ limitations under the License.
 // # What does not
 //
 //   - WaitFor says nothing about event handlers, which run behind the store.
+//   - An object that came and went before a revision that a growth or WaitFor had
+//     to prove by a list may not be reported at all, as with any list.
 //   - A change does not become visible in one step: readers of the store see objects
 //     come and go one by one. Whoever must not act on half a range waits for it.
 //   - HasSynced says that the first list has arrived, whatever the ranges were.

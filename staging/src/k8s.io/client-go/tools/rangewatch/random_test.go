@@ -34,7 +34,7 @@ import (
 // WaitFor is exact, handlers are told what makes sense (the record checks that),
 // and at quiet points the store is the server's content in the ranges.
 func TestRandom(t *testing.T) {
-	const seeds, rounds, steps = 6, 10, 25
+	const seeds, rounds, steps = 4, 10, 25
 	for seed := range int64(seeds) {
 		for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
 			for _, old := range []bool{false, true} {

@@ -52,12 +52,13 @@ import (
 // Growing without a gap. The ranges R are followed, D is to come. D is listed
 // consistently, as of revision L, and the base B is fixed: where the watch of R
 // stands when the list's first page comes, but at most L. Objects of the list that
-// did not change since B are delivered from it. Those that did are not: the watch
-// of R and D together, which is opened at B, brings them, and until it has they are
-// outstanding. So each object's revisions come in order, and what the store has
-// for R is as of its resource version, as with any watch. What the new watch
-// repeats for R, and what it tells of objects of D that were gone by L, is
-// recognised by revision and left out. D is held when nothing is outstanding.
+// did not change since B are delivered from it, page by page. Those that did are
+// not: the watch of R and D together, which is opened at B, brings them, and until
+// it has they are outstanding. So each object's revisions come in order, and what
+// the store has for R is as of its resource version, as with any watch. What the
+// new watch repeats for R, and what it tells of objects of D that were gone by L, is
+// recognised by revision and left out. D is held when nothing is outstanding. Where
+// R is empty, B is L, and nothing is.
 //
 // Proving a revision without events. Watches of a quiet collection say where they
 // stand once a minute only. A list of the ranges as of L, compared with what is
@@ -165,7 +166,7 @@ func (st *stream) run() {
 	defer st.cancel()
 	defer st.stopFollowing()
 	defer st.cancelOpening()
-	if err := st.feed(); err != nil && st.ctx.Err() == nil {
+	if err := st.serve(); err != nil && st.ctx.Err() == nil {
 		// The reflector lists anew, and everything is replaced in one step.
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) {
@@ -179,9 +180,9 @@ func (st *stream) run() {
 	}
 }
 
-// feed feeds the reflector until it stops the watch, or until only a new list can
+// serve feeds the reflector until it stops the watch, or until only a new list can
 // help.
-func (st *stream) feed() error {
+func (st *stream) serve() error {
 	if err := st.retarget(st.wanted()); err != nil {
 		return err
 	}
@@ -374,7 +375,7 @@ func (st *stream) take(p page) error {
 		}
 	}
 	if p.end {
-		return st.listed(l)
+		return st.endList(l)
 	}
 	return nil
 }
@@ -405,8 +406,8 @@ func (st *stream) takeObject(l *listing, obj runtime.Object) error {
 	return st.put(known, obj, object, l.number)
 }
 
-// listed ends a list: objects that it does not have are gone.
-func (st *stream) listed(l *listing) error {
+// endList ends a list: objects that it does not have are gone.
+func (st *stream) endList(l *listing) error {
 	l.listed = true
 	st.listRetry.succeeded()
 	var gone []objectID
