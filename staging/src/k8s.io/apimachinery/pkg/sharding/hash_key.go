@@ -59,7 +59,9 @@ type HashKeySelector interface {
 type hashKeySelector struct {
 	shardSelector
 	fieldPath string
-	ranges    hashkey.Ranges
+	// ofController says that fieldPath is ControllerHashKeyPath.
+	ofController bool
+	ranges       hashkey.Ranges
 }
 
 var _ HashKeySelector = &hashKeySelector{}
@@ -84,6 +86,7 @@ func newHashKeySelector(reqs []ShardRangeRequirement) (*hashKeySelector, bool) {
 	return &hashKeySelector{
 		shardSelector: shardSelector{requirements: reqs},
 		fieldPath:     fieldPath,
+		ofController:  fieldPath == ControllerHashKeyPath,
 		ranges:        hashkey.NewRanges(ranges...),
 	}, true
 }
@@ -106,15 +109,23 @@ func (s *hashKeySelector) FieldPath() string      { return s.fieldPath }
 func (s *hashKeySelector) Ranges() hashkey.Ranges { return s.ranges }
 
 func (s *hashKeySelector) Matches(obj runtime.Object) (bool, error) {
+	if s.ofController {
+		// Nearly all objects know their controller's key themselves: one look at
+		// their type is all that it takes to ask them.
+		if keyed, ok := obj.(metav1.ControllerHashKeyed); ok {
+			key, controlled := keyed.GetControllerHashKey()
+			return !controlled || s.ranges.Contains(key), nil
+		}
+	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return false, err
 	}
-	if s.fieldPath == HashKeyPath {
-		return s.ranges.Contains(metav1.HashKeyOf(accessor)), nil
+	if s.ofController {
+		key, controlled := metav1.HashKeyOfController(accessor)
+		return !controlled || s.ranges.Contains(key), nil
 	}
-	key, controlled := metav1.HashKeyOfController(accessor)
-	return !controlled || s.ranges.Contains(key), nil
+	return s.ranges.Contains(metav1.HashKeyOf(accessor)), nil
 }
 
 func (s *hashKeySelector) DeepCopySelector() Selector {

@@ -28,6 +28,17 @@ func (meta *ObjectMeta) GetHashKey() int64 { return meta.HashKey }
 // counts: it sets the key of everything that it writes, from the UID.
 func (meta *ObjectMeta) SetHashKey(key int64) { meta.HashKey = key }
 
+// GetControllerHashKey returns the hash key of the object's controller, and whether
+// it has one.
+func (meta *ObjectMeta) GetControllerHashKey() (int64, bool) {
+	for i := range meta.OwnerReferences {
+		if ref := &meta.OwnerReferences[i]; ref.Controller != nil && *ref.Controller {
+			return HashKeyOfOwner(ref), true
+		}
+	}
+	return 0, false
+}
+
 // HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that the API
 // server has set, or, where there is none (the object was written by a server
 // without hash keys), the one that follows from the UID. It is the only reader
@@ -50,10 +61,18 @@ func HashKeyOfOwner(ref *OwnerReference) int64 {
 	return hashkey.OfUID(ref.UID)
 }
 
+// ControllerHashKeyed is an object that knows its controller's key. All that embed
+// ObjectMeta do.
+type ControllerHashKeyed interface {
+	// GetControllerHashKey returns the hash key of the object's controller, and
+	// whether it has one.
+	GetControllerHashKey() (int64, bool)
+}
+
 // HashKeyOfController returns the hash key of obj's controller, and whether it
 // has one: an object without a controller has no such key.
 func HashKeyOfController(obj Object) (int64, bool) {
-	if keyed, ok := obj.(interface{ GetControllerHashKey() (int64, bool) }); ok {
+	if keyed, ok := obj.(ControllerHashKeyed); ok {
 		return keyed.GetControllerHashKey()
 	}
 	ref := GetControllerOfNoCopy(obj)

@@ -1,0 +1,511 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cacher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher/store"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+// The benchmarks of ranges of hash keys, each beside upstream's way, a selector on
+// the hash of the UID, in the same run. `make bench` prints their ratios.
+
+const (
+	benchPods    = 100_000
+	benchParts   = 16
+	benchDevoted = benchPods / benchParts // members of one part, and of a collection of nothing else
+)
+
+// benchPod returns a pod as a ReplicaSet makes it, of ten for each controller.
+func benchPod(i int) *corev1.Pod {
+	controller := types.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i/10*2654435761))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         fmt.Sprintf("namespace-%03d", i%100),
+			Name:              fmt.Sprintf("workload-%08x-%05x", i/10, i),
+			GenerateName:      fmt.Sprintf("workload-%08x-", i/10),
+			UID:               uuid.NewUUID(),
+			ResourceVersion:   strconv.Itoa(i + 1),
+			CreationTimestamp: metav1.Now(),
+			Labels:            map[string]string{"app": "workload", "pod-template-hash": fmt.Sprintf("%08x", i/10)},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprintf("workload-%08x", i/10),
+				UID: controller, HashKey: hashkey.OfUID(controller), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:      fmt.Sprintf("node-%05d", i%5000),
+			RestartPolicy: corev1.RestartPolicyAlways,
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.example/workload:1.0",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}},
+			}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	pod.HashKey = hashkey.OfUID(pod.UID)
+	return pod
+}
+
+func benchPodList(n int) []*corev1.Pod {
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = benchPod(i)
+	}
+	return pods
+}
+
+// silentStorage has nothing and never sends anything: the benchmarks write into
+// the watch cache themselves.
+type silentStorage struct {
+	storage.Interface
+}
+
+func (silentStorage) Versioner() storage.Versioner                              { return storage.APIObjectVersioner{} }
+func (silentStorage) RequestWatchProgress(context.Context) error                { return nil }
+func (silentStorage) EnableResourceSizeEstimation(storage.KeysFunc) error       { return nil }
+func (silentStorage) CompactRevision() int64                                    { return 0 }
+func (silentStorage) GetCurrentResourceVersion(context.Context) (uint64, error) { return 1, nil }
+func (silentStorage) GetList(_ context.Context, _ string, _ storage.ListOptions, list k8sruntime.Object) error {
+	list.(metav1.ListInterface).SetResourceVersion("1")
+	return nil
+}
+func (silentStorage) Watch(_ context.Context, _ string, opts storage.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents != nil {
+		return nil, errors.New("not supported")
+	}
+	return watch.NewFake(), nil
+}
+
+func benchCacher(b testing.TB, pods []*corev1.Pod) *Cacher {
+	b.Helper()
+	cacher, err := NewCacherFromConfig(Config{
+		Storage:             silentStorage{},
+		Versioner:           storage.APIObjectVersioner{},
+		GroupResource:       schema.GroupResource{Resource: "pods"},
+		EventsHistoryWindow: DefaultEventFreshDuration,
+		ResourcePrefix:      "/pods/",
+		KeyFunc:             func(obj k8sruntime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", obj) },
+		GetAttrsFunc:        getCorev1PodAttrs,
+		NewFunc:             func() k8sruntime.Object { return &corev1.Pod{} },
+		NewListFunc:         func() k8sruntime.Object { return &corev1.PodList{} },
+		Codec:               corev1ProtoCodec,
+		Clock:               clock.RealClock{},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(cacher.Stop)
+	if err := cacher.Wait(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	objects := make([]interface{}, len(pods))
+	for i, pod := range pods {
+		objects[i] = pod
+	}
+	if err := cacher.watchCache.Replace(objects, strconv.Itoa(len(pods)+1)); err != nil {
+		b.Fatal(err)
+	}
+	return cacher
+}
+
+// part returns the selector of part i of n: ours for one of its paths, upstream's
+// for the hash of the UID.
+func part(b testing.TB, path string, i, n uint64) storage.SelectionPredicate {
+	b.Helper()
+	width := hashkey.Limit / n
+	bound := func(i uint64) string { return fmt.Sprintf("0x%016x", i*width) }
+	if path == uidPath {
+		bound = func(i uint64) string {
+			if i == n {
+				return "0x10000000000000000"
+			}
+			return fmt.Sprintf("0x%016x", i*2*width)
+		}
+	}
+	predicate := storage.Everything
+	predicate.GetAttrs = getCorev1PodAttrs
+	predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{Key: path, Start: bound(i), End: bound(i + 1)})
+	return predicate
+}
+
+const uidPath = "object.metadata.uid"
+
+var benchPaths = []struct{ name, path string }{
+	{"upstream", uidPath},
+	{"hashKey", sharding.HashKeyPath},
+	{"controllerRef.hashKey", sharding.ControllerHashKeyPath},
+}
+
+func withGates(b testing.TB) {
+	featuregatetesting.SetFeatureGatesDuringTest(b, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		features.ShardedListAndWatch: true, features.ControllerRing: true,
+	})
+}
+
+// variant is one way of doing something.
+type variant struct {
+	name string
+	// batch is how many operations are measured at a time.
+	batch int
+	// prepare makes what a batch needs, unmeasured; nil: nothing.
+	prepare func()
+	run     func()
+}
+
+// compare reports the CPU time of the whole process for one operation of each
+// variant: the median of b.N batches; and the bytes that it allocates. The variants
+// take turns, so that whatever else the machine does falls on all of them alike.
+// Garbage is collected between the batches and not measured: one cycle costs more
+// than a batch, and would fall on any of them by chance.
+func compare(b *testing.B, variants ...variant) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	samples := make([][]float64, len(variants))
+	allocated := make([]uint64, len(variants))
+	for range b.N {
+		for i, v := range variants {
+			if v.prepare != nil {
+				v.prepare()
+			}
+			runtime.GC()
+			allocatedBefore, before := totalAlloc(), processTime(b)
+			v.run()
+			samples[i] = append(samples[i], float64(processTime(b)-before)/float64(v.batch))
+			allocated[i] += totalAlloc() - allocatedBefore
+		}
+	}
+	for i, v := range variants {
+		slices.Sort(samples[i])
+		b.ReportMetric(samples[i][len(samples[i])/2], v.name+"-cpu-ns")
+		b.ReportMetric(float64(allocated[i])/float64(b.N*v.batch), v.name+"-B")
+	}
+	b.ReportMetric(0, "ns/op") // it says nothing: an operation here is a round of batches
+}
+
+func totalAlloc() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
+}
+
+func processTime(b *testing.B) time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func BenchmarkHashKeyMatch(b *testing.B) {
+	withGates(b)
+	pod := benchPod(1)
+	var variants []variant
+	for _, p := range benchPaths {
+		selector := part(b, p.path, 3, benchParts).ShardSelector
+		run := func() {
+			for range 100_000 {
+				if _, err := selector.Matches(pod); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		variants = append(variants, variant{name: p.name, batch: 100_000, run: run})
+		b.ReportMetric(testing.AllocsPerRun(100, func() { _, _ = selector.Matches(pod) }), p.name+"-allocs")
+	}
+	compare(b, variants...)
+}
+
+func BenchmarkHashKeyList(b *testing.B) {
+	withGates(b)
+	pods := benchPodList(2 * benchPods)
+	cacher, doubled, devoted := benchCacher(b, pods[:benchPods]), benchCacher(b, pods), benchCacher(b, pods[:benchDevoted])
+	list := func(name string, batch int, cacher *Cacher, predicate storage.SelectionPredicate) variant {
+		return variant{name: name, batch: batch, run: func() {
+			for range batch {
+				opts := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: predicate}
+				if err := cacher.GetList(context.Background(), "/pods/", opts, &corev1.PodList{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}}
+	}
+	all := storage.Everything
+	all.GetAttrs = getCorev1PodAttrs
+	variants := []variant{list("devoted", 10, devoted, all)}
+	for _, p := range benchPaths {
+		variants = append(variants, list(p.name, 10, cacher, part(b, p.path, 3, benchParts)))
+		if p.path != uidPath {
+			variants = append(variants, list(p.name+"-doubled", 10, doubled, part(b, p.path, 3, 2*benchParts)))
+		}
+	}
+	compare(b, variants...)
+}
+
+// progressNotified is an etcd that can be asked for progress, as every supported
+// one can: streaming lists depend on it.
+type progressNotified struct {
+	etcdfeature.FeatureSupportChecker
+}
+
+func (progressNotified) Supports(storage.Feature) bool { return true }
+
+func BenchmarkHashKeyInitialEvents(b *testing.B) {
+	withGates(b)
+	checker := etcdfeature.DefaultFeatureSupportChecker
+	etcdfeature.DefaultFeatureSupportChecker = progressNotified{checker}
+	defer func() { etcdfeature.DefaultFeatureSupportChecker = checker }()
+	cacher := benchCacher(b, benchPodList(benchPods))
+	var variants []variant
+	for _, p := range benchPaths {
+		predicate := part(b, p.path, 3, benchParts)
+		predicate.AllowWatchBookmarks = true
+		variants = append(variants, variant{name: p.name, batch: 5, run: func() {
+			for range 5 {
+				ctx, cancel := context.WithCancel(context.Background())
+				w, err := cacher.Watch(ctx, "/pods/", storage.ListOptions{
+					ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+					SendInitialEvents: ptr.To(true), Recursive: true, Predicate: predicate})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for event := range w.ResultChan() {
+					if event.Type == watch.Bookmark {
+						break
+					}
+					if event.Type != watch.Added {
+						b.Fatal(event)
+					}
+				}
+				w.Stop()
+				cancel()
+			}
+		}})
+	}
+	compare(b, variants...)
+}
+
+// One update, from its arrival in the watch cache until the one watcher in whose
+// range it lies has it.
+func BenchmarkHashKeyDispatch(b *testing.B) {
+	withGates(b)
+	pods := benchPodList(1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	var variants []variant
+	for _, watchers := range []uint64{1, 256} {
+		for _, p := range benchPaths {
+			cacher := benchCacher(b, pods)
+			received := make(chan struct{}, 1)
+			var wg sync.WaitGroup
+			var all []*cacheWatcher
+			for i := range watchers {
+				w, err := cacher.Watch(ctx, "/pods/", storage.ListOptions{
+					ResourceVersion: strconv.Itoa(len(pods) + 1), Recursive: true, Predicate: part(b, p.path, i, watchers)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				all = append(all, w.(*cacheWatcher))
+				wg.Go(func() {
+					for event := range w.ResultChan() {
+						if event.Type == watch.Modified {
+							received <- struct{}{}
+						}
+					}
+				})
+			}
+			defer wg.Wait()
+			version := uint64(len(pods) + 1)
+			var updates []*corev1.Pod
+			variants = append(variants, variant{
+				name:    fmt.Sprintf("%s-%d", p.name, watchers),
+				batch:   1000,
+				prepare: func() { updates = benchUpdates(pods, 1000, &version) },
+				run: func() {
+					for i, update := range updates {
+						if err := cacher.watchCache.Update(update); err != nil {
+							b.Fatal(err)
+						}
+						<-received
+						// The other watchers may still be looking at the event. They
+						// are waited for before their buffers, of ten, are full.
+						for _, w := range all {
+							for i%5 == 4 && len(w.input) > 0 {
+								runtime.Gosched()
+							}
+						}
+					}
+				},
+			})
+		}
+	}
+	defer cancel()
+	compare(b, variants...)
+}
+
+// benchUpdates returns n newer versions of pods, which share what does not change.
+func benchUpdates(pods []*corev1.Pod, n int, version *uint64) []*corev1.Pod {
+	updates := make([]*corev1.Pod, n)
+	for i := range updates {
+		*version++
+		pod := *pods[rand.Intn(len(pods))]
+		pod.ResourceVersion = strconv.FormatUint(*version, 10)
+		updates[i] = &pod
+	}
+	return updates
+}
+
+// benchKept are the orders that lists have asked for.
+var benchKept = map[string][]string{
+	"without":                    nil,
+	"with-controllerRef.hashKey": {sharding.ControllerHashKeyPath},
+	"with-both":                  {sharding.ControllerHashKeyPath, sharding.HashKeyPath},
+}
+
+// The cost of keeping the indexes: writes into the watch cache of a collection that
+// stays at one size.
+func BenchmarkHashKeyWrite(b *testing.B) {
+	withGates(b)
+	pods := benchPodList(benchPods)
+	const batch = 1000
+	var extras, updates []*corev1.Pod
+	version := uint64(benchPods + 1)
+	prepare := func() {
+		updates = benchUpdates(pods, batch, &version)
+		extras = make([]*corev1.Pod, batch)
+		base := 0
+		for i := range extras {
+			version++
+			if i%10 == 0 { // one more ReplicaSet
+				base = benchPods + rand.Intn(1<<20)*batch
+			}
+			extras[i] = benchPod(base + i)
+			extras[i].ResourceVersion = strconv.FormatUint(version, 10)
+		}
+	}
+	caches := map[string]*watchCache{}
+	for name, paths := range benchKept {
+		cacher := benchCacher(b, pods)
+		for _, path := range paths {
+			opts := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: part(b, path, 0, benchPods)}
+			if err := cacher.GetList(context.Background(), "/pods/", opts, &corev1.PodList{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		caches[name] = cacher.watchCache
+		caches[name].config.eventHandler = nil
+	}
+	write := func(name, operation string, prepare func()) variant {
+		cache := caches[name]
+		return variant{name: operation + "-" + name, batch: batch, prepare: prepare, run: func() {
+			for i := range batch {
+				var err error
+				switch operation {
+				case "add":
+					err = cache.Add(extras[i])
+				case "update":
+					err = cache.Update(updates[i])
+				case "delete":
+					err = cache.Delete(extras[i])
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}}
+	}
+	var variants []variant
+	for _, operation := range []string{"add", "update", "delete"} {
+		for _, name := range []string{"without", "with-both", "with-controllerRef.hashKey"} {
+			variants = append(variants, write(name, operation, prepare))
+			prepare = nil
+		}
+	}
+	compare(b, variants...)
+}
+
+// What the indexes hold for each object, both orders kept.
+func BenchmarkHashKeyMemory(b *testing.B) {
+	withGates(b)
+	cacher := benchCacher(b, nil)
+	predicate := func(path string) sharding.HashKeySelector {
+		return part(b, path, 0, 1).ShardSelector.(sharding.HashKeySelector)
+	}
+	pods := benchPodList(benchPods)
+	rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+	held := func(paths []string) float64 {
+		before := liveBytes()
+		storage := store.NewWatchCacheStorage(cacher.watchCache.config.keyFunc, nil)
+		for _, path := range paths {
+			if _, ok := storage.LatestRangeLocked(predicate(path)); !ok {
+				b.Fatal("there is no index")
+			}
+		}
+		for i, pod := range pods {
+			key, _ := cacher.watchCache.config.keyFunc(pod)
+			if err := storage.UpdateStoreLocked(watch.Added, &store.Element{Key: key, Object: pod}, uint64(i+2)); err != nil {
+				b.Fatal(err)
+			}
+			storage.CompactSnapshotsLocked(uint64(i + 2))
+		}
+		after := liveBytes()
+		runtime.KeepAlive(storage)
+		return float64(after-before) / benchPods
+	}
+	without := held(nil)
+	for name, paths := range benchKept {
+		if len(paths) > 0 {
+			b.ReportMetric(held(paths)-without, name+"-B/object")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func liveBytes() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
