@@ -1,0 +1,250 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// watchers measures what watches on disjoint parts of a collection cost a real
+// kube-apiserver: it starts one with etcd, creates pods, and updates some while
+// watchers with each kind of selector receive their parts over HTTP in protobuf.
+// It prints a line for each kind:
+//
+//	KIND CPU-SECONDS EVENTS
+//
+// CPU-SECONDS is the API server's, from the first update until the last watcher has
+// received its last event.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/utils/ptr"
+)
+
+func main() {
+	b := &benchmark{}
+	bin := flag.String("bin", "", "folder with the binaries")
+	flag.IntVar(&b.pods, "pods", 20_000, "how many pods there are")
+	flag.IntVar(&b.watchers, "watchers", 64, "how many watchers there are")
+	flag.IntVar(&b.updates, "updates", 5_000, "how many pods are updated for each kind of selector")
+	flag.Parse()
+	if err := b.run(context.Background(), *bin); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type benchmark struct {
+	pods, watchers, updates int
+	client                  kubernetes.Interface
+	pid                     int
+	names                   []string
+	round                   int
+}
+
+func (b *benchmark) run(ctx context.Context, bin string) (err error) {
+	dir, err := os.MkdirTemp("", "watchers")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cluster, err := localcluster.Start(ctx, localcluster.Config{BinDir: bin, Dir: filepath.Join(dir, "cluster")})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop(ctx)) }()
+	if b.pid, err = cluster.PID(string(localcluster.KubeAPIServer)); err != nil {
+		return err
+	}
+	config := cluster.RESTConfig()
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	if b.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if err := b.createPods(ctx); err != nil {
+		return err
+	}
+	for _, kind := range []string{"no-watchers", sharding.HashKeyPath, sharding.ControllerHashKeyPath, "object.metadata.uid", "no-selector"} {
+		used, events, err := b.measure(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+		fmt.Printf("%s %.2f %d\n", kind, used.Seconds(), events)
+	}
+	return nil
+}
+
+const workers = 16
+
+func (b *benchmark) createPods(ctx context.Context) error {
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	b.names = make([]string, b.pods)
+	owners := make([]types.UID, max(1, b.pods/10))
+	for i := range owners {
+		owners[i] = uuid.NewUUID()
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	var created atomic.Int64
+	for i := range b.names {
+		b.names[i] = fmt.Sprintf("pod-%05d", i)
+		group.Go(func() error {
+			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Name:   b.names[i],
+					Labels: map[string]string{"app": "watched"},
+					OwnerReferences: []metav1.OwnerReference{{
+						APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", UID: owners[i%len(owners)], Controller: ptr.To(true)}},
+				},
+				Spec: v1.PodSpec{
+					SchedulerName: "none", // they are only watched
+					Containers:    []v1.Container{{Name: "main", Image: "registry.example/watched"}},
+				},
+			}, metav1.CreateOptions{})
+			if n := created.Add(1); err == nil && n%5_000 == 0 {
+				fmt.Fprintf(os.Stderr, "%d of %d pods created\n", n, b.pods)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// measure updates pods under watchers of one kind.
+func (b *benchmark) measure(ctx context.Context, kind string) (used time.Duration, events int64, err error) {
+	list, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, 0, err
+	}
+	want := int64(b.updates)
+	switch kind {
+	case "no-watchers":
+		want = 0
+	case "no-selector":
+		want *= int64(b.watchers)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var received atomic.Int64
+	all := make(chan struct{})
+	if want > 0 {
+		for i := range uint64(b.watchers) {
+			w, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{
+				ResourceVersion: list.ResourceVersion, ShardSelector: selector(kind, i, uint64(b.watchers))})
+			if err != nil {
+				return 0, 0, err
+			}
+			defer w.Stop()
+			wg.Go(func() {
+				for event := range w.ResultChan() {
+					if event.Type == watch.Modified && received.Add(1) == want {
+						close(all)
+					}
+				}
+			})
+		}
+	} else {
+		close(all)
+	}
+
+	b.round++
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"round":"%d"}}}`, b.round)
+	before, err := processTime(b.pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for i := range b.updates {
+		group.Go(func() error {
+			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(groupCtx, b.names[i%len(b.names)], types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return 0, 0, err
+	}
+	select {
+	case <-all:
+	case <-time.After(5 * time.Minute):
+		return 0, 0, fmt.Errorf("%d of %d events received", received.Load(), want)
+	}
+	after, err := processTime(b.pid)
+	return after - before, received.Load(), err
+}
+
+// selector returns that of part i of n, or none.
+func selector(kind string, i, n uint64) string {
+	width := hashkey.Limit / n
+	part := hashkey.NewRanges(hashkey.Range{Start: i * width, End: (i + 1) * width})
+	switch kind {
+	case "no-selector":
+		return ""
+	case "object.metadata.uid":
+		// Hashes of UIDs are twice as large as hash keys.
+		end := fmt.Sprintf("%016x", (i+1)*2*width)
+		if i+1 == n {
+			end = "10000000000000000"
+		}
+		return fmt.Sprintf("shardRange(%s, '0x%016x', '0x%s')", kind, i*2*width, end)
+	default:
+		return part.Selector(kind)
+	}
+}
+
+// processTime returns the CPU time that the process has used.
+func processTime(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name, in parentheses, may hold anything; the third field follows it.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const utime, stime = 11, 12
+	var ticks int64
+	for _, i := range []int{utime, stime} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	const ticksPerSecond = 100 // in all of Linux's reports to programs
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
