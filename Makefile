@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test build tree save check verify rebase vendor clean
+.PHONY: help up test bench build tree save check verify rebase vendor clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ up: ## make and build everything, start a cluster on loopback, show the ring; IN
 
 test: ## run all checks and tests
 	@hack/test.sh
+
+bench: build ## measure ranges of hash keys against upstream's selector into docs/benchmarks.md
+	@go run ./hack/bench
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)

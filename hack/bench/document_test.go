@@ -1,0 +1,54 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTable(t *testing.T) {
+	measured, err := parse(strings.NewReader(`goos: linux
+BenchmarkHashKeyMatch-2   9   5.0 hashKey-cpu-ns   8.0 controllerRef.hashKey-cpu-ns   150 upstream-cpu-ns
+some log line
+BenchmarkHashKeyList-2    9   2000000 hashKey-cpu-ns   1500000 hashKey-doubled-cpu-ns   30000000 upstream-cpu-ns   1000000 devoted-cpu-ns
+PASS
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := document("a machine", 9, measured, []process{{"no-watchers", 1, 0}, {"object.metadata.uid", 3.5, 5000}})
+	for _, want := range []string{
+		"| match one object, ours : upstream, hashKey | 5.0 ns | 150.0 ns | 1 : 30.0 | 1 : 20.0 | met |",
+		"| match one object, ours : upstream, controllerRef.hashKey | 8.0 ns | 150.0 ns | 1 : 18.8 | 1 : 20.0 | **missed** |",
+		"| list 1/16 of 100,000 pods, ours : upstream, hashKey | 2.0 ms | 30.0 ms | 1 : 15.0 | 1 : 12.0 | met |",
+		"| the same : a collection of only those, hashKey | 2.0 ms | 1.0 ms | 2.00 | 2.00 | met |",
+		// What was not measured has not met its bar.
+		"| initial events of 1/16, ours : upstream, hashKey | 0.0 ms | 0.0 ms | NaN | 1 : 4.0 | **missed** |",
+		"| object.metadata.uid | 3.50 | 2.50 | 5000 |",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no line %q:\n%s", want, page)
+		}
+	}
+}
+
+func TestParseRefusesWhatIsNoFigure(t *testing.T) {
+	if _, err := parse(strings.NewReader("BenchmarkHashKeyMatch-2 9 fast hashKey-cpu-ns\n")); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,154 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// bench runs the benchmarks of ranges of hash keys in the tree and on real
+// processes, each beside upstream's own way in the same run, and writes their ratios
+// as a table into docs/benchmarks.md. `make bench` runs it.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 9, "how many batches of each variant are measured; the table has their medians")
+	out := flag.String("out", "docs/benchmarks.md", "the file to write")
+	flag.Parse()
+	if err := run(context.Background(), *rounds, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+const tree = "_output/kubernetes"
+
+func run(ctx context.Context, rounds int, out string) error {
+	fmt.Println("measuring the watch cache")
+	figures, err := goBenchmarks(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	fmt.Println("measuring a kube-apiserver with 20,000 pods and 64 watchers")
+	processes, err := watchers(ctx)
+	if err != nil {
+		return err
+	}
+	page := document(machine(), rounds, figures, processes)
+	fmt.Print("\n", page)
+	return os.WriteFile(out, []byte(page), 0o644)
+}
+
+// figures holds what was measured, by benchmark and then by name.
+type figures map[string]map[string]float64
+
+// goBenchmarks runs the Go benchmarks of the watch cache.
+func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
+	output, err := command(ctx, tree, "go", "test", "-run=^$", "-bench=HashKey", fmt.Sprintf("-benchtime=%dx", rounds),
+		"-timeout=60m", "./staging/src/k8s.io/apiserver/pkg/storage/cacher")
+	if err != nil {
+		return nil, err
+	}
+	return parse(bytes.NewReader(output))
+}
+
+// parse reads what `go test -bench` prints: a name, a count, and pairs of a figure
+// and its unit, which names what was measured here.
+func parse(r io.Reader) (figures, error) {
+	found := figures{}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "BenchmarkHashKey") {
+			continue
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(fields[0], "BenchmarkHashKey"), "-")
+		measured := map[string]float64{}
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q is no figure", fields[0], fields[i])
+			}
+			measured[fields[i+1]] = value
+		}
+		found[name] = measured
+	}
+	return found, lines.Err()
+}
+
+// process is what a kind of watchers cost the API server.
+type process struct {
+	kind    string
+	seconds float64
+	events  int
+}
+
+// watchers measures real processes.
+func watchers(ctx context.Context) ([]process, error) {
+	bin, err := filepath.Abs("_output/bin")
+	if err != nil {
+		return nil, err
+	}
+	output, err := command(ctx, tree, "go", "run", "./test/benchmark/watchers", "-bin="+bin)
+	if err != nil {
+		return nil, err
+	}
+	var all []process
+	for line := range strings.Lines(string(output)) {
+		var p process
+		if _, err := fmt.Sscan(line, &p.kind, &p.seconds, &p.events); err != nil {
+			return nil, fmt.Errorf("watchers printed %q: %w", line, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// command runs a program whose errors and progress the user sees.
+func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, output)
+	}
+	return output, nil
+}
+
+// machine describes what was measured on.
+func machine() string {
+	model := runtime.GOARCH
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d cores, %s, %s, %s", runtime.NumCPU(), model, runtime.GOOS, runtime.Version())
+}
