@@ -106,7 +106,8 @@ type Cluster struct {
 	controllerManagers int
 
 	mu sync.Mutex
-	// members are all processes that were ever started, in that order.
+	// members are all processes that were ever started, in that order; one that was
+	// started again has the place of its first start.
 	members []*member
 	stopped bool
 }
@@ -184,13 +185,17 @@ func (c *Cluster) launch(what component, died func(*process)) (*member, error) {
 		return nil, errors.New("the cluster has been stopped")
 	}
 	commandLine := append([]string{filepath.Join(c.config.BinDir, string(what.kind))}, what.args...)
-	commandLine = append(commandLine, c.config.Args[what.kind]...)
+	commandLine = slices.Concat(commandLine, c.config.Args[what.kind], what.last)
 	p, err := startProcess(what.name, commandLine, c.dir.log(what.name), c.dir.pid(what.name), died)
 	if err != nil {
 		return nil, err
 	}
 	m := &member{process: p, what: what}
-	c.members = append(c.members, m)
+	if i := slices.IndexFunc(c.members, func(m *member) bool { return m.name == what.name }); i >= 0 {
+		c.members[i] = m
+	} else {
+		c.members = append(c.members, m)
+	}
 	return m, nil
 }
 
@@ -313,14 +318,15 @@ func (c *Cluster) waitReady(ctx context.Context, m *member) error {
 }
 
 // AddControllerManager starts one more controller manager, and returns its name once
-// it is ready.
-func (c *Cluster) AddControllerManager(ctx context.Context) (name string, err error) {
+// it is ready. The flags are for this one, and win over those of all.
+func (c *Cluster) AddControllerManager(ctx context.Context, args ...string) (name string, err error) {
 	err = c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
 		what, err := c.nextControllerManager()
 		if err != nil {
 			return err
 		}
 		name = what.name
+		what.last = args
 		m, err := launch(what)
 		if err != nil {
 			return err
@@ -331,6 +337,24 @@ func (c *Cluster) AddControllerManager(ctx context.Context) (name string, err er
 		return nil
 	})
 	return name, err
+}
+
+// StartAgain starts a process that has ended, with the flags that it had, and returns
+// once it is ready. Its log goes on.
+func (c *Cluster) StartAgain(ctx context.Context, process string) error {
+	return c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
+		m, err := c.member(process)
+		if err != nil {
+			return err
+		}
+		if m.running() {
+			return fmt.Errorf("%s runs", process)
+		}
+		if m, err = launch(m.what); err != nil {
+			return err
+		}
+		return c.waitReady(ctx, m)
+	})
 }
 
 // ControllerManagers returns the names of the controller managers that run, in the
@@ -428,6 +452,15 @@ func (c *Cluster) PID(process string) (int, error) {
 		return 0, err
 	}
 	return m.cmd.Process.Pid, nil
+}
+
+// Endpoint returns the URL that a process serves.
+func (c *Cluster) Endpoint(process string) (string, error) {
+	m, err := c.member(process)
+	if err != nil {
+		return "", err
+	}
+	return m.what.endpoint, nil
 }
 
 // LogFile returns the path of a process's log.

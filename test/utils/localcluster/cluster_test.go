@@ -200,6 +200,44 @@ func TestDied(t *testing.T) {
 	}
 }
 
+func TestStartAgain(t *testing.T) {
+	cluster := startFake(t, Config{})
+	if err := cluster.StartAgain(t.Context(), "kube-apiserver"); err == nil {
+		t.Error("a process that runs was started again")
+	}
+	before, err := cluster.Endpoint("kube-apiserver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := cluster.Kill("kube-apiserver"); err != nil {
+			t.Fatal(err)
+		}
+		if err := cluster.StartAgain(t.Context(), "kube-apiserver"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, err := cluster.Endpoint("kube-apiserver"); err != nil || after != before {
+		t.Errorf("serves %s, %v, before it was %s", after, err, before)
+	}
+	if _, err := cluster.Get(t.Context(), "kube-apiserver", "/any"); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(cluster.LogTail("kube-apiserver"), "fake kube-apiserver begins"); n != 3 {
+		t.Errorf("the log tells of %d starts, want 3", n)
+	}
+}
+
+func TestFlagsOfOneControllerManager(t *testing.T) {
+	cluster := startFake(t, Config{Args: map[Component][]string{KubeControllerManager: {"--fake-die"}}})
+	if _, err := cluster.AddControllerManager(t.Context(), "--fake-die=false"); err == nil {
+		t.Error("it has not died")
+	}
+	if args := cluster.members[len(cluster.members)-1].cmd.Args; args[len(args)-1] != "--fake-die=false" {
+		t.Errorf("started with %q, want its own flag last", args)
+	}
+}
+
 // TestStopDoesNotWaitForTheDeaf: neither for a process that ignores SIGTERM, nor for
 // one that is suspended, once the context is over.
 func TestStopDoesNotWaitForTheDeaf(t *testing.T) {

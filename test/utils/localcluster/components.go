@@ -64,6 +64,8 @@ type component struct {
 	// endpoint is the URL that it serves, healthPath where in it 200 means ready.
 	endpoint, healthPath string
 	args                 []string
+	// last are flags behind those of Config.Args.
+	last []string
 }
 
 func (c *Cluster) etcd() (component, error) {

@@ -21,8 +21,8 @@ limitations under the License.
 // objects. Nothing runs in the pods.
 //
 // Every component is a process of its own, which can be killed, paused and
-// watched; none is ever restarted. All of them end with the process that started
-// them, however that ends (on Linux; elsewhere only if it calls Stop).
+// watched; none is started again unless asked for. All of them end with the process
+// that started them, however that ends (on Linux; elsewhere only if it calls Stop).
 //
 // What the package does not do: keep anything from one cluster to the next.
 // Start begins with an empty etcd and new keys.

@@ -54,11 +54,11 @@ type process struct {
 	state string
 }
 
-// startProcess runs the command line, with its output in logFile and its pid in
+// startProcess runs the command line, with its output added to logFile and its pid in
 // pidFile for as long as it runs. When it ends without having been stopped, died is
 // called, from a goroutine of its own.
 func startProcess(name string, commandLine []string, logFile, pidFile string, died func(*process)) (*process, error) {
-	log, err := os.Create(logFile)
+	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
