@@ -20,8 +20,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,9 +64,11 @@ func TestInformersFollowRanges(t *testing.T) {
 				t.Fatalf("the server knows the selector: %t", got)
 			}
 			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
-				t.Run(string(field), func(t *testing.T) {
-					newFollower(t, client, field).test()
-				})
+				for _, incomplete := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/incomplete=%t", field, incomplete), func(t *testing.T) {
+						newFollower(t, client, field, incomplete).test()
+					})
+				}
 			}
 		})
 	}
@@ -80,20 +85,34 @@ type follower struct {
 	source   *rangewatch.Source
 	store    cache.Store
 	want     hashkey.Ranges
+	done     *counts
+	// claimed is the latest resource version of the store that was seen.
+	claimed string
 
 	mu   sync.Mutex
 	told map[string]*v1.Pod
 }
 
-func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.FieldPath) *follower {
+// counts says what was done.
+type counts struct{ writes, rangeChanges, waits, cuts, expiries, told atomic.Int64 }
+
+func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.FieldPath, incomplete bool) *follower {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	namespace := strings.ToLower("follow-" + string(field[strings.LastIndex(string(field), "metadata.")+len("metadata."):]))
-	namespace = strings.ReplaceAll(namespace, ".", "-")
+	namespace = strings.ReplaceAll(fmt.Sprintf("%s-%t", namespace, incomplete), ".", "-")
+	seed := time.Now().UnixNano()
+	if fixed := os.Getenv("SEED"); fixed != "" {
+		var err error
+		if seed, err = strconv.ParseInt(fixed, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("repeat with SEED=%d", seed)
 	if _, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	pods := client.CoreV1().Pods(namespace)
-	f := &follower{T: t, Rand: rand.New(rand.NewSource(1)), ctx: ctx, client: client, field: field, told: map[string]*v1.Pod{}}
+	f := &follower{T: t, Rand: rand.New(rand.NewSource(seed)), ctx: ctx, done: &counts{}, client: client, field: field, told: map[string]*v1.Pod{}}
 	f.requests = &requests{
 		namespace: namespace,
 		ListWatch: &cache.ListWatch{
@@ -105,7 +124,7 @@ func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.Fie
 		watches: map[watch.Interface]struct{}{},
 	}
 	var err error
-	if f.source, err = rangewatch.NewSource(rangewatch.Config{Field: field, ListWatch: f.requests, Object: &v1.Pod{}}); err != nil {
+	if f.source, err = rangewatch.NewSource(rangewatch.Config{Field: field, ListWatch: f.requests, Object: &v1.Pod{}, IncompleteRelists: incomplete}); err != nil {
 		t.Fatal(err)
 	}
 	informer := f.source.NewInformer(cache.SharedIndexInformerOptions{})
@@ -159,8 +178,16 @@ func (r *requests) cut(expire bool) {
 	}
 }
 
+// dawdle makes a handler slow now and then, which holds up what comes behind it.
+func (f *follower) dawdle() {
+	if f.done.told.Add(1)%50 == 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // A handler must be told of each object's changes in an order that makes sense.
 func (f *follower) OnAdd(obj any, _ bool) {
+	f.dawdle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pod := obj.(*v1.Pod)
@@ -171,9 +198,13 @@ func (f *follower) OnAdd(obj any, _ bool) {
 }
 
 func (f *follower) OnUpdate(oldObj, newObj any) {
+	f.dawdle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pod := newObj.(*v1.Pod)
+	if newer(oldObj.(*v1.Pod).ResourceVersion, pod.ResourceVersion) {
+		f.Errorf("%s updated backwards to @%s", pod.Name, pod.ResourceVersion)
+	}
 	if f.told[pod.Name] != oldObj {
 		f.Errorf("%s updated @%s, not from what was told", pod.Name, pod.ResourceVersion)
 	}
@@ -200,7 +231,7 @@ func (f *follower) test() {
 	}
 	for range rounds {
 		// Somebody writes all the time.
-		writer := &follower{T: f.T, Rand: rand.New(rand.NewSource(f.Int63())), ctx: f.ctx, client: f.client, field: f.field, requests: f.requests}
+		writer := &follower{T: f.T, Rand: rand.New(rand.NewSource(f.Int63())), ctx: f.ctx, client: f.client, field: f.field, requests: f.requests, done: f.done}
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for range 4 * steps {
@@ -229,6 +260,8 @@ func (f *follower) test() {
 	f.want = nil
 	f.source.SetRanges(f.want)
 	f.settled()
+	f.Logf("%d writes, %d changes of ranges, %d waits, %d watches cut, %d expired, %d things told", f.done.writes.Load(), f.done.rangeChanges.Load(),
+		f.done.waits.Load(), f.done.cuts.Load(), f.done.expiries.Load(), f.done.told.Load())
 }
 
 func (f *follower) step(pods int) {
@@ -237,7 +270,9 @@ func (f *follower) step(pods int) {
 	case n < 4:
 		f.want = f.ranges()
 		f.source.SetRanges(f.want)
+		f.done.rangeChanges.Add(1)
 	case n < 8:
+		f.done.waits.Add(1)
 		// Exactly: what is not changed after this must be in the store as it is now.
 		revision := f.write(f.Intn(pods))
 		ranges := f.want
@@ -246,10 +281,23 @@ func (f *follower) step(pods int) {
 		}
 		f.waitFor(ranges, revision)
 	case n < 9:
+		f.done.cuts.Add(1)
 		f.requests.cut(false)
-	case f.Intn(4) == 0: // each costs a back-off of the reflector
+	case f.done.expiries.Load() < 8: // the reflector's back-off doubles with each
+		f.done.expiries.Add(1)
 		f.requests.cut(true)
 	}
+	f.notBackwards()
+}
+
+// notBackwards checks that the store's resource version has not gone back.
+func (f *follower) notBackwards() {
+	f.Helper()
+	claimed := f.store.LastStoreSyncResourceVersion()
+	if newer(f.claimed, claimed) {
+		f.Errorf("the store went from @%s to @%s", f.claimed, claimed)
+	}
+	f.claimed = claimed
 }
 
 func (f *follower) ranges() hashkey.Ranges {
@@ -267,6 +315,7 @@ func (f *follower) write(i int) string {
 	f.Helper()
 	pods := f.client.CoreV1().Pods(f.requests.namespace)
 	name := fmt.Sprintf("pod-%02d", i)
+	f.done.writes.Add(1)
 	for {
 		pod, err := pods.Get(f.ctx, name, metav1.GetOptions{})
 		switch {

@@ -27,13 +27,20 @@ limitations under the License.
 // that stay are followed all the time. A newer set supersedes one that is still on
 // its way; a failing one leaves what is held as it is and is tried again.
 //
+// A first list and a relist, which follows on events that the server has forgotten,
+// go through the reflector. The store keeps what it has until the new replaces it in
+// one step. Lists are streams of single objects where the server has that, and what
+// has not changed since stays the object that the store has, transformed once: so a
+// relist holds what there is and what has changed, not everything twice. With
+// Config.IncompleteRelists not even that, but nothing is held meanwhile.
+//
 // # What holds
 //
 //   - What enters is reported as added, what changes as updated, what leaves as
 //     deleted, each once; never an older revision after a newer one.
 //   - The resource version of the informer's store (LastStoreSyncResourceVersion)
-//     never claims more than the store has for the ranges in Held. It may claim less
-//     for the moment that a change takes.
+//     never claims more than the store has for the ranges in Held, and never goes
+//     back. It may claim less for the moment that a change takes.
 //   - WaitFor returns only when the store, not merely the stream that leads to it,
 //     has every object of the ranges as of the revision that was asked for.
 //
@@ -44,6 +51,9 @@ limitations under the License.
 //     to prove by a list may not be reported at all, as with any list.
 //   - A change does not become visible in one step: readers of the store see objects
 //     come and go one by one. Whoever must not act on half a range waits for it.
+//   - An object that was deleted and created again under the same name while it was
+//     not followed may be reported as updated, with another UID, as after any relist.
+//   - A list to prove what somebody waits for fetches the objects once more.
 //   - HasSynced says that the first list has arrived, whatever the ranges were.
 //
 // Resource versions must be the numbers that an API server gives out: they are

@@ -70,18 +70,17 @@ func (e extent) reached() uint64 {
 // the watch has not yet brought is outstanding.
 type proof struct {
 	part
-	// growth marks ranges that were not followed before. They are held when the proof
-	// is complete and the watch has come to level: where the ranges held before were
-	// when these joined them, if that was later than revision. So what is held never
-	// falls back.
+	// growth marks ranges that were not followed before. They are held when they are
+	// complete as of level, which is how far the store is: it never falls back, and must
+	// not claim for these what it has for others.
 	growth bool
 	level  uint64
 	// outstanding has the objects that the watch still has to bring.
 	outstanding map[objectID]outstanding
 }
 
-// outstanding is what the watch must bring for one object: a revision of it, or,
-// where gone is set, its end.
+// outstanding is what the watch must bring for one object: a revision of it or,
+// where gone is set, its end or that revision.
 type outstanding struct {
 	revision uint64
 	key      int64

@@ -58,12 +58,15 @@ type fakeServer struct {
 	// open is the number of watches that are open.
 	open int
 	// old makes the server ignore selectors.
-	old       bool
+	old bool
+	// streams makes the server give lists as streams too.
+	streams   bool
 	snapshots map[string]*v1.PodList
 
 	// failLists and failWatches make that many requests fail.
 	failLists, failWatches int
-	// onPage is called, without a lock, before each page of a list is answered.
+	// onPage is called, without a lock, before each page of a list is answered, and as
+	// often during the stream of one.
 	onPage func(ctx context.Context, page int)
 
 	requests []request
@@ -319,6 +322,9 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	if options.SendInitialEvents != nil {
+		return s.listStream(ctx, options, ranges)
+	}
 	from, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
 	if err != nil || !options.AllowWatchBookmarks || options.TimeoutSeconds == nil {
 		return nil, apierrors.NewBadRequest("a watch wants a revision, bookmarks and a timeout")
@@ -337,21 +343,50 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 		ranges = nil
 	}
 	w := &fakeWatch{server: s, ranges: ranges, cut: s.cut, events: make(chan watch.Event), from: from}
-	w.ctx, w.cancel = context.WithCancel(ctx)
-	context.AfterFunc(w.ctx, s.changed.Broadcast)
 	// Bookmarks of the past are not repeated.
 	w.next = len(s.history)
 	for w.next > 0 && s.history[w.next-1].revision > from {
 		w.next--
 	}
 	s.open++
-	go w.run()
+	w.start(ctx)
+	return w, nil
+}
+
+// listStream begins a list as a stream of events.
+func (s *fakeServer) listStream(ctx context.Context, options metav1.ListOptions, ranges hashkey.Ranges) (watch.Interface, error) {
+	if options.ResourceVersion != "" || options.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan || !options.AllowWatchBookmarks || options.TimeoutSeconds == nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("the stream of a consistent list wants other options than %v", options))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.streams {
+		return nil, apierrors.NewBadRequest("lists are not streamed")
+	}
+	if s.failLists > 0 {
+		s.failLists--
+		return nil, apierrors.NewInternalError(fmt.Errorf("lists fail"))
+	}
+	if s.old {
+		ranges = nil
+	}
+	w := &fakeWatch{server: s, isList: true, ranges: ranges, cut: s.cut, events: make(chan watch.Event), from: s.revision, next: len(s.history)}
+	for _, pod := range s.pods {
+		if ranges == nil || s.matches(pod, ranges) {
+			w.initial = append(w.initial, pod)
+		}
+	}
+	s.requests = append(s.requests, request{selector: options.ShardSelector, objects: len(w.initial)})
+	w.start(ctx)
 	return w, nil
 }
 
 // fakeWatch sends the events of one watch.
 type fakeWatch struct {
 	server *fakeServer
+	// isList is set for the stream of a list, initial are its objects still to come.
+	isList  bool
+	initial []*v1.Pod
 	// ranges are nil for all objects.
 	ranges hashkey.Ranges
 	cut    int
@@ -365,14 +400,30 @@ type fakeWatch struct {
 func (w *fakeWatch) ResultChan() <-chan watch.Event { return w.events }
 func (w *fakeWatch) Stop()                          { w.cancel() }
 
+func (w *fakeWatch) start(ctx context.Context) {
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	context.AfterFunc(w.ctx, w.server.changed.Broadcast)
+	go w.run()
+}
+
 func (w *fakeWatch) run() {
 	defer func() {
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
-		w.server.open--
+		if !w.isList {
+			w.server.open--
+		}
 		close(w.events)
 	}()
-	for {
+	for n := 0; ; n++ {
+		if w.isList && n%7 == 0 {
+			w.server.mu.Lock()
+			onPage := w.server.onPage
+			w.server.mu.Unlock()
+			if onPage != nil {
+				onPage(w.ctx, min(n/7, 1))
+			}
+		}
 		event, ok := w.take()
 		if !ok {
 			return
@@ -393,6 +444,11 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 	s := w.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w.isList && w.cut == s.cut && w.ctx.Err() == nil {
+		if event := w.takeListed(); event != nil {
+			return event, true
+		}
+	}
 	for w.cut == s.cut && w.ctx.Err() == nil && (w.next == len(s.history) || s.shown >= 0 && w.next >= s.shown) {
 		s.changed.Wait()
 	}
@@ -401,8 +457,10 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 	}
 	c := s.history[w.next]
 	w.next++
-	s.sent = w.next
-	if c.revision < w.from {
+	if !w.isList {
+		s.sent = w.next
+	}
+	if c.revision <= w.from {
 		return nil, true
 	}
 	in := func(pod *v1.Pod) bool { return pod != nil && (w.ranges == nil || s.matches(pod, w.ranges)) }
@@ -420,6 +478,29 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 		return &watch.Event{Type: watch.Deleted, Object: last}, true
 	}
 	return nil, true
+}
+
+// takeListed returns the next object of a list, and after the last and what has
+// happened since, its end.
+func (w *fakeWatch) takeListed() *watch.Event {
+	s := w.server
+	switch {
+	case len(w.initial) > 0:
+		pod := w.initial[0]
+		w.initial = w.initial[1:]
+		return &watch.Event{Type: watch.Added, Object: pod.DeepCopy()}
+	case w.next == len(s.history):
+		w.from = s.revision
+	case s.shown < 0 || w.next < s.shown:
+		return nil
+	case w.next > 0:
+		w.from = max(w.from, s.history[w.next-1].revision)
+	}
+	end := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: strconv.FormatUint(w.from, 10),
+		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+	}}
+	return &watch.Event{Type: watch.Bookmark, Object: end}
 }
 
 var uids atomic.Int64

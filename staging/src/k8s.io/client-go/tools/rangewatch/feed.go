@@ -20,13 +20,13 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
@@ -44,6 +44,7 @@ type feed struct {
 var (
 	_ cache.ListerWatcher            = &feed{}
 	_ cache.ListerWatcherWithContext = &feed{}
+	_ cache.RelistBackoff            = &feed{}
 )
 
 // delivered is what the reflector has been given so far. Whoever feeds it next
@@ -58,8 +59,10 @@ type delivered struct {
 	// known are the objects that the store has once it has processed everything:
 	// those in ranges, and beyond them those of a growth on its way.
 	known map[objectID]entry
-	// last is the resource version that the store then has.
-	last uint64
+	// last is the resource version that the store then has, quietly whether it came to
+	// that without an event.
+	last    uint64
+	quietly bool
 	// unconfirmed is set while the store may not yet have processed everything.
 	unconfirmed bool
 	// lists counts the lists that ran beside a watch.
@@ -82,6 +85,12 @@ func newFeed(source *Source) *feed {
 // list as a stream of events.
 func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
 
+// RelistBackoff implements cache.RelistBackoff: a list anew after events that the
+// server has forgotten is not to wait as one after a failure is.
+func (f *feed) RelistBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: 30 * time.Second}
+}
+
 // List implements cache.ListerWatcher.
 func (f *feed) List(options metav1.ListOptions) (runtime.Object, error) {
 	return f.ListWithContext(context.Background(), options)
@@ -94,9 +103,10 @@ func (f *feed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 
 // ListWithContext gives the reflector everything in the wanted ranges anew, by a
 // consistent list and whatever the options. The informer replaces the store's
-// content with it in one step.
+// content with it in one step, and serves what it had until then.
 func (f *feed) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	f.endStream()
+	f.delivered = delivered{last: f.delivered.last} // what replaces it needs no more of it
 	for {
 		ranges := f.wanted()
 		result, next, err := f.listAll(ctx, ranges)
@@ -133,10 +143,12 @@ func (f *feed) endStream() {
 // errSuperseded says that the wanted ranges changed while they were listed.
 var errSuperseded = errors.New("other ranges are wanted now")
 
-// listAll lists ranges for the reflector, until they are no longer wanted.
+// listAll lists ranges for the reflector, until they are no longer wanted. Of an
+// object that the store has already, the list has the store's: a relist holds what
+// there is and what has changed, not everything twice.
 func (f *feed) listAll(ctx context.Context, ranges hashkey.Ranges) (runtime.Object, delivered, error) {
-	next := delivered{ranges: ranges, revision: firstRevision, known: map[objectID]entry{}, unconfirmed: true}
-	result := &internalversion.List{}
+	next := delivered{ranges: ranges, revision: max(f.delivered.last, firstRevision), known: map[objectID]entry{}, unconfirmed: true}
+	objects := map[objectID]*prepared{}
 	if !ranges.Empty() {
 		ctx, cancel := context.WithCancelCause(ctx)
 		superseding := make(chan struct{})
@@ -157,19 +169,22 @@ func (f *feed) listAll(ctx context.Context, ranges hashkey.Ranges) (runtime.Obje
 				}
 			}
 		}()
-		err := f.list(ctx, ranges, func(p page) error {
-			next.revision = p.revision
-			for _, obj := range p.objects {
-				object, err := f.identify(obj)
-				if err != nil {
-					return err
-				}
-				if matches(object.key, ranges) {
-					next.known[object.id] = entry{revision: object.revision, key: object.key}
-					result.Items = append(result.Items, obj)
-				}
+		revision, err := f.list(ctx, ranges, func(obj runtime.Object, ended bool) error {
+			object, err := f.identify(obj)
+			if err != nil {
+				return err
 			}
-			return nil
+			if ended || !matches(object.key, ranges) {
+				if !ended {
+					f.warnUnselected()
+				}
+				delete(next.known, object.id)
+				delete(objects, object.id)
+				return nil
+			}
+			next.known[object.id] = entry{revision: object.revision, key: object.key}
+			objects[object.id], err = f.prepare(object.id, obj)
+			return err
 		})
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
@@ -177,70 +192,13 @@ func (f *feed) listAll(ctx context.Context, ranges hashkey.Ranges) (runtime.Obje
 			}
 			return nil, delivered{}, err
 		}
+		next.revision = revision
 	}
 	next.last = next.revision
+	result := &internalversion.List{Items: make([]runtime.Object, 0, len(objects))}
+	for _, object := range objects {
+		result.Items = append(result.Items, object)
+	}
 	result.ResourceVersion = strconv.FormatUint(next.revision, 10)
 	return result, next, nil
-}
-
-// page is a part of a list.
-type page struct {
-	objects []runtime.Object
-	// revision is the one as of which the whole list is, the same in each part.
-	revision uint64
-	// end is set in the last part.
-	end bool
-}
-
-// pageSize is the number of objects in a page: what client-go's pager asks for.
-const pageSize = 500
-
-// list calls each for every page of a consistent list of ranges. A server that
-// does not know the selector gives objects of other ranges too.
-func (s *Source) list(ctx context.Context, ranges hashkey.Ranges, each func(page) error) error {
-	options := metav1.ListOptions{ShardSelector: ranges.Selector(string(s.field)), Limit: pageSize}
-	var p page
-	for !p.end {
-		list, err := s.listWatch.ListWithContext(ctx, options)
-		if err != nil {
-			return err
-		}
-		accessor, err := meta.ListAccessor(list)
-		if err != nil {
-			return err
-		}
-		if options.Continue == "" {
-			if p.revision, err = parseRevision(accessor.GetResourceVersion()); err != nil {
-				return err
-			}
-			if !isSharded(list) {
-				s.warnOnce.Do(func() {
-					s.logger.Info("Warning: the server does not know the selector of hash keys and sends all objects; they are filtered here. Upgrade it, or turn on its features ShardedListAndWatch and ControllerRing")
-				})
-			}
-		}
-		// Each object with its own allocation: one that is kept must not keep the page.
-		if p.objects, err = meta.ExtractListWithAlloc(list); err != nil {
-			return err
-		}
-		options.Continue = accessor.GetContinue()
-		p.end = options.Continue == ""
-		if err := each(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// isSharded says whether the server applied the selector, which it tells in lists
-// alone.
-func isSharded(list runtime.Object) bool {
-	switch list := list.(type) {
-	case metav1.ShardedListInterface:
-		return list.GetShardInfo() != nil
-	case *unstructured.UnstructuredList:
-		_, found, err := unstructured.NestedMap(list.Object, "metadata", "shardInfo")
-		return found && err == nil
-	}
-	return false
 }

@@ -37,13 +37,15 @@ func TestRandom(t *testing.T) {
 	const seeds, rounds, steps = 4, 10, 25
 	for seed := range int64(seeds) {
 		for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
-			for _, old := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%d/%s/old=%t", seed, field, old), func(t *testing.T) {
+			for variant := range 8 {
+				old, streams, incomplete := variant&1 != 0, variant&2 != 0, variant&4 != 0
+				t.Run(fmt.Sprintf("%d/%s/old=%t/streams=%t/incomplete=%t", seed, field, old, streams, incomplete), func(t *testing.T) {
 					t.Parallel()
 					server := newFakeServer(field)
-					server.old = old
+					server.old, server.streams = old, streams
 					r := &random{Rand: rand.New(rand.NewSource(seed)), harness: newHarnessFor(t, server, cache.Indexers{})}
-					r.expiries = int(seed % 2) // each costs a back-off of the reflector
+					r.source.incompleteRelists = incomplete
+					r.expiries = 6
 					if !cache.WaitFor(r.ctx, "sync", r.informer.HasSyncedChecker()) {
 						t.Fatal("not synced")
 					}
@@ -60,8 +62,11 @@ type random struct {
 	*rand.Rand
 	*harness
 	want hashkey.Ranges
-	// expiries is how often the server is still to forget its events.
+	// expiries is how often the server is still to forget its events: the reflector's
+	// back-off doubles with each.
 	expiries int
+	// claimed is the latest resource version of the store that was seen.
+	claimed uint64
 }
 
 // round does some things at random, while somebody else writes, and ends with a
@@ -95,7 +100,13 @@ func (r *random) round(steps int) {
 	for range steps {
 		r.step()
 		r.pause()
-		r.checkClaims(r.source.Held(), r.informer.GetStore().LastStoreSyncResourceVersion())
+		claimed := r.informer.GetStore().LastStoreSyncResourceVersion()
+		r.checkClaims(r.source.Held(), claimed)
+		if revision, err := parseRevision(claimed); err != nil || revision < r.claimed {
+			r.Errorf("the store went from @%d to @%s: %v", r.claimed, claimed, err)
+		} else {
+			r.claimed = revision
+		}
 	}
 	<-done
 	paging.Lock()

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -800,6 +801,129 @@ func TestExpired(t *testing.T) {
 }
 
 // A growth whose watch cannot start where the list needs it goes the same way.
+// A relist keeps the objects that have not changed, and does not transform them
+// again: readers have them. It replaces everything in one step.
+func TestRelistKeepsWhatIsSame(t *testing.T) {
+	for _, streams := range []bool{false, true} {
+		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
+			h := newHarness(t, ByHashKey)
+			h.server.streams = streams
+			for i := range 40 {
+				h.put(fmt.Sprintf("pod-%02d", i), i)
+			}
+			r := percents(0, 80)
+			h.source.SetRanges(r)
+			h.settled(r)
+			before := h.stored(r)
+
+			var once sync.Once
+			h.server.setOnPage(func(context.Context, int) {
+				once.Do(func() {
+					h.compare(h.stored(r), before)
+					if held := h.source.Held(); !held.Equal(r) {
+						t.Errorf("%s is held during a relist, want %s", held, r)
+					}
+				})
+			})
+			h.server.hold()
+			h.change("pod-01", 1)
+			h.delete("pod-02")
+			h.delete("pod-03")
+			h.put("pod-03", 3) // with another UID
+			h.put("pod-50", 50)
+			h.server.forget()
+			h.server.release()
+			h.settled(r)
+			after := h.stored(r)
+			if after["pod-03"].UID == before["pod-03"].UID {
+				t.Error("pod-03 is still the one before")
+			}
+			for name, pod := range after {
+				kept := before[name] == pod
+				if same := before[name] != nil && before[name].ResourceVersion == pod.ResourceVersion; kept != same {
+					t.Errorf("%s@%s is the object that was there: %t", name, pod.ResourceVersion, kept)
+				}
+			}
+		})
+	}
+}
+
+// A list that is interrupted begins again with nothing of what it had.
+func TestInterruptedFirstList(t *testing.T) {
+	server := newFakeServer(ByHashKey)
+	server.streams = true
+	for i := range 30 {
+		server.write(newPod(ByHashKey, fmt.Sprintf("pod-%02d", i), i), false)
+	}
+	server.setOnPage(func(_ context.Context, page int) {
+		if page == 1 {
+			server.setOnPage(nil)
+			for i := range 15 {
+				server.write(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%02d", 2*i)}}, true)
+			}
+			server.cutWatches()
+		}
+	})
+	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.SetRanges(percents(0, 100))
+	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	go informer.RunWithContext(ctx)
+	if err := source.WaitFor(ctx, percents(0, 100), ""); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(informer.GetStore().List()); n != 15 {
+		t.Errorf("the store has %d objects, want 15", n)
+	}
+}
+
+// Without completeness nothing is held during a relist, what has changed comes object
+// by object, and what has not stays as it is.
+func TestIncompleteRelist(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	h.server.streams = true
+	h.source.incompleteRelists = true
+	for i := range 40 {
+		h.put(fmt.Sprintf("pod-%02d", i), i)
+	}
+	r := percents(0, 80)
+	h.source.SetRanges(r)
+	h.settled(r)
+	before := h.stored(r)
+	h.record.taken()
+
+	h.server.hold()
+	h.change("pod-01", 1)
+	h.delete("pod-02")
+	relisting := make(chan struct{})
+	h.server.setOnPage(func(context.Context, int) {
+		h.server.setOnPage(nil)
+		close(relisting)
+		h.eventually("nothing is held", func() bool { return h.source.Held().Empty() })
+		h.compare(h.stored(r), before)
+	})
+	h.server.forget()
+	<-relisting
+	h.server.release()
+	h.settled(r)
+	var told []string
+	for _, event := range h.record.taken() {
+		told = append(told, strings.SplitN(event, "@", 2)[0])
+	}
+	if want := []string{"update pod-01", "delete pod-02"}; !slices.Equal(told, want) {
+		t.Errorf("the handler was told %v, want %v", told, want)
+	}
+	for name, pod := range h.stored(r) {
+		if name != "pod-01" && pod != before[name] {
+			t.Errorf("%s was replaced", name)
+		}
+	}
+}
+
 func TestGrowthExpired(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	for i := range 20 {
@@ -904,6 +1028,9 @@ func (l listWatch) ListWithContext(ctx context.Context, options metav1.ListOptio
 }
 
 func (l listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if options.SendInitialEvents != nil {
+		return l.fakeServer.WatchWithContext(ctx, options)
+	}
 	if l.opening != nil {
 		l.opening(ctx)
 	}

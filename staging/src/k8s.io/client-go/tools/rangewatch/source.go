@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 )
 
@@ -55,6 +56,11 @@ type Config struct {
 	// Object is an example of the objects, as for an informer: of their type, and,
 	// where that is Unstructured, of their kind.
 	Object runtime.Object
+	// IncompleteRelists gives up completeness for memory: where the server no longer
+	// has the events that were missed, the store is brought up to date object by
+	// object, and nothing is held until that is done. Otherwise the store keeps what
+	// it has until the new replaces it in one step, and holds besides what has changed.
+	IncompleteRelists bool
 	// Logger is used for what has no better one. Default: klog.Background().
 	Logger klog.Logger
 }
@@ -68,6 +74,10 @@ type Source struct {
 	object    runtime.Object
 	logger    klog.Logger
 	store     cache.Store
+	transform cache.TransformFunc
+	// streams is set where lists may be asked for as streams.
+	streams           bool
+	incompleteRelists bool
 
 	// wake tells whoever feeds the reflector that want or waiters have changed.
 	wake        chan struct{}
@@ -109,13 +119,15 @@ func NewSource(cfg Config) (*Source, error) {
 		logger = klog.Background()
 	}
 	return &Source{
-		field:       cfg.Field,
-		listWatch:   cache.ToListerWatcherWithContext(cfg.ListWatch),
-		object:      cfg.Object,
-		logger:      klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
-		wake:        make(chan struct{}, 1),
-		heldChanged: make(chan struct{}, 1),
-		waiters:     map[*waiter]struct{}{},
+		field:             cfg.Field,
+		listWatch:         cache.ToListerWatcherWithContext(cfg.ListWatch),
+		object:            cfg.Object,
+		streams:           features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
+		incompleteRelists: cfg.IncompleteRelists,
+		logger:            klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
+		wake:              make(chan struct{}, 1),
+		heldChanged:       make(chan struct{}, 1),
+		waiters:           map[*waiter]struct{}{},
 	}, nil
 }
 
@@ -125,9 +137,12 @@ func (s *Source) NewInformer(options cache.SharedIndexInformerOptions) cache.Sha
 	if s.store != nil {
 		panic("coding error: a Source has one informer")
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(newFeed(s), s.object, options)
-	s.store = informer.GetStore()
-	return informer
+	i := &informer{SharedIndexInformer: cache.NewSharedIndexInformerWithOptions(newFeed(s), s.object, options), source: s}
+	s.store = i.GetStore()
+	if err := i.SetTransform(nil); err != nil {
+		panic(err) // only of an informer that has started
+	}
+	return i
 }
 
 // SetRanges sets the ranges that are to be held, and returns at once. What a change

@@ -20,7 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -49,16 +49,16 @@ import (
 //	        └──────────────────────────────────────────────────────────────┘
 //	          WaitFor a revision that the watch has not brought
 //
-// Growing without a gap. The ranges R are followed, D is to come. D is listed
-// consistently, as of revision L, and the base B is fixed: where the watch of R
-// stands when the list's first page comes, but at most L. Objects of the list that
-// did not change since B are delivered from it, page by page. Those that did are
-// not: the watch of R and D together, which is opened at B, brings them, and until
-// it has they are outstanding. So each object's revisions come in order, and what
-// the store has for R is as of its resource version, as with any watch. What the
+// Growing without a gap. The ranges R are followed, D is to come. The base B is
+// where the watch of R stands when the list of D begins, and the list, which is
+// consistent, turns out to be as of a revision L that is not before B. Objects of the
+// list that did not change since B are delivered from it, one by one. Those that did
+// are not: the watch of R and D together, which is opened at B, brings them, and
+// until it has they are outstanding. So each object's revisions come in order, and
+// what the store has for R is as of its resource version, as with any watch. What the
 // new watch repeats for R, and what it tells of objects of D that were gone by L, is
 // recognised by revision and left out. D is held when nothing is outstanding. Where
-// R is empty, B is L, and nothing is.
+// R is empty, everything is delivered from the list, and B is L.
 //
 // Proving a revision without events. Watches of a quiet collection say where they
 // stand once a minute only. A list of the ranges as of L, compared with what is
@@ -108,17 +108,27 @@ type opened struct {
 type listing struct {
 	*proof
 	number uint64
-	// base is the revision up to which objects are delivered from the list. It is
-	// set, like the proof's revision, by the first page.
-	base    uint64
-	started bool
+	// base is the revision up to which objects are delivered from the list.
+	base uint64
 	// sighted are the listed objects that were outstanding, brought since or not.
 	sighted sets.Set[objectID]
-	// listed is set after the last page.
-	listed bool
-	pages  chan page
-	failed chan error
-	cancel context.CancelFunc
+	// listed is set at the end.
+	listed  bool
+	objects chan listedObject
+	ended   chan listEnd
+	cancel  context.CancelFunc
+}
+
+// listedObject is an object of a list, or the end of one that the list had before.
+type listedObject struct {
+	runtime.Object
+	ended bool
+}
+
+// listEnd is the end of a list.
+type listEnd struct {
+	revision uint64
+	err      error
 }
 
 // retry spaces out attempts that fail one after another.
@@ -198,10 +208,10 @@ func (st *stream) serve() error {
 		if st.opening != nil {
 			result = st.opening.result
 		}
-		var pages <-chan page
-		var failed <-chan error
+		var objects <-chan listedObject
+		var ended <-chan listEnd
 		if st.listing != nil {
-			pages, failed = st.listing.pages, st.listing.failed
+			objects, ended = st.listing.objects, st.listing.ended
 		}
 		var err error
 		select {
@@ -216,10 +226,10 @@ func (st *stream) serve() error {
 			err = st.follow(o)
 		case event, ok := <-events:
 			err = st.receive(event, ok)
-		case p := <-pages:
-			err = st.take(p)
-		case listErr := <-failed:
-			st.listFailed(listErr)
+		case o := <-objects:
+			err = st.takeObject(o)
+		case end := <-ended:
+			err = st.endList(end)
 		}
 		if err != nil {
 			return err
@@ -238,7 +248,7 @@ func (st *stream) advance() error {
 	st.startList()
 	st.startWatch()
 	completed := st.completed()
-	if reached := completed.reached(); reached != st.last {
+	if reached := completed.reached(); reached > st.last {
 		if err := st.bookmark(strconv.FormatUint(reached, 10), reached); err != nil {
 			return err
 		}
@@ -290,11 +300,16 @@ func (st *stream) extent(ranges hashkey.Ranges) extent {
 func (st *stream) completed() extent {
 	ranges := st.ranges
 	for _, p := range st.proofs {
-		if p.growth && (!p.complete() || st.revision < p.level) {
+		if p.growth && !st.joined(p) {
 			ranges = ranges.Minus(p.ranges)
 		}
 	}
 	return st.extent(ranges)
+}
+
+// joined says whether a growth is complete as of where the store is.
+func (st *stream) joined(p *proof) bool {
+	return p.complete() && st.extent(p.ranges).holds(p.ranges, p.level)
 }
 
 // startList lists what is missing or, where nothing is, what somebody waits for.
@@ -318,28 +333,31 @@ func (st *stream) startList() {
 	l := &listing{
 		proof:   &proof{part: part, growth: !missing.Empty(), outstanding: map[objectID]outstanding{}},
 		number:  st.lists,
+		base:    math.MaxUint64,
 		sighted: sets.New[objectID](),
-		pages:   make(chan page),
-		failed:  make(chan error, 1),
+		objects: make(chan listedObject),
+		ended:   make(chan listEnd, 1),
 		cancel:  cancel,
+	}
+	if !st.ranges.Empty() {
+		l.base = st.revision
 	}
 	st.listing = l
 	go func() {
-		if err := st.list(ctx, part.ranges, func(p page) error {
+		revision, err := st.list(ctx, part.ranges, func(obj runtime.Object, ended bool) error {
 			select {
-			case l.pages <- p:
+			case l.objects <- listedObject{obj, ended}:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		}); err != nil {
-			l.failed <- err
-		}
+		})
+		l.ended <- listEnd{revision, err}
 	}()
 }
 
-// unproven returns what somebody waits for and the watch has not brought, so that
-// it takes a list to know.
+// unproven returns what somebody or a growth waits for and the watch has not
+// brought, so that it takes a list to know.
 func (st *stream) unproven() (part, bool) {
 	expected := extent{ranges: st.ranges, revision: st.revision}
 	for _, p := range st.proofs {
@@ -352,45 +370,30 @@ func (st *stream) unproven() (part, bool) {
 			return part{ranges: w.ranges, revision: w.revision}, true
 		}
 	}
+	for _, p := range st.proofs {
+		// The watch repeats events, but not what was reached without.
+		if p.growth && p.complete() && st.quietly && !expected.holds(p.ranges, p.level) {
+			return part{ranges: p.ranges, revision: p.level}, true
+		}
+	}
 	return part{}, false
-}
-
-// take takes a page of the list.
-func (st *stream) take(p page) error {
-	l := st.listing
-	if !l.started {
-		if p.revision < l.revision {
-			st.listFailed(fmt.Errorf("a consistent list is as of revision %d, before revision %d which somebody waits for: is that of an object in another storage?", p.revision, l.revision))
-			return nil
-		}
-		l.started = true
-		l.revision, l.base = p.revision, p.revision
-		if !st.ranges.Empty() {
-			l.base = min(st.revision, p.revision)
-		}
-	}
-	for _, obj := range p.objects {
-		if err := st.takeObject(l, obj); err != nil {
-			return err
-		}
-	}
-	if p.end {
-		return st.endList(l)
-	}
-	return nil
 }
 
 // takeObject delivers an object of the list if it is the list's to deliver, and
 // notes it as outstanding if the watch has to bring it.
-func (st *stream) takeObject(l *listing, obj runtime.Object) error {
-	object, err := st.identify(obj)
+func (st *stream) takeObject(o listedObject) error {
+	l := st.listing
+	object, err := st.identify(o.Object)
 	if err != nil {
 		return err
 	}
-	if !matches(object.key, l.ranges) {
-		return nil // from a server that does not know the selector
-	}
 	old, known := st.known[object.id]
+	if o.ended || !matches(object.key, l.ranges) {
+		if !o.ended {
+			st.warnUnselected()
+		}
+		return st.takeEnd(l, o, object)
+	}
 	if known {
 		old.seen = l.number
 		st.known[object.id] = old
@@ -398,17 +401,47 @@ func (st *stream) takeObject(l *listing, obj runtime.Object) error {
 			return nil
 		}
 	}
+	if matches(object.key, st.ranges) && object.revision <= st.revision {
+		return nil // gone since, as the watch has brought
+	}
 	if matches(object.key, st.ranges) || object.revision > l.base {
 		l.sighted.Insert(object.id)
 		l.outstanding[object.id] = outstanding{revision: object.revision, key: object.key}
 		return nil
 	}
-	return st.put(known, obj, object, l.number)
+	return st.put(known, o.Object, object, l.number)
+}
+
+// takeEnd takes the end of an object that the list may have had before.
+func (st *stream) takeEnd(l *listing, o listedObject, object identity) error {
+	old, known := st.known[object.id]
+	delete(l.outstanding, object.id)
+	switch {
+	case !known || !matches(old.key, l.ranges) || object.revision < old.revision:
+		return nil
+	case object.revision > l.base: // the watch brings it
+		l.sighted.Insert(object.id)
+		l.outstanding[object.id] = outstanding{revision: object.revision, key: old.key, gone: true}
+		return nil
+	case o.ended && l.base == math.MaxUint64:
+		return st.remove([]objectID{object.id}, object.revision)
+	}
+	old.seen = 0 // so that it goes at the end of the list
+	st.known[object.id] = old
+	return nil
 }
 
 // endList ends a list: objects that it does not have are gone.
-func (st *stream) endList(l *listing) error {
-	l.listed = true
+func (st *stream) endList(end listEnd) error {
+	l := st.listing
+	if end.err == nil && end.revision < l.revision {
+		end.err = fmt.Errorf("a consistent list is as of revision %d, before revision %d which somebody waits for: is that of an object in another storage?", end.revision, l.revision)
+	}
+	if end.err != nil {
+		st.listFailed(end.err)
+		return nil
+	}
+	l.listed, l.revision, l.base = true, end.revision, min(l.base, end.revision)
 	st.listRetry.succeeded()
 	var gone []objectID
 	for id, e := range st.known {
@@ -416,7 +449,7 @@ func (st *stream) endList(l *listing) error {
 			continue
 		}
 		if matches(e.key, st.ranges) {
-			l.outstanding[id] = outstanding{key: e.key, gone: true}
+			l.outstanding[id] = outstanding{revision: l.revision + 1, key: e.key, gone: true}
 		} else {
 			gone = append(gone, id) // left from a growth that was given up
 		}
@@ -459,9 +492,7 @@ func (st *stream) startWatch() {
 	if ranges.Empty() || st.opening != nil || !st.watchRetry.allowed() {
 		return
 	}
-	// As reflectors do: a watch that has died in silence is replaced in the end, and
-	// not all are at the same time.
-	timeout := 300 + rand.Int63n(300)
+	timeout := watchTimeout()
 	options := metav1.ListOptions{
 		ShardSelector:       ranges.Selector(string(st.field)),
 		ResourceVersion:     strconv.FormatUint(from, 10),
@@ -513,9 +544,7 @@ func (st *stream) follow(result opened) error {
 	}
 	if l := st.listing; l != nil && l.growth && l.listed {
 		st.logger.V(2).Info("Ranges grew", "by", l.ranges, "revision", l.revision, "outstanding", len(l.outstanding))
-		if others := st.completed(); !others.ranges.Empty() && others.reached() > l.revision {
-			l.level = others.reached()
-		}
+		l.level = st.last
 		st.ranges = o.ranges
 		st.proofs = append(st.proofs, l.proof)
 		st.listing = nil
@@ -541,6 +570,13 @@ func (st *stream) moveTo(revision uint64) {
 // was to start from.
 func (st *stream) watchFailed(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		if st.incompleteRelists {
+			st.logger.V(2).Info("Listing ranges anew, object by object", "ranges", st.ranges, "err", err)
+			st.cancelListing()
+			st.cancelOpening()
+			st.ranges, st.proofs = nil, nil
+			return nil
+		}
 		return err
 	}
 	st.logger.Error(err, "Watching ranges failed, what is held stays as it is; trying again", "ranges", st.ranges, "revision", st.revision)
@@ -568,6 +604,9 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 	object, err := st.identify(event.Object)
 	if err != nil {
 		return err
+	}
+	if (event.Type == watch.Added || event.Type == watch.Modified) && !matches(object.key, st.selected) {
+		st.warnUnselected()
 	}
 	news := false
 	if event.Type != watch.Bookmark {
@@ -633,7 +672,7 @@ func (st *stream) resolve(event watch.Event, object identity) {
 		var brought bool
 		switch {
 		case o.gone:
-			brought = !known
+			brought = !known || now.revision >= o.revision // it may have gone to another range
 		case known:
 			brought = now.revision >= o.revision
 		default:
@@ -698,11 +737,25 @@ func (st *stream) remove(ids []objectID, revision uint64) error {
 func (st *stream) send(t watch.EventType, obj runtime.Object, revision uint64) error {
 	select {
 	case st.out <- watch.Event{Type: t, Object: obj}:
-		st.last, st.unconfirmed = revision, true
+		st.unconfirmed = true
+		st.reach(revision, t == watch.Bookmark)
 		return nil
 	case <-st.ctx.Done():
 		return st.ctx.Err()
 	}
+}
+
+// reach notes how far the store is. A growth that has not joined has to come as far.
+func (st *stream) reach(revision uint64, quietly bool) {
+	if revision <= st.last {
+		return
+	}
+	for _, p := range st.proofs {
+		if p.growth && !st.joined(p) {
+			p.level = revision
+		}
+	}
+	st.last, st.quietly = revision, quietly
 }
 
 func (st *stream) bookmark(resourceVersion string, revision uint64) error {
@@ -749,7 +802,7 @@ func (st *stream) confirm() error {
 	if !st.unconfirmed {
 		return nil
 	}
-	revision := st.completed().reached()
+	revision := max(st.completed().reached(), st.last)
 	marker := strings.Clone(strconv.FormatUint(revision, 10))
 	if err := st.bookmark(marker, revision); err != nil {
 		return err

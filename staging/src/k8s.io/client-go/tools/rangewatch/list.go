@@ -1,0 +1,160 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rangewatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// list calls each for every object of a consistent list of ranges, one by one, and
+// returns the revision as of which the list is. Where an object changes meanwhile,
+// each is called for it again, with ended set if it is gone. A server that does not
+// know the selector gives objects of other ranges too.
+//
+// The list is a stream of events where the server has that, so that no more than
+// one object is in memory that each does not keep. It is a list in pages elsewhere.
+func (s *Source) list(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
+	if s.streams {
+		revision, err := s.listStream(ctx, ranges, each)
+		if !errors.Is(err, errNoStreams) {
+			return revision, err
+		}
+		s.logger.V(2).Info("Listing in pages, since the server does not stream lists", "err", err)
+	}
+	return s.listPages(ctx, ranges, each)
+}
+
+// errNoStreams says that a server does not list as a stream.
+var errNoStreams = errors.New("lists are not streamed")
+
+func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
+	yes, timeout := true, watchTimeout()
+	w, err := s.listWatch.WatchWithContext(ctx, metav1.ListOptions{
+		ShardSelector:        ranges.Selector(string(s.field)),
+		SendInitialEvents:    &yes,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		AllowWatchBookmarks:  true,
+		TimeoutSeconds:       &timeout,
+	})
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
+		return 0, fmt.Errorf("%w: %w", errNoStreams, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case event, ok := <-w.ResultChan():
+			switch {
+			case !ok:
+				return 0, errors.New("the stream of a list has ended early")
+			case event.Type == watch.Error:
+				return 0, apierrors.FromObject(event.Object)
+			case event.Type == watch.Bookmark:
+				accessor, err := meta.Accessor(event.Object)
+				if err != nil {
+					return 0, err
+				}
+				if accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+					return parseRevision(accessor.GetResourceVersion())
+				}
+			default:
+				if err := each(event.Object, event.Type == watch.Deleted); err != nil {
+					return 0, err
+				}
+			}
+		}
+	}
+}
+
+// pageSize is the number of objects in a page: what client-go's pager asks for.
+const pageSize = 500
+
+func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
+	options := metav1.ListOptions{ShardSelector: ranges.Selector(string(s.field)), Limit: pageSize}
+	var revision uint64
+	for {
+		list, err := s.listWatch.ListWithContext(ctx, options)
+		if err != nil {
+			return 0, err
+		}
+		accessor, err := meta.ListAccessor(list)
+		if err != nil {
+			return 0, err
+		}
+		if options.Continue == "" {
+			if revision, err = parseRevision(accessor.GetResourceVersion()); err != nil {
+				return 0, err
+			}
+			if !isSharded(list) {
+				s.warnUnselected()
+			}
+		}
+		// Each object with its own allocation: one that is kept must not keep the page.
+		objects, err := meta.ExtractListWithAlloc(list)
+		if err != nil {
+			return 0, err
+		}
+		for _, obj := range objects {
+			if err := each(obj, false); err != nil {
+				return 0, err
+			}
+		}
+		if options.Continue = accessor.GetContinue(); options.Continue == "" {
+			return revision, nil
+		}
+	}
+}
+
+// warnUnselected reports a server that ignores the selector: it says so in lists,
+// and streams show it by an object of another range.
+func (s *Source) warnUnselected() {
+	s.warnOnce.Do(func() {
+		s.logger.Info("Warning: the server does not know the selector of hash keys and sends all objects; they are filtered here. Upgrade it, or turn on its features ShardedListAndWatch and ControllerRing")
+	})
+}
+
+// watchTimeout returns how many seconds a watch may take. As with reflectors, one that
+// has died in silence is replaced in the end, and not all are at the same time.
+func watchTimeout() int64 { return 300 + rand.Int63n(300) }
+
+// isSharded says whether the server applied the selector, which it tells in lists
+// alone.
+func isSharded(list runtime.Object) bool {
+	switch list := list.(type) {
+	case metav1.ShardedListInterface:
+		return list.GetShardInfo() != nil
+	case *unstructured.UnstructuredList:
+		_, found, err := unstructured.NestedMap(list.Object, "metadata", "shardInfo")
+		return found && err == nil
+	}
+	return false
+}

@@ -1,0 +1,84 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rangewatch
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// informer is an informer whose objects are transformed as they arrive, not when
+// the list that has them is complete.
+type informer struct {
+	cache.SharedIndexInformer
+	source *Source
+}
+
+// SetTransform implements cache.SharedInformer. On a relist, an object that has not
+// changed is the store's own, and is not transformed again.
+func (i *informer) SetTransform(transform cache.TransformFunc) error {
+	// Fails once the informer has started.
+	if err := i.SharedIndexInformer.SetTransform(i.source.transformed); err != nil {
+		return err
+	}
+	i.source.transform = transform
+	return nil
+}
+
+// prepared is an object in a list for the informer that is as it is to be in the
+// store: transformed, or the store's own.
+type prepared struct{ object any }
+
+func (*prepared) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (p *prepared) DeepCopyObject() runtime.Object { return p }
+
+// prepare returns what the store is to have for an object of a list.
+func (s *Source) prepare(id objectID, obj runtime.Object) (*prepared, error) {
+	stored, exists, err := s.store.GetByKey(id.String())
+	if err != nil {
+		return nil, err
+	}
+	if exists && isSame(stored, obj) {
+		return &prepared{stored}, nil
+	}
+	object, err := s.transformed(obj)
+	return &prepared{object}, err
+}
+
+// transformed is the informer's transform.
+func (s *Source) transformed(obj any) (any, error) {
+	if p, ok := obj.(*prepared); ok {
+		return p.object, nil
+	}
+	if s.transform == nil {
+		return obj, nil
+	}
+	return s.transform(obj)
+}
+
+// isSame says whether a stored object is one in the state in which the server has it.
+func isSame(stored any, obj runtime.Object) bool {
+	a, err := meta.Accessor(stored)
+	if err != nil {
+		return false
+	}
+	b, ok := obj.(metav1.Object)
+	return ok && a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+}
