@@ -97,6 +97,7 @@ Below it stands whether the instances cover all hash keys, [0, 2^63), or which n
 	}
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "Follow the rings until interrupted.")
 	flags.AddFlags(command.Flags())
+	command.AddCommand(newMoveCommand(flags))
 	return command
 }
 

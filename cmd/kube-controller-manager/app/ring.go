@@ -26,14 +26,19 @@ import (
 	"syscall"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/util/connrotation"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
@@ -203,7 +208,7 @@ func (h *ringHost) host(ctx context.Context, d ringDescriptor) {
 func (h *ringHost) takePart(ctx context.Context, d ringDescriptor) error {
 	settings, _ := h.settings.get()
 	gate := ring.NewGate(clock.RealClock{})
-	clients, registry, err := h.clients(d.name, gate)
+	clients, registry, reconnect, err := h.clients(d.name, gate)
 	if err != nil {
 		return err
 	}
@@ -213,6 +218,9 @@ func (h *ringHost) takePart(ctx context.Context, d ringDescriptor) error {
 	if err != nil {
 		return err
 	}
+	events := record.NewBroadcaster(record.WithContext(work))
+	defer events.Shutdown()
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: clients.informers.CoreV1().Events("")})
 	member, err := ring.NewMember(ring.Config{
 		Client:         registry.ControllerInstances(),
 		ControllerName: d.name,
@@ -221,6 +229,9 @@ func (h *ringHost) takePart(ctx context.Context, d ringDescriptor) error {
 		Gate:           gate,
 		Sources:        sources,
 		Controller:     controller,
+		RenewalFailed:  reconnect,
+		Metrics:        newRingMetrics(d.name),
+		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: d.name}),
 	})
 	if err != nil {
 		return err
@@ -259,33 +270,36 @@ func (h *ringHost) follow(ctx context.Context, name string, leave func(), setWor
 	}
 }
 
-func (h *ringHost) clients(name string, gate *ring.Gate) (ringClients, shardingclient.ShardingV1alpha1Interface, error) {
+// clients returns what a controller works with, what the registry is written with,
+// and a function that closes the latter's connections.
+func (h *ringHost) clients(name string, gate *ring.Gate) (clients ringClients, registry shardingclient.ShardingV1alpha1Interface, reconnect func(), err error) {
 	informers, err := h.rootClientBuilder.Client("shared-informers")
 	if err != nil {
-		return ringClients{}, nil, fmt.Errorf("making a client for informers: %w", err)
+		return ringClients{}, nil, nil, fmt.Errorf("making a client for informers: %w", err)
 	}
 	fenced, err := h.clientBuilder.Config(name)
 	if err != nil {
-		return ringClients{}, nil, fmt.Errorf("making a client for %s: %w", name, err)
+		return ringClients{}, nil, nil, fmt.Errorf("making a client for %s: %w", name, err)
 	}
 	fenced.Wrap(gate.WrapTransport)
 	controller, err := kubernetes.NewForConfig(fenced)
 	if err != nil {
-		return ringClients{}, nil, fmt.Errorf("making a client for %s: %w", name, err)
+		return ringClients{}, nil, nil, fmt.Errorf("making a client for %s: %w", name, err)
 	}
 	own, err := h.rootClientBuilder.Config("controller-ring")
 	if err != nil {
-		return ringClients{}, nil, fmt.Errorf("making a client for the ring: %w", err)
+		return ringClients{}, nil, nil, fmt.Errorf("making a client for the ring: %w", err)
 	}
 	// A renewal waits for no other request: no rate limit, and, by a dialer of its
 	// own, no shared connection.
 	own.QPS = -1
-	own.Dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext
-	registry, err := shardingclient.NewForConfig(own)
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext)
+	own.Dial = dialer.DialContext
+	registry, err = shardingclient.NewForConfig(own)
 	if err != nil {
-		return ringClients{}, nil, fmt.Errorf("making a client for the ring: %w", err)
+		return ringClients{}, nil, nil, fmt.Errorf("making a client for the ring: %w", err)
 	}
-	return ringClients{informers: informers, controller: controller}, registry, nil
+	return ringClients{informers: informers, controller: controller}, registry, dialer.CloseAll, nil
 }
 
 // trimManagedFields keeps informers small: no controller reads managed fields.

@@ -490,7 +490,7 @@ func (s *registryServer) testRBAC() {
 	if _, err := manager.UpdateStatus(ctx, updated, metav1.UpdateOptions{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := manager.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"nextHashKey":5}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := manager.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"donor":"b"}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := manager.Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"busy":1}}`), metav1.PatchOptions{}, "status"); err != nil {

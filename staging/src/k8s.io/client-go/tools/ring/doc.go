@@ -36,7 +36,7 @@ limitations under the License.
 //     that it is alive.
 //   - Member: the driver that runs a Machine against the API.
 //
-// A handover, as both sides see it:
+// A join, as both sides see it:
 //
 //	donor     Active ───────────────── Wait ──────────── Active
 //	            │ names the split key   │ shuts its gate    ▲
@@ -47,10 +47,41 @@ limitations under the License.
 //	                                                               revision of that
 //	                                                               write: gate opens
 //
+// A boundary moves by the same steps when somebody writes spec.nextHashKey of an
+// instance that owns a range: this package never does by itself. Everything but the
+// keys between the old place and the new one stays in work.
+//
+//	   predecessor     instance            successor
+//	───────┤◄──────────────┤◄──────────────────┤
+//	          down: ◄──────┤                        the instance is the donor, it
+//	                                                writes its own record
+//	              up:      ├───────►                the successor is the donor, it
+//	                                                writes the instance's record
+//
+// A next key that is not between the predecessor's key and the successor's, or is
+// the present one, is called off by the instance, which logs the interval.
+//
+// A handover is open while a record names a next key. Whoever closes it, by a grant
+// or by calling it off, writes that record as it was decided on, so the first write
+// that arrives makes all others void that are still under way. This settles what a
+// dead donor may have sent: who owns its range now does not begin the part that was
+// to be given away before the log shows how the handover was closed, and the oldest
+// instance takes an empty ring only when no handover is open. One giver serves one
+// handover at a time, to its end.
+//
+// Nothing waits for ever on a peer. Past Limits.Step a donor drains though the
+// receiver's caches are cold, and calls off a handover for which its work does not
+// end; a receiver asks somebody else, or takes its move back, past three times that.
+//
+// Every interleaving of a small ring has been explored, with the real Machine: see
+// TestExploration, and testdata/missing-rules.txt for what happens without one of
+// the rules.
+//
 // What is not guaranteed: an instance that is paused between the last check and
 // the moment that a request leaves the process can still send this one request
-// after its lease has ended, within the request's own deadline. Clocks are
-// compared with nobody else's, but they must run at about the same rate: the
-// margin between the end of the instance's confidence and that of its lease is a
-// sixth of the lease.
+// after its lease has ended. It names the instance (identity.Header), so that an
+// API server with the admission plugin ControllerRing refuses it; another would
+// carry it out. Clocks are compared with nobody else's, but they must run at about
+// the same rate: the margin between the end of the instance's confidence and that
+// of its lease is a sixth of the lease.
 package ring

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring/identity"
 	"k8s.io/utils/clock"
 )
 
@@ -33,6 +34,8 @@ type Gate struct {
 
 	lock sync.Mutex
 	open hashkey.Ranges
+	// self is the registration that the deadline belongs to.
+	self identity.Identity
 	// deadline is when the instance stops believing that it is alive, on the
 	// monotonic clock: no work begins at or after it.
 	deadline time.Time
@@ -41,11 +44,13 @@ type Gate struct {
 	// have let in.
 	turnedAway bool
 	onLeave    func()
+	// refused is told who has kept a write from being done.
+	refused func(by string)
 }
 
 // NewGate returns a gate that is shut for everything.
 func NewGate(c clock.PassiveClock) *Gate {
-	return &Gate{clock: c, busy: map[int64]int{}, onLeave: func() {}}
+	return &Gate{clock: c, busy: map[int64]int{}, onLeave: func() {}, refused: func(string) {}}
 }
 
 // Enter says whether work on an object with that hash key may begin now. If so,
@@ -123,6 +128,22 @@ func (g *Gate) set(open hashkey.Ranges) {
 	g.open = open
 }
 
+// begin lets requests be sent in the name of a new registration, until deadline.
+// Nothing that began under another one may be in work.
+func (g *Gate) begin(self identity.Identity, deadline time.Time) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.self = self
+	g.deadline = deadline
+}
+
+// pass returns in whose name, and until when, a request may be under way.
+func (g *Gate) pass() (identity.Identity, time.Time) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	return g.self, g.deadline
+}
+
 // extend moves the deadline to t, unless it is later already. It reports whether
 // work was turned away at the old deadline, so that it can be asked for again.
 func (g *Gate) extend(t time.Time) (turnedAway bool) {
@@ -151,4 +172,18 @@ func (g *Gate) notify(f func()) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.onLeave = f
+}
+
+// countRefused calls f for each write that is kept from being done. f must not block.
+func (g *Gate) countRefused(f func(by string)) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.refused = f
+}
+
+func (g *Gate) refuse(by string) {
+	g.lock.Lock()
+	refused := g.refused
+	g.lock.Unlock()
+	refused(by)
 }

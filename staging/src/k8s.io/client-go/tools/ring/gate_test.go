@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring/identity"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -113,13 +114,13 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	}
 }
 
-func TestTransportSendsNothingAfterTheDeadline(t *testing.T) {
+func TestTransportNamesTheInstanceAndSendsNothingAfterTheDeadline(t *testing.T) {
 	var lock sync.Mutex
 	var got []string
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock.Lock()
-		got = append(got, r.Method+" "+r.URL.Path)
+		got = append(got, r.Method+" "+r.URL.Path+" "+r.Header.Get(identity.Header))
 		lock.Unlock()
 		if r.URL.Path == "/slow" {
 			select {
@@ -157,9 +158,17 @@ func TestTransportSendsNothingAfterTheDeadline(t *testing.T) {
 	if err := send(http.MethodGet, "/read"); err != nil {
 		t.Errorf("a read needs no deadline: %v", err)
 	}
-	g.extend(now.Add(time.Minute))
+	g.begin(identity.Identity{Name: "i", UID: "1"}, now.Add(time.Minute))
 	if err := send(http.MethodPost, "/write"); err != nil {
 		t.Errorf("a write before the deadline: %v", err)
+	}
+	g.expire()
+	if err := send(http.MethodPatch, "/lost"); err == nil {
+		t.Error("a write was sent after the record was lost")
+	}
+	g.begin(identity.Identity{Name: "i", UID: "2"}, now.Add(time.Minute))
+	if err := send(http.MethodPatch, "/anew"); err != nil {
+		t.Errorf("a write under a new registration: %v", err)
 	}
 	clock.SetTime(now.Add(time.Minute))
 	if err := send(http.MethodDelete, "/late"); err == nil {
@@ -167,14 +176,14 @@ func TestTransportSendsNothingAfterTheDeadline(t *testing.T) {
 	}
 	// A request under way is given up at the deadline, which the real clock reaches here.
 	short := NewGate(testclock.NewFakePassiveClock(now))
-	short.extend(time.Now().Add(50 * time.Millisecond))
+	short.begin(identity.Identity{Name: "j", UID: "3"}, time.Now().Add(50*time.Millisecond))
 	client.Transport = short.WrapTransport(http.DefaultTransport)
 	if err := send(http.MethodPost, "/slow"); err == nil {
 		t.Error("a request under way outlived the deadline")
 	}
 	lock.Lock()
 	defer lock.Unlock()
-	if want := "GET /read,POST /write,POST /slow"; strings.Join(got, ",") != want {
+	if want := "GET /read ,POST /write i/1,PATCH /anew i/2,POST /slow j/3"; strings.Join(got, ",") != want {
 		t.Errorf("the server got %q, want %q", got, want)
 	}
 }

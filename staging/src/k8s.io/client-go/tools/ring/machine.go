@@ -17,18 +17,28 @@ limitations under the License.
 package ring
 
 import (
+	"slices"
 	"sort"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/ring/identity"
 )
 
 // Machine decides for one instance: what its caches should follow, which keys may
 // be worked on, and what to write next. It is driven by the registry's log and by
 // what the instance knows of itself; it has no client, no goroutine and no clock.
 // It is not safe for concurrent use.
+//
+// Which keys an instance may work on follows from its view of the log, but for
+// what it is giving away: this it stops working on first, and does not begin
+// again until the log shows how the handover was closed, since a write may be
+// applied though its answer was lost. The same holds for who takes over from a
+// dead instance: what that one may have been giving away is not begun before the
+// handover is closed. So a write of a dead instance that arrives late gives away
+// only what nobody works on.
 type Machine struct {
 	name   string
 	limits Limits
@@ -36,20 +46,16 @@ type Machine struct {
 	view *View
 	// older holds the instances that were registered before this one and are
 	// still there. Its first view is the registry as of its own creation, which
-	// is why it can know.
-	older map[string]types.UID
+	// is why it can know. The slice is never changed in place.
+	older []identity.Identity
 	// gainedAt is the revision at which the owned keys last became more.
 	gainedAt int64
-	// refused is set when the record's key was written by somebody who did not
-	// own it then: a donor whose record had gone before its write arrived. Such a
-	// key is given back unused.
-	refused bool
 
-	handover *handover
-	// wish is when the instance began to wait for its present donor.
-	wish *wish
-	// leave is when the instance began to leave.
-	leave *leave
+	// give is the handover in which this instance is the giver, wait what it waits
+	// for as the taker, leave its own leaving.
+	give  give
+	wait  waiting
+	leave leaving
 }
 
 // Limits bound the waiting for peers.
@@ -61,26 +67,32 @@ type Limits struct {
 	Leave time.Duration
 }
 
-// handover is the donor's side of one.
-type handover struct {
-	receiver string
-	uid      types.UID
+// give is the giver's side of a handover. Without one it is zero.
+type give struct {
+	record   identity.Identity
 	key      int64
 	since    time.Duration
-	// draining is set once the gate has been told to shut for what the receiver
-	// gets. From then on it stays shut until the log shows how it ended, since
-	// the granting write may have been applied though its answer was lost.
-	draining      bool
+	draining bool
+	// drainingSince is when the gate was told to shut for the taker's share.
 	drainingSince time.Duration
 }
 
-type wish struct {
-	donor  string
-	locked bool
-	since  time.Duration
+// of says whether it is about this handover.
+func (g *give) of(h *handover) bool {
+	return g.record == (identity.Identity{Name: h.record.Name, UID: h.record.UID}) && g.key == *h.record.Next
 }
 
-type leave struct {
+// waiting is the taker's side. While it waits for nobody it is zero.
+type waiting struct {
+	// peer has to name a key or, if named, to grant the one that it has named.
+	peer  string
+	named bool
+	key   int64
+	since time.Duration
+}
+
+type leaving struct {
+	begun bool
 	since time.Duration
 	// shut is set once the gate has been told to shut for good.
 	shut bool
@@ -129,8 +141,9 @@ type Decision struct {
 // Write is one write to the registry. It is only valid for the record that it was
 // decided on: both UID and, but for a deletion, the revision must still be the same.
 type Write struct {
-	// Reason says in a word or two why, for logs and tests.
-	Reason string
+	// Reason is one of the Reason constants, Detail a sentence for people where
+	// the reason does not say all.
+	Reason, Detail string
 	// Name, UID and Revision are the record to write and what it was decided on.
 	Name     string
 	UID      types.UID
@@ -147,9 +160,9 @@ const (
 	ReasonFirst   = "first"    // nobody owns a key: the oldest instance takes all
 	ReasonWish    = "wish"     // a newcomer names its donor
 	ReasonSplit   = "split"    // the donor names the key at which it will split its range
-	ReasonGrant   = "grant"    // the donor gives the range away, after draining it
-	ReasonCallOff = "call off" // the donor takes back the key that it named
-	ReasonRefuse  = "refuse"   // a key that was granted by a non-owner is given back
+	ReasonGrant   = "grant"    // the donor gives a newcomer its range, after draining it
+	ReasonMove    = "move"     // the donor moves the boundary to its neighbour, after draining what lies between
+	ReasonCallOff = "call off" // the key that was named is taken back, by the donor or whoever has taken its place
 	ReasonLeave   = "leave"    // the instance goes, after draining everything
 )
 
@@ -157,13 +170,13 @@ const (
 // registry as of the revision that created the instance's record, the record
 // included.
 func NewMachine(name string, view *View, limits Limits) *Machine {
-	older := map[string]types.UID{}
+	m := &Machine{name: name, limits: limits, view: view, gainedAt: view.Revision}
 	for _, r := range view.Records() {
 		if r.Name != name {
-			older[r.Name] = r.UID
+			m.older = append(m.older, identity.Identity{Name: r.Name, UID: r.UID})
 		}
 	}
-	return &Machine{name: name, limits: limits, view: view, older: older}
+	return m
 }
 
 // View returns the log as far as the machine has seen it. It must not be changed.
@@ -171,62 +184,39 @@ func (m *Machine) View() *View { return m.view }
 
 // Apply takes the log's next event, a record that was created or changed.
 func (m *Machine) Apply(r Record) {
-	before := m.view.Owned(m.name)
-	if r.Name == m.name {
-		m.judge(r, m.view)
-	}
 	next := m.view.With(r)
 	next.Revision = r.Revision
-	m.advance(next, before)
+	m.advance(next)
 }
 
 // Remove takes the log's next event, a record that was deleted or has expired,
 // at that revision.
 func (m *Machine) Remove(name string, revision int64) {
-	before := m.view.Owned(m.name)
-	next := m.view.Without(name)
+	next := *m.view.Without(name)
 	next.Revision = revision
-	m.advance(next, before)
+	m.advance(&next)
 }
 
 // Replace takes a whole view after a part of the log was missed. Whoever was not
 // known before is younger than this instance.
 func (m *Machine) Replace(view *View) {
-	before := m.view.Owned(m.name)
-	if r, ok := view.Get(m.name); ok {
-		// The view in which the key was written is not known: without an own
-		// grant the key cannot be trusted.
-		m.judge(r, nil)
-	}
-	m.advance(view, before)
+	m.advance(view)
+	// Keys may have gone and come back unseen.
+	m.gainedAt = view.Revision
 }
 
-func (m *Machine) advance(next *View, before hashkey.Ranges) {
+func (m *Machine) advance(next *View) {
+	before := m.view.Owned(m.name)
 	m.view = next
-	for name, uid := range m.older {
-		if r, ok := next.Get(name); !ok || r.UID != uid {
-			delete(m.older, name)
-		}
+	gone := func(i identity.Identity) bool {
+		r, ok := next.Get(i.Name)
+		return !ok || r.UID != i.UID
+	}
+	if slices.ContainsFunc(m.older, gone) {
+		m.older = slices.DeleteFunc(slices.Clone(m.older), gone)
 	}
 	if !before.Covers(next.Owned(m.name)) {
 		m.gainedAt = next.Revision
-	}
-}
-
-// judge decides whether the key that comes with r may be used. A key that is new
-// to the record is good if the instance has given it to itself, being the first
-// (it names no donor then), or if the donor was alive and owned the key in the
-// view that the write came upon.
-func (m *Machine) judge(r Record, cameUpon *View) {
-	known, ok := m.view.Get(m.name)
-	switch {
-	case r.Key == nil:
-		m.refused = false
-	case ok && known.Key != nil:
-		// Judged before.
-	case r.Donor == "":
-	case cameUpon == nil || !cameUpon.Owned(r.Donor).Contains(*r.Key):
-		m.refused = true
 	}
 }
 
@@ -237,74 +227,111 @@ func (m *Machine) Decide(in Input) Decision {
 	if !ok {
 		return Decision{Gone: true}
 	}
-	d := Decision{Since: m.gainedAt}
-	if m.refused {
-		d.Phase = shardingv1alpha1.InstanceInit
-		d.Write = write(ReasonRefuse, self, nil, nil, "")
-		return d
+	owned := m.view.Owned(m.name)
+	d := Decision{Since: m.gainedAt, Owned: owned, Open: owned, Follow: owned}
+	handovers := m.view.handovers()
+	for i := range handovers {
+		h := &handovers[i]
+		if h.taker == m.name {
+			// The caches are filled while the giver works on.
+			d.Follow = d.Follow.Union(h.after.Owned(m.name))
+		}
+		if m.inherited(h) {
+			d.Open = d.Open.Minus(h.share(m.name, owned).Minus(in.Serving))
+		}
 	}
-	d.Owned = m.view.Owned(m.name)
-	d.Open = d.Owned
-	d.Follow = d.Owned
-	if in.Leaving && m.leave == nil {
-		m.leave = &leave{since: in.Now}
+	if in.Leaving && !m.leave.begun {
+		m.leave = leaving{begun: true, since: in.Now}
 	}
 	switch {
-	case m.leave != nil:
+	case m.leave.begun:
 		m.decideLeave(self, in, &d)
 	case self.Key == nil:
-		m.decideJoin(self, in, &d)
+		m.decideJoin(self, handovers, in, &d)
 	default:
-		m.decideOwner(self, in, &d)
+		m.decideOwner(self, handovers, in, &d)
 	}
 	return d
 }
 
+// inherited says whether a former owner of what is now this instance's may have
+// sent a grant: a donor that has gone, or for a boundary that moves up another
+// successor. Only what this instance serves already is then known to be its own.
+func (m *Machine) inherited(h *handover) bool {
+	return h.kind == moveUp && h.giver == m.name || h.kind == void && h.record.Key == nil && h.closer == m.name
+}
+
+// callOff closes a handover without a grant.
+func (m *Machine) callOff(r Record, detail string) *Write {
+	w := write(ReasonCallOff, r, r.Key, nil, r.Donor)
+	w.Detail = detail
+	return w
+}
+
+// await notes for whom this instance waits, and returns since when.
+func (m *Machine) await(w waiting, now time.Duration) time.Duration {
+	w.since = m.wait.since
+	if m.wait != w {
+		w.since = now
+		m.wait = w
+	}
+	return w.since
+}
+
 // decideJoin is for an instance that owns nothing yet.
-func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
+func (m *Machine) decideJoin(self Record, handovers []handover, in Input, d *Decision) {
 	d.Phase = shardingv1alpha1.InstanceInit
+	if self.Next != nil {
+		d.Phase = shardingv1alpha1.InstanceLocked
+	}
 	if len(m.view.Ring()) == 0 {
-		m.wish = nil
-		if len(m.older) == 0 {
-			all := hashkey.Max
-			d.Write = write(ReasonFirst, self, &all, nil, "")
-		}
+		m.decideFirst(self, handovers, d)
 		return
 	}
-	locked := self.Next != nil
-	if locked {
-		d.Phase = shardingv1alpha1.InstanceLocked
-		granted := self
-		granted.Key, granted.Next = self.Next, nil
-		d.Follow = m.view.With(granted).Owned(m.name)
-	}
-	if m.wish == nil || m.wish.donor != self.Donor || m.wish.locked != locked {
-		m.wish = &wish{donor: self.Donor, locked: locked, since: in.Now}
-	}
-	// A donor that has named a key has its own time limits for both of its steps;
-	// only if those have passed as well has it been lost.
+	since := m.await(waiting{peer: self.Donor, named: self.Next != nil}, in.Now)
 	limit := m.limits.Step
-	if locked {
-		limit *= 3
+	if self.Next != nil {
+		limit = m.grantLimit()
 	}
-	overdue := in.Now-m.wish.since >= limit
+	overdue := in.Now-since >= limit
 	best, found := m.bestDonor("")
 	if overdue {
 		if other, ok := m.bestDonor(self.Donor); ok {
 			best, found = other, true
 		}
 	} else {
-		d.wakeAt(m.wish.since + limit)
+		d.wakeAt(since + limit)
 	}
 	if !found {
 		return
 	}
 	present, eligible := m.donor(self.Donor)
 	switch {
-	case !eligible, overdue && (locked || best.Name != self.Donor), !locked && m.clearlyBetter(best, present):
+	case !eligible, overdue && (self.Next != nil || best.Name != self.Donor), self.Next == nil && m.clearlyBetter(best, present):
 		d.Write = write(ReasonWish, self, nil, nil, best.Name)
 	}
 }
+
+// decideFirst is for an instance on a ring where nobody owns a key. What dead
+// donors may have granted is closed before the oldest instance takes everything.
+func (m *Machine) decideFirst(self Record, handovers []handover, d *Decision) {
+	m.wait = waiting{}
+	if len(m.older) > 0 {
+		return
+	}
+	for i := range handovers {
+		if r := handovers[i].record; r.Name != m.name {
+			d.Write = m.callOff(r, m.view.whyVoid(r))
+			return
+		}
+	}
+	all := hashkey.Max
+	d.Write = write(ReasonFirst, self, &all, nil, "")
+}
+
+// grantLimit bounds the waiting for a grant. The giver has time limits of its own
+// for both of its steps; only if those have passed as well has it been lost.
+func (m *Machine) grantLimit() time.Duration { return 3 * m.limits.Step }
 
 // bestDonor returns the instance with most to give, other than except: by
 // workloads, then by the width of its range.
@@ -340,71 +367,87 @@ func (m *Machine) clearlyBetter(a, b Record) bool {
 }
 
 // decideOwner is for an instance that owns a range and stays.
-func (m *Machine) decideOwner(self Record, in Input, d *Decision) {
-	m.wish = nil
+func (m *Machine) decideOwner(self Record, handovers []handover, in Input, d *Decision) {
 	// What comes from predecessors that are about to go is cached while they work.
 	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name))
 	d.Phase = shardingv1alpha1.InstanceActive
-	if !d.Owned.Empty() && in.Serving.Empty() {
+	if in.Serving.Empty() {
 		d.Phase = shardingv1alpha1.InstanceLocked
 	}
 
-	receiver, open := m.receiver()
-	if m.handover != nil && (!open || receiver.Name != m.handover.receiver || receiver.UID != m.handover.uid || *receiver.Next != m.handover.key) {
-		m.handover = nil
+	// One handover at a time, to its end: what has been granted already may not be
+	// known yet.
+	var giving *handover
+	var callOff *Write
+	wait := false
+	for i := range handovers {
+		h := &handovers[i]
+		switch {
+		case h.giver == m.name:
+			if giving == nil || !m.give.of(giving) && (m.give.of(h) || h.kind < giving.kind) {
+				giving = h
+			}
+		case h.kind == void && h.closer == m.name:
+			callOff = m.callOff(h.record, m.view.whyVoid(h.record))
+		case h.kind == moveUp && h.taker == m.name:
+			wait = true
+			since := m.await(waiting{peer: h.giver, named: true, key: *self.Next}, in.Now)
+			if in.Now-since >= m.grantLimit() {
+				callOff = m.callOff(self, h.giver+" has not given up its part in time")
+			} else {
+				d.wakeAt(since + m.grantLimit())
+			}
+		}
 	}
-	if !open {
+	if !wait {
+		m.wait = waiting{}
+	}
+	if giving != nil {
+		m.decideGive(giving, in, d)
+	} else {
+		m.give = give{}
+	}
+	switch {
+	case callOff != nil:
+		d.Write = callOff
+	case giving == nil:
 		m.decideSplit(in, d)
-		return
 	}
-	if m.handover == nil {
-		m.handover = &handover{receiver: receiver.Name, uid: receiver.UID, key: *receiver.Next, since: in.Now}
-	}
-	h := m.handover
+}
 
-	granted := receiver
-	granted.Key, granted.Next = receiver.Next, nil
-	after := m.view.With(granted)
-	// The receiver's share is looked at anew each time: a predecessor's death puts
-	// the dead one's range into it.
-	share := d.Owned.Minus(after.Owned(m.name))
-	if h.key == *self.Key || !d.Owned.Contains(h.key) {
-		d.Write = write(ReasonCallOff, receiver, nil, nil, receiver.Donor)
-		return
+// decideGive takes a handover on from the giver's side.
+func (m *Machine) decideGive(h *handover, in Input, d *Decision) {
+	if !m.give.of(h) {
+		m.give = give{record: identity.Identity{Name: h.record.Name, UID: h.record.UID}, key: *h.record.Next, since: in.Now}
 	}
-
-	draining := h.draining
-	if !h.draining && (receiver.Cached.Covers(share) || in.Now-h.since >= m.limits.Step) {
-		h.draining, h.drainingSince = true, in.Now
-	}
-	if !h.draining {
-		d.wakeAt(h.since + m.limits.Step)
-		return
+	g := &m.give
+	// The share is looked at anew each time: a predecessor's death puts the dead
+	// one's range into it.
+	share := h.share(m.name, d.Owned)
+	asked := g.draining
+	if !g.draining {
+		taker, _ := m.view.Get(h.taker)
+		if !taker.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() && in.Now-g.since < m.limits.Step {
+			d.wakeAt(g.since + m.limits.Step)
+			return
+		}
+		g.draining, g.drainingSince = true, in.Now
 	}
 	d.Phase = shardingv1alpha1.InstanceWait
 	d.Open = d.Open.Minus(share)
 	switch {
-	case !draining:
+	case !asked:
 		// The gate is shut with this decision; what is in work is asked for in the next.
 		d.wakeAt(in.Now)
+	case in.Idle(share) && h.kind == join:
+		d.Write = write(ReasonGrant, h.record, h.record.Next, nil, h.record.Donor)
 	case in.Idle(share):
-		d.Write = write(ReasonGrant, receiver, receiver.Next, nil, receiver.Donor)
-	case in.Now-h.drainingSince >= m.limits.Step:
-		d.Write = write(ReasonCallOff, receiver, nil, nil, receiver.Donor)
+		d.Write = write(ReasonMove, h.record, h.record.Next, nil, h.record.Donor)
+	case in.Now-g.drainingSince >= m.limits.Step:
+		d.Write = m.callOff(h.record, "work in the range has not ended in time")
 	default:
-		d.wakeAt(h.drainingSince + m.limits.Step)
+		d.wakeAt(g.drainingSince + m.limits.Step)
 	}
-}
-
-// receiver returns the newcomer for which this instance has named a key that is
-// not granted yet.
-func (m *Machine) receiver() (Record, bool) {
-	for _, r := range m.view.Records() {
-		if r.Donor == m.name && r.Key == nil && r.Next != nil {
-			return r, true
-		}
-	}
-	return Record{}, false
 }
 
 // decideSplit names a key for the next newcomer that wishes one of this instance.
@@ -450,27 +493,25 @@ func split(owned hashkey.Ranges, view *View, owner string, keys []int64) int64 {
 // decideLeave is for an instance that goes.
 func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 	d.Phase = shardingv1alpha1.InstanceLeaving
+	if m.give.draining {
+		// The grant may be under way.
+		d.Open = d.Open.Intersect(in.Serving)
+	}
 	staying := m.withoutLeaving()
 	successor, ok := staying.Successor(m.name)
 	warm := !ok || successor.Cached.Covers(staying.Without(m.name).Owned(successor.Name))
 	shut := m.leave.shut
-	if !m.leave.shut && (warm || in.Now-m.leave.since >= m.limits.Leave) {
-		m.leave.shut = true
-	}
-	if !m.leave.shut {
-		// A share that is being drained for a receiver stays shut.
-		if m.handover != nil && m.handover.draining {
-			d.Open = d.Open.Intersect(in.Serving)
-		}
+	if !shut && !warm && in.Now-m.leave.since < m.limits.Leave {
 		d.wakeAt(m.leave.since + m.limits.Leave)
 		return
 	}
+	m.leave.shut = true
 	d.Open = nil
-	if !shut {
+	switch {
+	case !shut:
+		// As in decideGive.
 		d.wakeAt(in.Now)
-		return
-	}
-	if in.Idle(hashkey.All()) {
+	case in.Idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Revision: self.Revision, Delete: true}
 	}
 }

@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring/identity"
 	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -98,7 +99,7 @@ type Config struct {
 	// renewal, in whole seconds, at least 2 s. Default: DefaultLeaseDuration.
 	LeaseDuration time.Duration
 	// StepLimit bounds each step of a handover that waits for a peer. Default:
-	// DefaultStepLimit.
+	// DefaultStepLimit, or LeaseDuration if that is longer.
 	StepLimit time.Duration
 	// Gate is opened and shut by the member.
 	Gate *Gate
@@ -107,15 +108,22 @@ type Config struct {
 	Sources []Source
 	// Controller is the controller itself.
 	Controller Controller
+	// RenewalFailed, if set, is called when a renewal was not answered. It should
+	// close the connections of Client: where requests get through and answers do not,
+	// the record would live on, with its range in nobody's work.
+	RenewalFailed func()
+	// Metrics takes what is counted and measured, Events what is told of the records.
+	// Default: nobody.
+	Metrics Metrics
+	Events  Events
 	// Clock is for tests. Default: the real one.
 	Clock clock.Clock
 }
 
 // Member takes part in a ring for one controller of this process.
 type Member struct {
-	cfg    Config
-	margin time.Duration
-	epoch  time.Time
+	cfg   Config
+	epoch time.Time
 }
 
 // NewMember checks cfg, fills in its defaults and returns a member.
@@ -124,7 +132,13 @@ func NewMember(cfg Config) (*Member, error) {
 		cfg.LeaseDuration = DefaultLeaseDuration
 	}
 	if cfg.StepLimit == 0 {
-		cfg.StepLimit = DefaultStepLimit
+		cfg.StepLimit = max(DefaultStepLimit, cfg.LeaseDuration)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = noMetrics{}
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -139,7 +153,8 @@ func NewMember(cfg Config) (*Member, error) {
 	case cfg.StepLimit < cfg.LeaseDuration:
 		return nil, fmt.Errorf("StepLimit is %v, want at least LeaseDuration (%v): a dead peer is recognised by its lease", cfg.StepLimit, cfg.LeaseDuration)
 	}
-	return &Member{cfg: cfg, margin: cfg.LeaseDuration / marginPerLease, epoch: cfg.Clock.Now()}, nil
+	cfg.Gate.countRefused(cfg.Metrics.Refused)
+	return &Member{cfg: cfg, epoch: cfg.Clock.Now()}, nil
 }
 
 // Run takes part in the ring until ctx ends; then it leaves in good order, which
@@ -189,23 +204,24 @@ func (m *Member) join(ctx context.Context) (*term, error) {
 		return nil, err
 	}
 	t := &term{
-		Member:  m,
-		name:    created.Name,
-		uid:     created.UID,
-		machine: NewMachine(created.Name, view, Limits{Step: m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
-		status:  shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit},
-		kick:    make(chan struct{}, 1),
-		beat:    make(chan struct{}, 1),
-		events:  make(chan func(), 64),
+		Member:   m,
+		name:     created.Name,
+		uid:      created.UID,
+		observer: newObserver(created.Name, view, m.cfg.Metrics, m.cfg.Events),
+		machine:  NewMachine(created.Name, view, Limits{Step: m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
+		status:   shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit},
+		kick:     make(chan struct{}, 1),
+		beat:     make(chan struct{}, 1),
+		events:   make(chan func(), 64),
 	}
-	m.cfg.Gate.extend(m.confidence(sent))
+	m.cfg.Gate.begin(identity.Identity{Name: t.name, UID: t.uid}, m.confidence(sent))
 	return t, nil
 }
 
 // confidence is until when a renewal that was sent at that instant lets the
 // instance believe that it is alive.
 func (m *Member) confidence(sent time.Time) time.Time {
-	return sent.Add(m.cfg.LeaseDuration - m.margin)
+	return sent.Add(Confidence(m.cfg.LeaseDuration))
 }
 
 func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
@@ -239,6 +255,8 @@ type term struct {
 	name    string
 	uid     types.UID
 	machine *Machine
+	// observer belongs to the deciding goroutine.
+	observer *observer
 
 	// events carries what happened to the one goroutine that decides.
 	events chan func()
@@ -274,12 +292,14 @@ type readiness struct {
 func (t *term) run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "instance", t.name)
 	logger.Info("Registered on the ring", "leaseDuration", t.cfg.LeaseDuration)
+	t.cfg.Metrics.Registered()
+	defer t.cfg.Metrics.State("", 0)
 	// Leaving takes requests of its own, so ctx only starts it.
 	work, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logger))
 	var wg sync.WaitGroup
 	defer func() {
 		t.cfg.Gate.expire()
-		t.drain()
+		t.drain(ctx)
 		cancel()
 		t.cfg.Gate.notify(func() {})
 		wg.Wait()
@@ -323,12 +343,17 @@ func (t *term) run(ctx context.Context) {
 }
 
 // drain waits for work that is still under way. Without a deadline to believe in
-// its requests fail, so it ends soon.
-func (t *term) drain() {
-	limit := t.cfg.Clock.After(t.cfg.LeaseDuration)
+// its requests fail, so it ends soon. However late it ends, it must not see the
+// next term, in whose name its requests would be sent; only a member that will
+// have none, since ctx has ended, stops waiting after a lease.
+func (t *term) drain(ctx context.Context) {
+	leaving := ctx.Done()
+	var limit <-chan time.Time
 	for t.cfg.Gate.Busy(hashkey.All()) > 0 {
 		select {
 		case <-t.kick:
+		case <-leaving:
+			leaving, limit = nil, t.cfg.Clock.After(t.cfg.LeaseDuration)
 		case <-limit:
 			return
 		}
@@ -374,8 +399,10 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 		Now:     now.Sub(t.epoch),
 		Leaving: leaving,
 		Serving: gate.serving(),
-		Idle:    func(r hashkey.Ranges) bool { return t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0 },
-		Keys:    t.cfg.Controller.Keys,
+		Idle: func(r hashkey.Ranges) bool {
+			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
+		},
+		Keys: t.cfg.Controller.Keys,
 	})
 	if d.Gone {
 		logger.Info("The instance's record is gone; will register anew")
@@ -475,6 +502,7 @@ func (t *term) report(d Decision) {
 	for _, s := range t.cfg.Sources {
 		held = held.Intersect(s.Held())
 	}
+	t.observer.observe(t.cfg.Clock.Now(), t.machine.View(), d, held, t.cfg.Gate.serving(), t.releasing.Empty())
 	cached := apiRanges(held)
 	t.lock.Lock()
 	urgent := t.status.Phase != d.Phase || !cachedRanges(t.status.Cached).Equal(held) || !t.owned.Equal(d.Owned)
@@ -501,8 +529,10 @@ func (t *term) renew(ctx context.Context) {
 		next := period
 		switch {
 		case err == nil:
+			t.cfg.Metrics.Renewed(ResultRenewed)
 			if t.cfg.Gate.extend(t.confidence(sent)) {
 				t.post(ctx, func() {
+					t.observer.fenced("The gate had shut by itself and is open again: the record was renewed late")
 					logger.Info("The gate had shut by itself and is open again: the record was renewed late")
 					t.cfg.Controller.Acquired(t.cfg.Gate.serving())
 				})
@@ -510,6 +540,8 @@ func (t *term) renew(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			t.cfg.Metrics.Renewed(ResultLost)
+			t.observer.fenced("The record is gone while the process lives; it joins anew")
 			t.post(ctx, func() {
 				logger.Info("The instance's record is gone; will register anew", "reason", err.Error())
 				t.lost = true
@@ -518,6 +550,10 @@ func (t *term) renew(ctx context.Context) {
 		default:
 			logger.Error(err, "Could not renew the ControllerInstance; will try again", "gateOpenUntil", t.cfg.Gate.Deadline())
 			next = period / renewalsPerLease
+			t.cfg.Metrics.Renewed(ResultFailed)
+			if t.cfg.RenewalFailed != nil {
+				t.cfg.RenewalFailed()
+			}
 		}
 		select {
 		case <-t.cfg.Clock.After(next - min(next, t.cfg.Clock.Since(sent))):
@@ -534,6 +570,7 @@ func (t *term) heartbeat(ctx context.Context, timeout time.Duration) error {
 	t.lock.Unlock()
 	status.Workloads = int64(len(t.cfg.Controller.Keys(owned)))
 	status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
+	t.cfg.Metrics.Load(status.Workloads, status.Busy)
 	status.RenewTime = &metav1.MicroTime{Time: t.cfg.Clock.Now()}
 	if status.Cached == nil {
 		status.Cached = []shardingv1alpha1.HashKeyRange{}
@@ -593,7 +630,7 @@ func (t *term) write(ctx context.Context, w Write) {
 			t.writing = false
 			switch {
 			case err == nil:
-				logger.Info("Wrote to the ring", "reason", w.Reason, "record", w.Name, "key", w.Key, "nextKey", w.Next, "donor", w.Donor)
+				logger.Info("Wrote to the ring", "reason", w.Reason, "detail", w.Detail, "record", w.Name, "key", w.Key, "nextKey", w.Next, "donor", w.Donor)
 				t.settled = settled
 				t.lost = t.lost || w.Delete
 			case apierrors.IsConflict(err), apierrors.IsNotFound(err):

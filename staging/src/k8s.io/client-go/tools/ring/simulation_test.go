@@ -30,6 +30,8 @@ import (
 
 // world is a registry with its log, and instances that read it at their own pace.
 // Nothing in it is concurrent: a seed gives one history, which a failure prints.
+// Its rings are larger than the exploration's, its histories longer, and its keys
+// lie anywhere.
 type world struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -269,6 +271,13 @@ func (w *world) step(faults bool) {
 		case 3:
 			w.note("%s pauses", a.name)
 			a.now += 40 * time.Second
+		case 4, 5:
+			if r, ok := w.records[a.name]; ok && r.Key != nil {
+				next := w.rand.Int63()
+				r.Next = &next
+				w.put(r)
+				w.note("%s is to move to %x", a.name, next)
+			}
 		}
 	}
 }

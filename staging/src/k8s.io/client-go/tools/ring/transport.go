@@ -17,15 +17,20 @@ limitations under the License.
 package ring
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+
+	"k8s.io/client-go/tools/ring/identity"
 )
 
 // WrapTransport makes a client obey the gate's deadline: a request that changes
 // something is not sent once the deadline has passed, and one under way is given
-// up at it. It fits rest.Config.Wrap.
+// up at it. Such a request names the instance (identity.Header), so that the API
+// server can refuse it if the process was paused on the way. It fits
+// rest.Config.Wrap.
 func (g *Gate) WrapTransport(rt http.RoundTripper) http.RoundTripper {
 	return &fencedTransport{gate: g, next: rt}
 }
@@ -40,18 +45,42 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		return t.next.RoundTrip(req)
 	}
-	deadline := t.gate.Deadline()
+	self, deadline := t.gate.pass()
 	if !t.gate.clock.Now().Before(deadline) {
+		t.gate.refuse(RefusedBySelf)
 		return nil, fmt.Errorf("%s %s not sent: this instance could not renew its ControllerInstance in time, another may own the object now", req.Method, req.URL.Path)
 	}
 	ctx, cancel := context.WithDeadline(req.Context(), deadline)
-	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	req = req.Clone(ctx)
+	req.Header.Set(identity.Header, self.String())
+	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
+	if resp.StatusCode == http.StatusConflict {
+		if err := t.look(resp); err != nil {
+			cancel()
+			return nil, err
+		}
+	}
 	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
 	return resp, nil
+}
+
+// look counts an answer that the API server's fence has given.
+func (t *fencedTransport) look(resp *http.Response) error {
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		return err
+	}
+	// The cause is the same in every encoding.
+	if bytes.Contains(body, []byte(CauseFenced)) {
+		t.gate.refuse(RefusedByServer)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
 }
 
 // WrappedRoundTripper lets client-go find the transport underneath.

@@ -17,114 +17,111 @@ limitations under the License.
 package ring
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 // View is the registry of one controller as of one revision of its log. Who owns
-// what follows from it alone.
+// what follows from it alone. It is never changed: its methods return new ones.
 type View struct {
 	// Revision is the newest revision that the view has seen.
 	Revision int64
-	records  map[string]Record
-	// ring is what Ring returns, made when it is first asked for.
-	ring []Record
+	// records are all records in order of name, ring those that own a range in
+	// order of key.
+	records, ring []Record
 }
 
 // NewView returns the view of these records as of revision.
 func NewView(revision int64, records ...Record) *View {
-	v := &View{Revision: revision, records: make(map[string]Record, len(records))}
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Name, b.Name) })
+	return newView(revision, records)
+}
+
+// newView takes records in order of name.
+func newView(revision int64, records []Record) *View {
+	v := &View{Revision: revision, records: records}
 	for _, r := range records {
-		v.records[r.Name] = r
+		if r.Key != nil {
+			v.ring = append(v.ring, r)
+		}
 	}
+	slices.SortStableFunc(v.ring, func(a, b Record) int { return cmp.Compare(*a.Key, *b.Key) })
+	v.ring = slices.CompactFunc(v.ring, func(a, b Record) bool { return *a.Key == *b.Key })
 	return v
+}
+
+func (v *View) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(v.records, name, func(r Record, name string) int { return cmp.Compare(r.Name, name) })
 }
 
 // Get returns the record of that name, and whether there is one.
 func (v *View) Get(name string) (Record, bool) {
-	r, ok := v.records[name]
-	return r, ok
+	i, ok := v.find(name)
+	if !ok {
+		return Record{}, false
+	}
+	return v.records[i], true
 }
 
-// Records returns all records in order of name.
-func (v *View) Records() []Record {
-	out := make([]Record, 0, len(v.records))
-	for _, r := range v.records {
-		out = append(out, r)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
-	return out
-}
+// Records returns all records in order of name. They must not be changed.
+func (v *View) Records() []Record { return v.records }
 
 // Ring returns the records that own a range, in order of key. Of several with
 // the same key only the first by name owns anything, so only that one is there.
-func (v *View) Ring() []Record {
-	if v.ring == nil {
-		v.ring = v.makeRing()
-	}
-	return v.ring
-}
+// They must not be changed.
+func (v *View) Ring() []Record { return v.ring }
 
-func (v *View) makeRing() []Record {
-	out := []Record{}
-	for _, r := range v.Records() {
-		if r.Key != nil {
-			out = append(out, r)
-		}
-	}
-	sort.SliceStable(out, func(i, j int) bool { return *out[i].Key < *out[j].Key })
-	unique := out[:0]
-	for _, r := range out {
-		if n := len(unique); n > 0 && *unique[n-1].Key == *r.Key {
-			continue
-		}
-		unique = append(unique, r)
-	}
-	return unique
+// place returns where the instance is in the ring, -1 if it is not.
+func (v *View) place(name string) int {
+	return slices.IndexFunc(v.ring, func(r Record) bool { return r.Name == name })
 }
 
 // Owned returns the keys that the instance owns: (its predecessor's key, its key].
 func (v *View) Owned(name string) hashkey.Ranges {
-	ring := v.Ring()
-	for i, r := range ring {
-		if r.Name == name {
-			return hashkey.Between(*ring[(i+len(ring)-1)%len(ring)].Key, *r.Key)
-		}
+	i := v.place(name)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return hashkey.Between(*v.ring[(i+len(v.ring)-1)%len(v.ring)].Key, *v.ring[i].Key)
+}
+
+// Owner returns the instance that owns the key, and whether there is one.
+func (v *View) Owner(key int64) (Record, bool) {
+	if len(v.ring) == 0 {
+		return Record{}, false
+	}
+	i, _ := slices.BinarySearchFunc(v.ring, key, func(r Record, key int64) int { return cmp.Compare(*r.Key, key) })
+	return v.ring[i%len(v.ring)], true
 }
 
 // Successor returns the instance next above on the ring, which takes over when
 // this one goes, and whether there is one other than the instance itself.
 func (v *View) Successor(name string) (Record, bool) {
-	ring := v.Ring()
-	for i, r := range ring {
-		if r.Name == name && len(ring) > 1 {
-			return ring[(i+1)%len(ring)], true
-		}
+	i := v.place(name)
+	if i < 0 || len(v.ring) == 1 {
+		return Record{}, false
 	}
-	return Record{}, false
+	return v.ring[(i+1)%len(v.ring)], true
 }
 
 // With returns the view that this one becomes when r is written.
 func (v *View) With(r Record) *View {
-	next := v.copy()
-	next.records[r.Name] = r
-	return next
+	i, found := v.find(r.Name)
+	rest := v.records[i:]
+	if found {
+		rest = rest[1:]
+	}
+	return newView(v.Revision, slices.Concat(v.records[:i], []Record{r}, rest))
 }
 
 // Without returns the view that this one becomes when the record goes.
 func (v *View) Without(name string) *View {
-	next := v.copy()
-	delete(next.records, name)
-	return next
-}
-
-func (v *View) copy() *View {
-	next := &View{Revision: v.Revision, records: make(map[string]Record, len(v.records)+1)}
-	for name, r := range v.records {
-		next.records[name] = r
+	i, found := v.find(name)
+	if !found {
+		return v
 	}
-	return next
+	return newView(v.Revision, slices.Concat(v.records[:i], v.records[i+1:]))
 }

@@ -1,0 +1,135 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"sync"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+const ringSubsystem = "controller_ring"
+
+// ringSeconds are buckets from a millisecond to half a minute.
+var ringSeconds = metrics.ExponentialBuckets(0.001, 2, 16)
+
+var (
+	ringPhase = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "phase", StabilityLevel: metrics.ALPHA,
+		Help: "1 for the phase that this instance of the controller is in, 0 for all others; all are 0 while it is not registered.",
+	}, []string{"controller", "phase"})
+	ringOwned = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "owned_ratio", StabilityLevel: metrics.ALPHA,
+		Help: "Share of the key space that this instance of the controller owns, from 0 to 1.",
+	}, []string{"controller"})
+	ringWorkloads = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "workloads", StabilityLevel: metrics.ALPHA,
+		Help: "Objects that this instance of the controller is responsible for, as of its last renewal.",
+	}, []string{"controller"})
+	ringBusy = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "busy", StabilityLevel: metrics.ALPHA,
+		Help: "Objects in work, as of the last renewal.",
+	}, []string{"controller"})
+	ringRegistrations = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: ringSubsystem, Name: "registrations_total", StabilityLevel: metrics.ALPHA,
+		Help: "Registrations on the ring: the first, and one after each loss of the record.",
+	}, []string{"controller"})
+	ringRenewals = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: ringSubsystem, Name: "renewals_total", StabilityLevel: metrics.ALPHA,
+		Help: "Renewals of the record, by result: renewed, failed, lost.",
+	}, []string{"controller", "result"})
+	ringHandovers = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: ringSubsystem, Name: "handovers_total", StabilityLevel: metrics.ALPHA,
+		Help: "Ranges that this instance has received, by kind (first, join, move, leave, crash) and result (warm, cold), and those that it was to give and has kept (called_off).",
+	}, []string{"controller", "kind", "result"})
+	ringSteps = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: ringSubsystem, Name: "handover_step_seconds", StabilityLevel: metrics.ALPHA, Buckets: ringSeconds,
+		Help: "How long the steps of handovers took: fill and open of the receiver, drain and grant of the giver.",
+	}, []string{"controller", "step"})
+	ringUnserved = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: ringSubsystem, Name: "unserved_seconds", StabilityLevel: metrics.ALPHA, Buckets: ringSeconds,
+		Help: "How long the keys of a range had no worker when this instance received it, as far as its own clock tells.",
+	}, []string{"controller", "kind"})
+	ringRefused = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: ringSubsystem, Name: "refused_writes_total", StabilityLevel: metrics.ALPHA,
+		Help: "Writes that were not done as this instance may not own the object any more: by self, not sent since the record was not renewed in time, or by server, refused by the API server's fence.",
+	}, []string{"controller", "by"})
+)
+
+var registerRingMetrics = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(ringPhase, ringOwned, ringWorkloads, ringBusy, ringRegistrations, ringRenewals, ringHandovers, ringSteps, ringUnserved, ringRefused)
+})
+
+// ringMetrics are those of the controller with that name.
+type ringMetrics string
+
+var _ ring.Metrics = ringMetrics("")
+
+func newRingMetrics(controller string) ring.Metrics {
+	registerRingMetrics()
+	m := ringMetrics(controller)
+	// What an alert may count is there before it first happens.
+	for _, by := range []string{ring.RefusedBySelf, ring.RefusedByServer} {
+		ringRefused.WithLabelValues(controller, by)
+	}
+	for _, result := range []string{ring.ResultRenewed, ring.ResultFailed, ring.ResultLost} {
+		ringRenewals.WithLabelValues(controller, result)
+	}
+	m.State("", 0)
+	return m
+}
+
+func (m ringMetrics) Registered() { ringRegistrations.WithLabelValues(string(m)).Inc() }
+
+func (m ringMetrics) State(phase shardingv1alpha1.InstancePhase, owned float64) {
+	for _, p := range []shardingv1alpha1.InstancePhase{
+		shardingv1alpha1.InstanceInit, shardingv1alpha1.InstanceLocked, shardingv1alpha1.InstanceWait,
+		shardingv1alpha1.InstanceActive, shardingv1alpha1.InstanceLeaving,
+	} {
+		value := 0.0
+		if p == phase {
+			value = 1
+		}
+		ringPhase.WithLabelValues(string(m), string(p)).Set(value)
+	}
+	ringOwned.WithLabelValues(string(m)).Set(owned)
+}
+
+func (m ringMetrics) Load(workloads, busy int64) {
+	ringWorkloads.WithLabelValues(string(m)).Set(float64(workloads))
+	ringBusy.WithLabelValues(string(m)).Set(float64(busy))
+}
+
+func (m ringMetrics) Renewed(result string) { ringRenewals.WithLabelValues(string(m), result).Inc() }
+
+func (m ringMetrics) HandedOver(kind, result string) {
+	ringHandovers.WithLabelValues(string(m), kind, result).Inc()
+}
+
+func (m ringMetrics) Step(step string, took time.Duration) {
+	ringSteps.WithLabelValues(string(m), step).Observe(took.Seconds())
+}
+
+func (m ringMetrics) Unserved(kind string, took time.Duration) {
+	ringUnserved.WithLabelValues(string(m), kind).Observe(took.Seconds())
+}
+
+func (m ringMetrics) Refused(by string) { ringRefused.WithLabelValues(string(m), by).Inc() }

@@ -1,0 +1,39 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CauseFenced is the cause in the status of a write, 409, that the API server
+// refused because of what identity.Header said.
+const CauseFenced metav1.CauseType = "ControllerInstanceFenced"
+
+// IsFenced says whether err is the API server's answer to a write of an instance
+// that does not own what it wanted to change.
+func IsFenced(err error) bool { return apierrors.HasStatusCause(err, CauseFenced) }
+
+// Confidence is how long a renewal of a record lets anybody believe that the
+// instance is alive, counted from an instant before the renewal: a sixth of the
+// lease short of the lease.
+func Confidence(lease time.Duration) time.Duration {
+	return lease - lease/marginPerLease
+}
