@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
 )
 
 // Gate says which ReplicaSets, by hash key, this controller may work on now.
@@ -58,6 +59,10 @@ type RingController struct {
 // OnRing puts rsc behind gate. It must be called before Run.
 func OnRing(ctx context.Context, rsc *ReplicaSetController, gate Gate) *RingController {
 	rsc.gate = gate
+	if pods, ok := rsc.podControl.(controller.RealPodControl); ok {
+		pods.KubeClient = createOnce{pods.KubeClient, gate}
+		rsc.podControl = pods
+	}
 	return &RingController{ReplicaSetController: rsc, logger: klog.FromContext(ctx)}
 }
 
