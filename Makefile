@@ -6,10 +6,10 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test bench build tree save check verify rebase vendor clean
+.PHONY: help up test faults bench bench-memory build tree save check verify rebase vendor clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: ## make and build everything, start a cluster on loopback, show the ring; INSTANCES= NODES= REPLICASETS= PODS= size it
 	@hack/local-up-cluster.sh
@@ -19,6 +19,12 @@ test: ## run all checks and tests
 
 bench: build ## measure ranges of hash keys against upstream's selector into docs/benchmarks.md
 	@go run ./hack/bench
+
+faults: build ## let faults befall real processes and check what they did; DURATION=10m for long, FAULTS="-only kill,pause -times 5" for flags
+	@hack/test.sh faults
+
+bench-memory: build ## measure what informers hold and fetch into docs/benchmarks-memory.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),10000) --out=$(CURDIR)/docs/benchmarks-memory.md
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)

@@ -43,7 +43,7 @@ gotest() {
 # own kind: their tests, upstream's included, run unchanged.
 patched_packages() {
   git ls-files -co --exclude-standard -- '*.go' '*.go.patch' |
-    grep -v -e '^hack/' -e '^test/integration/' -e '^test/e2e_ring/' |
+    grep -v -e '^hack/' -e '^test/integration/' -e '^test/e2e_ring/' -e '^test/benchmark/' |
     xargs -n1 dirname | sort -u |
     while read -r dir; do
       [ -n "$(ls "$tree/$dir"/*.go 2>/dev/null)" ] && echo "./$dir"
@@ -87,9 +87,16 @@ integration() {
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
 e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/...); }
+# faults lets each fault happen once, or goes on for DURATION; FAULTS has further flags.
+faults() {
+  (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)
+  # shellcheck disable=SC2086
+  _output/tools/fault -bin "$root/_output/bin" -dir "$root/_output/faults" -duration "${DURATION:-0s}" ${FAULTS-}
+}
+e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory); }
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build unit integration e2e)
+[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build unit integration e2e faults)
 mkdir -p "$results"
 rm -f "$results"/*.json
 

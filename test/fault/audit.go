@@ -1,0 +1,152 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// auditPolicy keeps what controllers write, with the objects as they were then.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitManagedFields: true
+omitStages: [RequestReceived]
+rules:
+- level: RequestResponse
+  verbs: [create, delete]
+  resources: [{group: "", resources: [pods]}]
+- level: RequestResponse
+  verbs: [update, patch]
+  resources: [{group: apps, resources: [replicasets/status]}]
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources: [{group: sharding.k8s.io}]
+- level: None
+`
+
+// auditEvent is what is read of an audit event.
+type auditEvent struct {
+	Verb      string
+	SourceIPs []string
+	ObjectRef struct{ Resource, Name string }
+
+	ResponseStatus           metav1.Status
+	ResponseObject           *metav1.PartialObjectMetadata
+	RequestReceivedTimestamp time.Time
+}
+
+// readAudit reads the API server's audit log as it grows, until ctx ends.
+func readAudit(ctx context.Context, file string, take func(auditEvent)) error {
+	var f *os.File
+	for f == nil {
+		var err error
+		if f, err = os.Open(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if f == nil && !pause(ctx) {
+			return nil
+		}
+	}
+	defer f.Close()
+	lines := bufio.NewReaderSize(f, 1<<20)
+	var line []byte
+	for {
+		part, err := lines.ReadBytes('\n')
+		line = append(line, part...)
+		if errors.Is(err, io.EOF) {
+			if !pause(ctx) {
+				return nil
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var event auditEvent
+		// A server that is killed may leave half a line, with the next one's behind it.
+		if json.Unmarshal(line, &event) == nil {
+			take(event)
+		} else if i := strings.LastIndex(string(line), `{"kind":"Event","apiVersion"`); i > 0 && json.Unmarshal(line[i:], &event) == nil {
+			take(event)
+		}
+		line = line[:0]
+	}
+}
+
+// pause waits a little before a file is looked at again.
+func pause(ctx context.Context) bool {
+	select {
+	case <-time.After(10 * time.Millisecond):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// verb returns what the checker calls the write, "" if it is none of a controller.
+func (e *auditEvent) verb() string {
+	switch e.ObjectRef.Resource {
+	case "pods":
+		return e.Verb
+	case "replicasets":
+		return "status"
+	default:
+		return ""
+	}
+}
+
+// failed says whether the API server could not say what became of the write.
+func (e *auditEvent) failed() bool {
+	return e.ResponseStatus.Code/100 != 2 && e.ResponseStatus.Code/100 != 4 || e.ResponseStatus.Code/100 == 2 && e.ResponseObject == nil
+}
+
+// write returns the write that the event tells of.
+func (e *auditEvent) write() (auditWrite, bool) {
+	o := e.ResponseObject
+	if e.ResponseStatus.Code/100 != 2 || o == nil || o.UID == "" || e.verb() == "" {
+		return auditWrite{}, false
+	}
+	w := auditWrite{writeID: writeID{verb: e.verb(), uid: o.UID}, at: e.RequestReceivedTimestamp}
+	if w.verb == "status" {
+		revision, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
+		if err != nil {
+			return auditWrite{}, false
+		}
+		w.revision, w.set = revision, o.UID
+	} else if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
+		w.set = ref.UID
+	}
+	return w, true
+}
+
+// fenced says whether the API server has refused the write since the instance does
+// not own the object.
+func (e *auditEvent) fenced() bool {
+	details := e.ResponseStatus.Details
+	return details != nil && slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Type == "ControllerInstanceFenced" })
+}

@@ -1,0 +1,171 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// story is a checker that is told what happens, step by step.
+type story struct{ *checker }
+
+func begin() story {
+	return story{newChecker(func(holder string) string { return holder })}
+}
+
+func (s story) instance(name string, key int64) {
+	s.revision++
+	s.instanceWritten(&shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{HolderIdentity: name, HashKey: &key},
+		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
+	})
+}
+
+func (s story) wants(set string, generation int64, replicas int32, observed int64) {
+	s.revision++
+	s.setWritten(&apps.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: set, UID: types.UID(set), Generation: generation},
+		Spec:       apps.ReplicaSetSpec{Replicas: &replicas},
+		Status:     apps.ReplicaSetStatus{ObservedGeneration: observed},
+	}, s.revision)
+}
+
+func pod(set, name string) *v1.Pod {
+	yes := true
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{{UID: types.UID(set), Controller: &yes}}}}
+}
+
+func (s story) create(set, name string) { s.revision++; s.podCreated(pod(set, name)) }
+func (s story) delete(set, name string) { s.revision++; s.podDeleted(pod(set, name)) }
+func (s story) by(process, verb, name string) {
+	s.written(auditWrite{writeID: writeID{verb: verb, uid: types.UID(name)}, process: process})
+}
+
+func (s story) expect(t *testing.T, kinds ...string) {
+	t.Helper()
+	var got []string
+	for _, v := range s.violations {
+		got = append(got, v.kind)
+	}
+	if !slices.Equal(got, kinds) {
+		t.Errorf("found %q, want %q", got, kinds)
+	}
+}
+
+func TestNonOwner(t *testing.T) {
+	s := begin()
+	key := metav1.HashKeyOf(&apps.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "set"}})
+	s.wants("set", 1, 9, 0)
+	s.wants("set", 2, 0, 0)
+	// a owns up to and with the ReplicaSet's key, b what lies above and, over the seam, nothing else.
+	s.instance("a", key)
+	s.instance("b", key+1)
+	s.create("set", "p1")
+	s.by("a", "create", "p1")
+	s.expect(t)
+	// The audit log may be first, and another may own the key by then.
+	s.by("a", "create", "p2")
+	s.create("set", "p2")
+	s.create("set", "p3")
+	s.instance("a", key-1)
+	s.by("a", "create", "p3")
+	s.expect(t)
+	s.create("set", "p4")
+	s.by("a", "create", "p4")
+	s.expect(t, nonOwner)
+	s.delete("set", "p1")
+	s.by("b", "delete", "p1")
+	s.expect(t, nonOwner)
+	// The lowest also owns what lies above the highest.
+	s.instance("b", key-2)
+	s.create("set", "p5")
+	s.by("b", "create", "p5")
+	s.expect(t, nonOwner)
+	s.instanceGone("b")
+	s.instanceGone("a")
+	s.create("set", "p6")
+	s.by("a", "create", "p6")
+	s.expect(t, nonOwner, nonOwner)
+	if len(s.lost) != 2 || s.work != 7 || len(s.due) != 0 {
+		t.Errorf("%d records lost, %d writes judged, %d due; want 2, 7, 0", len(s.lost), s.work, len(s.due))
+	}
+}
+
+func TestStatusIsAWriteToo(t *testing.T) {
+	s := begin()
+	s.instance("a", 5)
+	s.wants("set", 1, 9, 0)
+	s.wants("set", 2, 9, 0) // the specification: not a controller's
+	s.wants("set", 2, 9, 1)
+	s.written(auditWrite{writeID: writeID{"status", "set", s.revision}, process: "b"})
+	s.expect(t, nonOwner)
+	if len(s.due) != 0 {
+		t.Errorf("%d writes due, want 0", len(s.due))
+	}
+}
+
+func TestExcess(t *testing.T) {
+	s := begin()
+	s.processOf = nil
+	s.wants("set", 1, 1, 0)
+	s.create("set", "p1")
+	s.expect(t)
+	s.create("set", "p2")
+	s.expect(t, excess)
+	s.delete("set", "p2")
+	s.expect(t, excess)
+	s.delete("set", "p1")
+	s.expect(t, excess, needless)
+	s.create("set", "p3")
+	// The controller may act by any generation that it has not gone past.
+	s.wants("set", 2, 3, 1)
+	s.wants("set", 3, 0, 1)
+	s.create("set", "p4")
+	s.create("set", "p5")
+	s.expect(t, excess, needless)
+	if left := s.unsettled(); len(left) != 1 || !strings.Contains(left[0], "wants 0, has 3") {
+		t.Errorf("unsettled: %q", left)
+	}
+	s.wants("set", 3, 0, 3)
+	s.create("set", "p6")
+	s.expect(t, excess, needless, excess)
+}
+
+func TestWritesWithoutAnAnswer(t *testing.T) {
+	s := begin()
+	s.instance("a", 5)
+	s.wants("set", 1, 9, 0)
+	s.create("set", "p1")
+	s.create("set", "p2")
+	s.create("set", "p3")
+	s.unclear["create p1"] = []string{"b", "a"}
+	s.unclear["create p2"] = []string{"b"}
+	left := s.conclude()
+	s.expect(t, nonOwner)
+	if len(left) != 1 || left[0].object != "p3" {
+		t.Errorf("not told of: %v, want p3", left)
+	}
+}

@@ -1,0 +1,229 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// history follows etcd itself, from its first revision: what happened, in the
+// order in which it did, whatever becomes of the API server in between.
+type history struct {
+	client *clientv3.Client
+	file   *os.File
+
+	lock sync.Mutex
+	*checker
+	failed error
+	// moved is closed and replaced with each event.
+	moved chan struct{}
+}
+
+// entry is a line of the file that the history leaves.
+type entry struct {
+	Revision int64     `json:"revision"`
+	Seen     time.Time `json:"seen"`
+	Key      string    `json:"key"`
+	Deleted  bool      `json:"deleted,omitempty"`
+	// The rest is what the checker uses of a ControllerInstance and of a ReplicaSet.
+	Spec     any    `json:"spec,omitempty"`
+	Phase    string `json:"phase,omitempty"`
+	Replicas *int32 `json:"replicas,omitempty"`
+	Observed int64  `json:"observedGeneration,omitempty"`
+}
+
+// The prefixes of what is followed.
+const (
+	instancesPrefix = "/registry/controllerinstances/"
+	setsPrefix      = "/registry/replicasets/"
+	podsPrefix      = "/registry/pods/"
+)
+
+func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Create(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	h := &history{client: client, file: file, checker: newChecker(processOf), moved: make(chan struct{})}
+	go func() {
+		// One watch of all, as only that keeps the order between kinds.
+		for response := range client.Watch(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
+			h.take(response)
+		}
+		if ctx.Err() == nil {
+			h.fail(fmt.Errorf("etcd's watch has ended"))
+		}
+	}()
+	return h, nil
+}
+
+func (h *history) fail(err error) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if h.failed == nil {
+		h.failed = err
+	}
+}
+
+func (h *history) take(response clientv3.WatchResponse) {
+	if err := response.Err(); err != nil {
+		h.fail(err)
+		return
+	}
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	for _, event := range response.Events {
+		if err := h.apply(event); err != nil && h.failed == nil {
+			h.failed = fmt.Errorf("revision %d of %s: %w", event.Kv.ModRevision, event.Kv.Key, err)
+		}
+	}
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+func (h *history) apply(event *clientv3.Event) error {
+	h.revision = event.Kv.ModRevision
+	key := string(event.Kv.Key)
+	deleted := event.Type == clientv3.EventTypeDelete
+	value := event.Kv.Value
+	if deleted {
+		if event.PrevKv == nil {
+			return nil
+		}
+		value = event.PrevKv.Value
+	}
+	line := entry{Revision: h.revision, Seen: time.Now(), Key: key, Deleted: deleted}
+	switch {
+	case strings.HasPrefix(key, instancesPrefix):
+		var instance shardingv1alpha1.ControllerInstance
+		if err := decode(value, &instance); err != nil {
+			return err
+		}
+		line.Spec, line.Phase = instance.Spec, string(instance.Status.Phase)
+		if deleted {
+			h.instanceGone(instance.Name)
+		} else {
+			h.instanceWritten(&instance)
+		}
+	case strings.HasPrefix(key, setsPrefix):
+		var rs apps.ReplicaSet
+		if err := decode(value, &rs); err != nil {
+			return err
+		}
+		line.Replicas, line.Observed = rs.Spec.Replicas, rs.Status.ObservedGeneration
+		h.setWritten(&rs, h.revision)
+	case strings.HasPrefix(key, podsPrefix):
+		var pod v1.Pod
+		if err := decode(value, &pod); err != nil {
+			return err
+		}
+		switch {
+		case deleted, pod.DeletionTimestamp != nil:
+			// A deletion has two steps, and a client that ends between them leaves the
+			// second to the garbage collector of pods, which does not run here.
+			h.podDeleted(&pod)
+		case event.IsCreate():
+			h.podCreated(&pod)
+		default:
+			return nil
+		}
+	default:
+		return nil
+	}
+	return json.NewEncoder(h.file).Encode(line)
+}
+
+func decode(value []byte, into runtime.Object) error {
+	_, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, into)
+	return err
+}
+
+// see calls f with the checker as of now. f must not block.
+func (h *history) see(f func(*checker)) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	f(h.checker)
+}
+
+// await waits until f holds, which is asked after each change; it must not block.
+func (h *history) await(ctx context.Context, what string, f func(*checker) bool) error {
+	for {
+		h.lock.Lock()
+		ok, failed, moved := f(h.checker), h.failed, h.moved
+		h.lock.Unlock()
+		switch {
+		case failed != nil:
+			return failed
+		case ok:
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+// hear hands a write of the audit log to the checker.
+func (h *history) hear(w auditWrite) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.written(w)
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+// doubt takes a write of the audit log that may have been done though it failed.
+func (h *history) doubt(verb, object, process string) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.unclear[verb+" "+object] = append(h.unclear[verb+" "+object], process)
+}
+
+// leaves takes from the audit log that an instance has deleted its record.
+func (h *history) leaves(instance string) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.left[instance] = true
+}
+
+// compact forgets all revisions that have been seen.
+func (h *history) compact(ctx context.Context) error {
+	var revision int64
+	h.see(func(c *checker) { revision = c.revision })
+	_, err := h.client.Compact(ctx, revision)
+	return err
+}

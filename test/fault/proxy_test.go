@@ -1,0 +1,140 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// server answers each line with the line, and hands it on with the client's address.
+func server(t *testing.T) (address string, lines <-chan string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	got := make(chan string, 100)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for in := bufio.NewScanner(conn); in.Scan(); {
+					got <- in.Text() + " from " + conn.RemoteAddr().(*net.TCPAddr).IP.String()
+					fmt.Fprintln(conn, in.Text())
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String(), got
+}
+
+func TestProxy(t *testing.T) {
+	address, lines := server(t)
+	p, err := newProxy(address, net.IPv4(127, 0, 3, 4))
+	if err != nil {
+		t.Skipf("no loopback address of its own: %v", err)
+	}
+	defer p.close()
+	dial := func() (net.Conn, *bufio.Reader) {
+		t.Helper()
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url(), "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn, bufio.NewReader(conn)
+	}
+	answer := func(in *bufio.Reader) string {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(line)
+	}
+	expect := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+
+	// stopped waits until so much has been stopped.
+	stopped := func(n int) {
+		t.Helper()
+		for now := -1; now < n; runtime.Gosched() {
+			p.lock.Lock()
+			now = p.stopped
+			p.lock.Unlock()
+			if t.Context().Err() != nil {
+				t.Fatalf("stopped %d times, want %d", now, n)
+			}
+		}
+	}
+
+	conn, in := dial()
+	fmt.Fprintln(conn, "passed")
+	expect(<-lines, "passed from 127.0.3.4")
+	expect(answer(in), "passed")
+
+	// Held requests arrive late, and so do their answers.
+	p.cut(hold, hold)
+	fmt.Fprintln(conn, "held")
+	stopped(1)
+	select {
+	case line := <-lines:
+		t.Errorf("%q was not held", line)
+	default:
+	}
+	p.heal()
+	expect(<-lines, "held from 127.0.3.4")
+	expect(answer(in), "held")
+
+	// With answers dropped the request arrives.
+	p.cut(pass, drop)
+	fmt.Fprintln(conn, "unanswered")
+	expect(<-lines, "unanswered from 127.0.3.4")
+	late, lateIn := dial()
+	fmt.Fprintln(late, "too late")
+	stopped(3)
+	p.heal()
+	expect(answer(in), "EOF")
+	if got := answer(lateIn); got == "too late" {
+		t.Error("a connection that began while the proxy was cut was answered")
+	}
+
+	conn, in = dial()
+	fmt.Fprintln(conn, "again")
+	expect(<-lines, "again from 127.0.3.4")
+	expect(answer(in), "again")
+	p.cut(drop, pass)
+	fmt.Fprintln(conn, "lost")
+	stopped(4)
+	p.heal()
+	conn, in = dial()
+	fmt.Fprintln(conn, "last")
+	expect(<-lines, "last from 127.0.3.4")
+	expect(answer(in), "last")
+}
