@@ -1,0 +1,271 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command memory measures what informers hold and fetch, upstream's and those that
+// follow a range, with pods of about 5 KiB from a real API server. Each case runs in
+// a process of its own.
+//
+//	memory --bin-dir=_output/bin --out=docs/benchmarks-memory.md [--pods=10000] [--cases=REGEXP]
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/test/utils/localcluster"
+)
+
+const (
+	// writers is how many requests are under way at a time when pods are written.
+	writers = 8
+	// podsPerController is how many pods have the same controller.
+	podsPerController = 20
+)
+
+func main() {
+	binDir := flag.String("bin-dir", "_output/bin", "where the binaries of the cluster are")
+	out := flag.String("out", "", "the file to write the results to; standard output without it")
+	pods := flag.Int("pods", 10000, "how many pods there are")
+	only := flag.String("cases", "", "run only cases whose name matches this regular expression")
+	bars := flag.Bool("bars", false, "fail when a bar on live bytes is missed")
+	kubeconfig := flag.String("kubeconfig", "", "used by the processes of cases")
+	name := flag.String("case", "", "used by the processes of cases")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if *name != "" {
+		err = runCase(ctx, *kubeconfig, *name, *pods)
+	} else {
+		err = runAll(ctx, *binDir, *out, *pods, *only, *bars)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "memory:", err)
+		os.Exit(1)
+	}
+}
+
+func runAll(ctx context.Context, binDir, out string, pods int, only string, bars bool) (err error) {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "benchmark-memory-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	cluster, err := localcluster.Start(ctx, localcluster.Config{
+		BinDir: binDir,
+		Dir:    dir + "/cluster",
+		Args: map[localcluster.Component][]string{
+			localcluster.KubeAPIServer: {"--disable-admission-plugins=ServiceAccount"},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := cluster.Stop(context.WithoutCancel(ctx)); err == nil {
+			err = stopErr
+		}
+	}()
+	config := cluster.RESTConfig()
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	w := &writer{client: client, pods: pods}
+	begin := time.Now()
+	if err := w.create(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%d pods created in %v\n", pods, time.Since(begin).Round(time.Second))
+
+	var results []result
+	for _, c := range cases {
+		if !match.MatchString(c.name) {
+			continue
+		}
+		r, err := w.runChild(ctx, cluster.Kubeconfig(), c.name)
+		if err != nil {
+			return fmt.Errorf("case %q: %w", c.name, err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %+v\n", c.name, r)
+		results = append(results, r)
+	}
+	report, missed := render(results, pods)
+	if out == "" {
+		fmt.Print(report)
+	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+		return err
+	}
+	if bars && len(missed) > 0 {
+		return fmt.Errorf("bars missed: %s", strings.Join(missed, "; "))
+	}
+	return nil
+}
+
+// writer writes the pods.
+type writer struct {
+	client kubernetes.Interface
+	pods   int
+	// writes makes each change another one.
+	writes atomic.Int64
+}
+
+func podName(i int) string { return fmt.Sprintf("pod-%06d", i) }
+
+// newPod returns a pod of about 5 KiB, spread over controllers.
+func newPod(i int) *v1.Pod {
+	yes, no := true, false
+	controller := i / podsPerController
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        podName(i),
+			Labels:      map[string]string{"app": fmt.Sprintf("app-%d", controller), "pod-template-hash": "5d69b4f8c7", "index": strconv.Itoa(i)},
+			Annotations: map[string]string{"example.com/config": strings.Repeat(fmt.Sprintf("%08d", i), 100)},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprintf("app-%d", controller),
+				UID: types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(strconv.Itoa(controller))).String()), Controller: &yes, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Spec: v1.PodSpec{AutomountServiceAccountToken: &no, SchedulerName: "none"},
+	}
+	for c := range 2 {
+		container := v1.Container{Name: fmt.Sprintf("container-%d", c), Image: "registry.example.com/some/team/image:v1.2.3"}
+		for e := range 12 {
+			container.Env = append(container.Env, v1.EnvVar{Name: fmt.Sprintf("VARIABLE_NUMBER_%d", e), Value: fmt.Sprintf("value %d of %d: %s", e, i, strings.Repeat("x", 30))})
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, container)
+	}
+	return pod
+}
+
+func (w *writer) create(ctx context.Context) error {
+	return w.each(w.pods, func(i int) error {
+		_, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, newPod(i), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// change changes the first n pods.
+func (w *writer) change(ctx context.Context, n int) error {
+	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/change":"%d"}}}`, w.writes.Add(1)))
+	return w.each(n, func(i int) error {
+		_, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, podName(i), types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+}
+
+func (w *writer) each(n int, do func(int) error) error {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make(chan error, writers)
+	for range writers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	return <-errs
+}
+
+// runChild runs a case in a process of its own. It asks for changes of pods by lines
+// with their number, and closes with its result.
+func (w *writer) runChild(ctx context.Context, kubeconfig, name string) (result, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return result{}, err
+	}
+	cmd := exec.CommandContext(ctx, self, "--kubeconfig="+kubeconfig, "--case="+name, "--pods="+strconv.Itoa(w.pods))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return result{}, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return result{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return result{}, err
+	}
+	var r result
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if n, err := strconv.Atoi(lines.Text()); err == nil {
+			if err := w.change(ctx, n); err != nil {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+				return result{}, err
+			}
+			_, _ = io.WriteString(in, "changed\n")
+			continue
+		}
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return result{}, fmt.Errorf("%w in %q", err, lines.Text())
+		}
+	}
+	return r, cmd.Wait()
+}
+
+func clientFor(kubeconfig string, m *meter) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	// HTTP/2 would buffer what is not read while the heap is measured.
+	config.NextProtos = []string{"http/1.1"}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return kubernetes.NewForConfig(withMeter(config, m))
+}
+
+func withMeter(config *rest.Config, m *meter) *rest.Config {
+	config.Wrap(m.wrap)
+	return config
+}
