@@ -18,6 +18,7 @@ package cacher
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -27,8 +28,9 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher/metrics"
+	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/utils/ptr"
 )
 
 // counted returns what the counter of that name has for pods with these labels.
@@ -63,6 +65,8 @@ func counted(t *testing.T, name string, labels map[string]string) float64 {
 // all namespaces or one, and nobody else has to look at it.
 func TestRangeWatchersAreSpared(t *testing.T) {
 	withGates(t)
+	metrics.Register()
+	storagemetrics.Register()
 	const parts = 8
 	pods := benchPodList(100)
 	cacher := benchCacher(t, pods)
@@ -79,18 +83,12 @@ func TestRangeWatchersAreSpared(t *testing.T) {
 		defer w.Stop()
 		watches = append(watches, w)
 	}
-	pod := pods[0].DeepCopy()
-	from := partOf(pod)
-	var to int
-	for _, other := range pods {
-		if to = partOf(other); to != from {
-			pod.OwnerReferences = other.OwnerReferences
-			break
-		}
-	}
-	if to == from {
+	from := partOf(pods[0])
+	other := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return partOf(pod) != from })
+	if other < 0 {
 		t.Fatal("all pods are in one part")
 	}
+	to := partOf(pods[other])
 	labels := map[string]string{"group": "", "resource": "pods"}
 	offered, spared := "apiserver_watch_cache_range_index_offered_events_total", "apiserver_watch_cache_range_index_spared_events_total"
 	offeredBefore, sparedBefore := counted(t, offered, labels), counted(t, spared, labels)
@@ -100,19 +98,19 @@ func TestRangeWatchersAreSpared(t *testing.T) {
 			t.Errorf("part %d got %s, want %s", i, event.Type, want)
 		}
 	}
-	update := func(version int) {
+	update := func(version int, owners []metav1.OwnerReference) {
 		t.Helper()
-		pod = pod.DeepCopy()
+		pod := pods[0].DeepCopy()
 		pod.ResourceVersion = strconv.Itoa(version)
+		pod.OwnerReferences = owners
 		if err := cacher.watchCache.Update(pod); err != nil {
 			t.Fatal(err)
 		}
 	}
-	update(102) // from one controller to another
+	update(102, pods[other].OwnerReferences) // from one controller to another
 	next(from, watch.Deleted)
 	next(to, watch.Added)
-	pod.OwnerReferences = nil
-	update(103) // to none, which is in every range
+	update(103, nil) // to none, which is in every range
 	for i := range watches {
 		want := watch.Added
 		if i == to {
@@ -120,8 +118,7 @@ func TestRangeWatchersAreSpared(t *testing.T) {
 		}
 		next(i, want)
 	}
-	pod.OwnerReferences = []metav1.OwnerReference{{UID: pods[0].OwnerReferences[0].UID, Controller: ptr.To(true)}}
-	update(104) // adopted again
+	update(104, pods[0].OwnerReferences) // adopted again
 	for i := range watches {
 		want := watch.Deleted
 		if i == from {
