@@ -110,12 +110,12 @@ func (x *hashKeyIndex) keeps(path string) bool {
 func (x *hashKeyIndex) keep(path string, elements []*Element) {
 	var own, controlled, free []hashKeyEntry
 	for _, elem := range elements {
-		o := elem.indexed
+		o := elem.Indexed
 		if o == nil {
 			if o = newIndexedObject(elem); o == nil {
 				continue
 			}
-			elem.indexed = o
+			elem.Indexed = o
 		}
 		switch {
 		case path == sharding.HashKeyPath:
@@ -164,17 +164,17 @@ func (x *hashKeyIndex) write(old, elem *Element) {
 		return
 	}
 	x.writes++
-	elem.written = x.writes
+	elem.Written = x.writes
 	o := newIndexedObject(elem)
-	if old != nil && old.indexed != nil {
-		if o != nil && o.own == old.indexed.own && o.controller == old.indexed.controller {
-			elem.indexed = old.indexed
-			elem.indexed.latest.Store(elem)
+	if old != nil && old.Indexed != nil {
+		if o != nil && o.own == old.Indexed.own && o.controller == old.Indexed.controller {
+			elem.Indexed = old.Indexed
+			elem.Indexed.latest.Store(elem)
 			return
 		}
 		x.remove(old)
 	}
-	if elem.indexed = o; o == nil {
+	if elem.Indexed = o; o == nil {
 		return
 	}
 	if x.own != nil {
@@ -188,10 +188,10 @@ func (x *hashKeyIndex) write(old, elem *Element) {
 
 // remove takes the object of elem, its latest version, out of the index.
 func (x *hashKeyIndex) remove(elem *Element) {
-	if x == nil || elem.indexed == nil {
+	if x == nil || elem.Indexed == nil {
 		return
 	}
-	o := elem.indexed
+	o := elem.Indexed
 	if x.own != nil {
 		x.own.Delete(hashKeyEntry{o.own, o})
 	}
@@ -348,7 +348,7 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 		if !strings.HasPrefix(elem.Key, prefix) || elem.Key < continueKey {
 			return
 		}
-		if elem.written > s.index.writes {
+		if elem.Written > s.index.writes {
 			var err error
 			if elem, err = s.then(elem.Key); err != nil {
 				errs = append(errs, err)
