@@ -59,7 +59,7 @@ func BenchmarkCreatePodFenced(b *testing.B) {
 		b.Fatal(err)
 	}
 
-	clients := []kubernetes.Interface{s.as(b, ""), s.as(b, identity("a", created.UID)), s.as(b, identity("b", unknown.UID))}
+	clients := []kubernetes.Interface{s.as(b, ""), s.as(b, identityOf("a", created.UID)), s.as(b, identityOf("b", unknown.UID))}
 	pods := []*v1.Pod{newPod(controllerIn(lowEnd, highEnd)), newPod(controllerIn(lowEnd, highEnd)), newPod(controllerIn(-1, lowEnd))}
 	create := func(which int) time.Duration {
 		begin := time.Now()

@@ -121,7 +121,7 @@ func (s *fenceServer) as(t testing.TB, header string) kubernetes.Interface {
 	return client
 }
 
-func identity(name string, uid types.UID) string {
+func identityOf(name string, uid types.UID) string {
 	return identity.Identity{Name: name, UID: uid}.String()
 }
 
@@ -137,7 +137,7 @@ func (s *fenceServer) owns(name string, key int64) (kubernetes.Interface, types.
 	instance := newInstance(name)
 	instance.Spec.HashKey = &key
 	uid := s.create(instance).UID
-	return s.as(s.t, identity(name, uid)), uid
+	return s.as(s.t, identityOf(name, uid)), uid
 }
 
 func (s *fenceServer) createPod(client kubernetes.Interface, owners ...metav1.OwnerReference) (*v1.Pod, error) {
@@ -299,12 +299,12 @@ func (s *fenceServer) testFencedIdentity() {
 	t, ctx := s.t, s.t.Context()
 	_, uid := s.owns("a", highEnd)
 	reference := controllerIn(-1, highEnd)
-	nobody := s.as(t, identity("nobody", uid))
+	nobody := s.as(t, identityOf("nobody", uid))
 	_, err := s.createPod(nobody, reference)
 	s.wantRefused("an instance that is gone", err, fmt.Sprintf("ControllerInstance nobody (UID %s) is gone; another instance may work on the object now", uid))
 	_, err = s.createPod(nobody)
 	s.wantRefused("an instance that is gone, a pod without controller", err, "is gone")
-	_, err = s.createPod(s.as(t, identity("a", "another")), reference)
+	_, err = s.createPod(s.as(t, identityOf("a", "another")), reference)
 	s.wantRefused("another instance", err, fmt.Sprintf("ControllerInstance a has UID %s", uid))
 
 	_, err = nobody.CoreV1().Events(s.namespace).Create(ctx, &v1.Event{
@@ -374,7 +374,7 @@ func (s *fenceServer) testWriteAfterExpiry() {
 	paused := newInstance("a")
 	paused.Spec.LeaseDurationSeconds = 3
 	paused.Spec.HashKey = ptr.To[int64](lowEnd)
-	client := s.as(t, identity("a", s.create(paused).UID))
+	client := s.as(t, identityOf("a", s.create(paused).UID))
 	reference := controllerIn(-1, lowEnd)
 	// Until it is trusted without a look at storage; only then is there something to lose.
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
@@ -622,7 +622,7 @@ func TestWriteThatArrivesAfterTakeover(t *testing.T) {
 func TestFenceGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startFenceServer(t)
-	for _, header := range []string{"nonsense", identity("nobody", "uid")} {
+	for _, header := range []string{"nonsense", identityOf("nobody", "uid")} {
 		if _, err := s.as(t, header).CoreV1().Pods(s.namespace).Create(t.Context(), newPod(controllerIn(-1, highEnd)), metav1.CreateOptions{}); err != nil {
 			t.Errorf("header %q: %v", header, err)
 		}

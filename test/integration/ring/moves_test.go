@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
@@ -82,8 +83,10 @@ func TestAnAdministratorMovesABoundary(t *testing.T) {
 	r.expectFilled(sets, 3)
 
 	// The successor's own key is not to be had.
-	if got, want := r.move(low.Name, last(high)), last(low)/2; got != want {
-		t.Errorf("a move that is not allowed led to %d, want %d as before", got, want)
+	patch := []byte(fmt.Sprintf(`{"spec":{"nextHashKey":%d}}`, last(high)))
+	_, err = r.client.ShardingV1alpha1().ControllerInstances().Patch(t.Context(), low.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("a move that is not allowed got %v, want Invalid", err)
 	}
 	r.scale(sets, 4)
 	r.expectRing(2)
