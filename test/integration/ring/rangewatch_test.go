@@ -66,7 +66,7 @@ func TestInformersFollowRanges(t *testing.T) {
 			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
 				for _, incomplete := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%s/incomplete=%t", field, incomplete), func(t *testing.T) {
-						newFollower(t, client, field, incomplete).test()
+						newFollower(t, client, field, incomplete, selects).test()
 					})
 				}
 			}
@@ -78,14 +78,16 @@ func TestInformersFollowRanges(t *testing.T) {
 type follower struct {
 	*testing.T
 	*rand.Rand
-	ctx      context.Context
-	client   kubernetes.Interface
-	field    rangewatch.FieldPath
-	requests *requests
-	source   *rangewatch.Source
-	store    cache.Store
-	want     hashkey.Ranges
-	done     *counts
+	ctx    context.Context
+	client kubernetes.Interface
+	field  rangewatch.FieldPath
+	// tellsProgress is set for a server that says where a watch stands.
+	tellsProgress bool
+	requests      *requests
+	source        *rangewatch.Source
+	store         cache.Store
+	want          hashkey.Ranges
+	done          *counts
 	// claimed is the latest resource version of the store that was seen.
 	claimed string
 
@@ -96,7 +98,7 @@ type follower struct {
 // counts says what was done.
 type counts struct{ writes, rangeChanges, waits, cuts, expiries, told atomic.Int64 }
 
-func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.FieldPath, incomplete bool) *follower {
+func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.FieldPath, incomplete, tellsProgress bool) *follower {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	namespace := strings.ToLower("follow-" + string(field[strings.LastIndex(string(field), "metadata.")+len("metadata."):]))
 	namespace = strings.ReplaceAll(fmt.Sprintf("%s-%t", namespace, incomplete), ".", "-")
@@ -112,7 +114,7 @@ func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.Fie
 		t.Fatal(err)
 	}
 	pods := client.CoreV1().Pods(namespace)
-	f := &follower{T: t, Rand: rand.New(rand.NewSource(seed)), ctx: ctx, done: &counts{}, client: client, field: field, told: map[string]*v1.Pod{}}
+	f := &follower{T: t, Rand: rand.New(rand.NewSource(seed)), ctx: ctx, done: &counts{}, client: client, field: field, tellsProgress: tellsProgress, told: map[string]*v1.Pod{}}
 	f.requests = &requests{
 		namespace: namespace,
 		ListWatch: &cache.ListWatch{
@@ -392,6 +394,9 @@ func (f *follower) stored() map[string]*v1.Pod {
 // as that is not newer than revision.
 func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
 	f.Helper()
+	if !f.tellsProgress {
+		defer f.tick()()
+	}
 	if err := f.source.WaitFor(f.ctx, ranges, revision); err != nil {
 		f.Fatal(err)
 	}
@@ -402,6 +407,35 @@ func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
 			continue
 		}
 		f.Errorf("WaitFor %s @%s returned, but the store has %s as %v, live is @%s", ranges, revision, name, got, pod.ResourceVersion)
+	}
+}
+
+// tick lets something happen all the time, until the returned function is called: it
+// would take a minute for a bookmark to come.
+func (f *follower) tick() (stop func()) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	pods := f.client.CoreV1().Pods(f.requests.namespace)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			tick := &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "tick-"},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
+			}
+			created, err := pods.Create(f.ctx, tick, metav1.CreateOptions{})
+			if err != nil {
+				f.Error(err)
+				return
+			}
+			if err := pods.Delete(f.ctx, created.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+				f.Error(err)
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
 	}
 }
 

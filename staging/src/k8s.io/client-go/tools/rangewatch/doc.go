@@ -47,13 +47,14 @@ limitations under the License.
 // # What does not
 //
 //   - WaitFor says nothing about event handlers, which run behind the store.
-//   - An object that came and went before a revision that a growth or WaitFor had
-//     to prove by a list may not be reported at all, as with any list.
+//   - An object that came and went before a growth was listed may not be reported at
+//     all, as with any list.
 //   - A change does not become visible in one step: readers of the store see objects
 //     come and go one by one. Whoever must not act on half a range waits for it.
 //   - An object that was deleted and created again under the same name while it was
 //     not followed may be reported as updated, with another UID, as after any relist.
-//   - A list to prove what somebody waits for fetches the objects once more.
+//   - A server that does not say at once where a watch stands says so in a bookmark
+//     each minute, or by the next event. What grows, and WaitFor, take as long there.
 //   - HasSynced says that the first list has arrived, whatever the ranges were.
 //
 // Resource versions must be the numbers that an API server gives out: they are

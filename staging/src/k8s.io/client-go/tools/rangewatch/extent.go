@@ -16,11 +16,7 @@ limitations under the License.
 
 package rangewatch
 
-import (
-	"slices"
-
-	"k8s.io/apimachinery/pkg/hashkey"
-)
+import "k8s.io/apimachinery/pkg/hashkey"
 
 // extent says how far something is complete: in ranges, every object as of
 // revision, and in each part as of that part's revision if that is later.
@@ -63,42 +59,4 @@ func (e extent) reached() uint64 {
 		}
 	}
 	return reached
-}
-
-// proof says that the objects of ranges have been delivered as of revision, once
-// those that are outstanding have. It comes from a list: what the list says and
-// the watch has not yet brought is outstanding.
-type proof struct {
-	part
-	// growth marks ranges that were not followed before. They are held when they are
-	// complete as of level, which is how far the store is: it never falls back, and must
-	// not claim for these what it has for others.
-	growth bool
-	level  uint64
-	// outstanding has the objects that the watch still has to bring.
-	outstanding map[objectID]outstanding
-}
-
-// outstanding is what the watch must bring for one object: a revision of it or,
-// where gone is set, its end or that revision.
-type outstanding struct {
-	revision uint64
-	key      int64
-	gone     bool
-}
-
-// complete says whether nothing is outstanding.
-func (p *proof) complete() bool { return len(p.outstanding) == 0 }
-
-// restrictProofs limits proofs to the ranges that are kept.
-func restrictProofs(proofs []*proof, keep hashkey.Ranges) []*proof {
-	return slices.DeleteFunc(proofs, func(p *proof) bool {
-		p.ranges = p.ranges.Intersect(keep)
-		for id, o := range p.outstanding {
-			if !matches(o.key, p.ranges) {
-				delete(p.outstanding, id)
-			}
-		}
-		return p.ranges.Empty()
-	})
 }

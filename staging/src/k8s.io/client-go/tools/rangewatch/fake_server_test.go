@@ -57,7 +57,9 @@ type fakeServer struct {
 	sent int
 	// open is the number of watches that are open.
 	open int
-	// old makes the server ignore selectors.
+	// old makes the server ignore selectors. It does not say where a watch stands when it
+	// is asked to: it refuses or, with streams, says nothing. Its watches tell by and by
+	// what others do each minute.
 	old bool
 	// streams makes the server give lists as streams too.
 	streams   bool
@@ -83,7 +85,9 @@ type request struct {
 	watch    bool
 	selector string
 	from     string
-	objects  int
+	// asks is set for a watch that asks where it stands.
+	asks    bool
+	objects int
 }
 
 func newFakeServer(field FieldPath) *fakeServer {
@@ -115,6 +119,7 @@ func (s *fakeServer) write(pod *v1.Pod, gone bool) uint64 {
 func (s *fakeServer) touch() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.changed.Broadcast()
 	s.revision++
 	return s.revision
 }
@@ -322,7 +327,7 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if options.SendInitialEvents != nil {
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
 		return s.listStream(ctx, options, ranges)
 	}
 	from, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
@@ -331,6 +336,10 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	asks := options.SendInitialEvents != nil
+	if asks && options.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan || asks && s.old && !s.streams {
+		return nil, apierrors.NewBadRequest("progress is not told")
+	}
 	if s.failWatches > 0 {
 		s.failWatches--
 		return nil, apierrors.NewInternalError(fmt.Errorf("watches fail"))
@@ -338,11 +347,14 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	if from < s.lost {
 		return nil, apierrors.NewResourceExpired("too old")
 	}
-	s.requests = append(s.requests, request{watch: true, selector: options.ShardSelector, from: options.ResourceVersion})
+	s.requests = append(s.requests, request{watch: true, selector: options.ShardSelector, from: options.ResourceVersion, asks: asks})
 	if s.old {
 		ranges = nil
 	}
-	w := &fakeWatch{server: s, ranges: ranges, cut: s.cut, events: make(chan watch.Event), from: from}
+	w := &fakeWatch{server: s, ranges: ranges, cut: s.cut, events: make(chan watch.Event), from: from, told: from}
+	if asks && !s.old {
+		w.told, w.tells, w.tellsAfter = 0, s.revision, len(s.history)
+	}
 	// Bookmarks of the past are not repeated.
 	w.next = len(s.history)
 	for w.next > 0 && s.history[w.next-1].revision > from {
@@ -392,6 +404,12 @@ type fakeWatch struct {
 	cut    int
 	from   uint64
 	next   int
+	// tells is the revision that the watch tells after tellsAfter events of history, 0
+	// when it has.
+	tells      uint64
+	tellsAfter int
+	// told is the revision that the watch of an old server has told.
+	told   uint64
 	events chan watch.Event
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -449,11 +467,18 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 			return event, true
 		}
 	}
-	for w.cut == s.cut && w.ctx.Err() == nil && (w.next == len(s.history) || s.shown >= 0 && w.next >= s.shown) {
+	if revision := w.progress(); revision > 0 && w.cut == s.cut && w.ctx.Err() == nil {
+		w.tells, w.told = 0, revision
+		return &watch.Event{Type: watch.Bookmark, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(revision, 10)}}}, true
+	}
+	for w.cut == s.cut && w.ctx.Err() == nil && w.progress() == 0 && (w.next == len(s.history) || s.shown >= 0 && w.next >= s.shown) {
 		s.changed.Wait()
 	}
 	if w.cut != s.cut || w.ctx.Err() != nil {
 		return nil, false
+	}
+	if w.progress() > 0 {
+		return nil, true
 	}
 	c := s.history[w.next]
 	w.next++
@@ -478,6 +503,20 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 		return &watch.Event{Type: watch.Deleted, Object: last}, true
 	}
 	return nil, true
+}
+
+// progress returns the revision that the watch is to tell now, or 0.
+func (w *fakeWatch) progress() uint64 {
+	s := w.server
+	switch {
+	case w.isList || s.shown >= 0 && s.shown < len(s.history):
+		return 0
+	case w.tells > 0 && w.next >= w.tellsAfter:
+		return w.tells
+	case s.old && w.next == len(s.history) && w.told < s.revision:
+		return s.revision
+	}
+	return 0
 }
 
 // takeListed returns the next object of a list, and after the last and what has

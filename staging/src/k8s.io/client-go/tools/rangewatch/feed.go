@@ -51,18 +51,20 @@ var (
 // starts from here: everything that a reflector has received it passes on to the
 // store, in that order.
 type delivered struct {
-	// ranges are delivered as of revision, and followed.
+	// ranges are followed by a watch that has come to revision.
 	ranges   hashkey.Ranges
 	revision uint64
-	// proofs tell of parts that are delivered as of later revisions.
-	proofs []*proof
+	// past tells of ranges that were delivered as of later revisions, so that the watch
+	// repeats what was between.
+	past []part
+	// pending are those of ranges that were listed as of a later revision, and are not
+	// complete before the watch has come to that of pending.
+	pending part
 	// known are the objects that the store has once it has processed everything:
 	// those in ranges, and beyond them those of a growth on its way.
 	known map[objectID]entry
-	// last is the resource version that the store then has, quietly whether it came to
-	// that without an event.
-	last    uint64
-	quietly bool
+	// last is the resource version that the store then has.
+	last uint64
 	// unconfirmed is set while the store may not yet have processed everything.
 	unconfirmed bool
 	// lists counts the lists that ran beside a watch.

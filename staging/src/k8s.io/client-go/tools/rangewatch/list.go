@@ -61,7 +61,7 @@ func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each fun
 		AllowWatchBookmarks:  true,
 		TimeoutSeconds:       &timeout,
 	})
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
+	if isRefused(err) {
 		return 0, fmt.Errorf("%w: %w", errNoStreams, err)
 	}
 	if err != nil {
@@ -93,6 +93,11 @@ func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each fun
 			}
 		}
 	}
+}
+
+// isRefused says whether a server does not know what it was asked for.
+func isRefused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // pageSize is the number of objects in a page: what client-go's pager asks for.

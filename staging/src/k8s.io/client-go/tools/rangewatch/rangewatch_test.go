@@ -412,8 +412,8 @@ func TestGrow(t *testing.T) {
 	if len(during) == 0 {
 		t.Error("the list had one page")
 	}
-	if lists, objects, watches := h.requests(); lists != 3 || objects != 20 || watches != 1 {
-		t.Errorf("growing took %d lists of %d objects and %d watches, want 3, 20 and 1", lists, objects, watches)
+	if lists, objects, _ := h.requests(); lists != 3 || objects != 20 {
+		t.Errorf("growing took %d lists of %d objects, want 3 and 20", lists, objects)
 	}
 	h.settled(percents(0, 70))
 	told := map[string]int{}
@@ -421,7 +421,7 @@ func TestGrow(t *testing.T) {
 		told[strings.SplitN(event, "@", 2)[0]]++
 	}
 	for event, n := range map[string]int{
-		"add brief": 0, "add old-brief": 1, "delete old-brief": 1, "add again": 2, "update pod-00": 1, "delete pod-54": 1, "delete pod-51": 0, "add listed": 1, "delete listed": 1,
+		"add brief": 1, "delete brief": 1, "add old-brief": 1, "delete old-brief": 1, "add again": 2, "update pod-00": 1, "delete pod-54": 1, "delete pod-51": 0, "add listed": 1, "delete listed": 1,
 	} {
 		if told[event] != n {
 			t.Errorf("%s: told %d times, want %d", event, told[event], n)
@@ -451,8 +451,6 @@ func TestGrowthIsHeldWhenBrought(t *testing.T) {
 	})
 	h.source.SetRanges(percents(0, 70))
 	h.eventually("the new watch", func() bool { return h.server.has(h.server.replaced) })
-	// By a list: what was held before goes on being held.
-	h.waitFor(percents(0, 50))
 	if held := h.source.Held(); !held.Equal(percents(0, 50)) {
 		t.Errorf("held too early: %s", held)
 	}
@@ -1005,7 +1003,7 @@ func TestWatchError(t *testing.T) {
 	h.server.cutWatches()
 	h.put("b", 20)
 	h.settled(percents(0, 50))
-	if lists, _, _ := h.requests(); lists > 1 { // one for the proof
+	if lists, _, _ := h.requests(); lists > 0 {
 		t.Errorf("%d lists", lists)
 	}
 }
@@ -1028,7 +1026,7 @@ func (l listWatch) ListWithContext(ctx context.Context, options metav1.ListOptio
 }
 
 func (l listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	if options.SendInitialEvents != nil {
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
 		return l.fakeServer.WatchWithContext(ctx, options)
 	}
 	if l.opening != nil {
@@ -1189,7 +1187,7 @@ func TestOldServerWarnsOnce(t *testing.T) {
 	}
 }
 
-// Nothing but a list can tell that a quiet collection has reached a revision.
+// A server that is asked says that a quiet collection has reached a revision.
 func TestWaitForQuiet(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	for i := range 30 {
@@ -1199,14 +1197,14 @@ func TestWaitForQuiet(t *testing.T) {
 	h.settled(percents(0, 50))
 	h.requests()
 	h.waitFor(percents(10, 20))
-	if lists, objects, watches := h.requests(); lists != 1 || objects != len(h.server.content(percents(10, 20))) || watches != 0 {
-		t.Errorf("%d lists of %d objects, %d watches", lists, objects, watches)
+	if lists, _, watches := h.requests(); lists != 0 || watches != 1 {
+		t.Errorf("%d lists, %d watches, want 0 and 1", lists, watches)
 	}
 	if err := h.source.WaitFor(h.ctx, percents(10, 20), strconv.FormatUint(h.server.revision, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if lists, _, _ := h.requests(); lists > 0 {
-		t.Error("listed for what was known already")
+	if lists, _, watches := h.requests(); lists+watches > 0 {
+		t.Error("asked for what was known already")
 	}
 	// A bookmark tells as well.
 	revision := h.server.touch()
@@ -1217,12 +1215,12 @@ func TestWaitForQuiet(t *testing.T) {
 	if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(revision, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if lists, _, _ := h.requests(); lists > 0 {
-		t.Error("listed although there was a bookmark")
+	if lists, _, watches := h.requests(); lists+watches > 0 {
+		t.Error("asked although there was a bookmark")
 	}
 }
 
-// The list only tells what the watch has to bring: WaitFor returns when it has.
+// WaitFor returns when the watch has brought everything.
 func TestWaitForOutstanding(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	h.put("changed", 10)
@@ -1248,7 +1246,7 @@ func TestWaitForOutstanding(t *testing.T) {
 		}
 		waited <- err
 	}()
-	h.eventually("the list", func() bool { return h.server.has(func() bool { return len(h.server.requests) > 0 }) })
+	h.eventually("the question", func() bool { return h.server.has(func() bool { return len(h.server.requests) > 0 }) })
 	for h.server.has(func() bool { return h.server.shown < len(h.server.history) }) {
 		select {
 		case err := <-waited:
@@ -1308,8 +1306,8 @@ func TestWaitForStore(t *testing.T) {
 	h.settled(percents(0, 60))
 }
 
-// A revision that a consistent list does not reach is of another storage, or of a
-// server that lags: not a reason to return, nor to list without end.
+// A revision that the server does not know is of another storage, or the server lags:
+// not a reason to return, nor to ask without pause.
 func TestWaitForUnknownRevision(t *testing.T) {
 	server := newFakeServer(ByHashKey)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
@@ -1354,29 +1352,6 @@ func TestWaitForErrors(t *testing.T) {
 	if err := h.source.WaitFor(h.ctx, percents(0, 10), "five"); err == nil {
 		t.Error("a revision that is no number was accepted")
 	}
-}
-
-// What does not grow after all is not waited for.
-func TestShrinkBeforeHeld(t *testing.T) {
-	h := newHarness(t, ByHashKey)
-	for i := range 100 {
-		h.put(fmt.Sprintf("pod-%02d", i), i)
-	}
-	h.source.SetRanges(percents(0, 50))
-	h.settled(percents(0, 50))
-	h.server.taken()
-	// The new watch has to bring a change that it does not bring.
-	h.source.listWatch = cache.ToListerWatcherWithContext(listWatch{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
-		return watch.Filter(w, func(event watch.Event) (watch.Event, bool) { return event, false })
-	}})
-	h.server.setOnPage(func(context.Context, int) {
-		h.server.setOnPage(nil)
-		h.change("pod-65", 65)
-	})
-	h.source.SetRanges(percents(0, 70))
-	h.eventually("the new watch", func() bool { return h.server.has(h.server.replaced) })
-	h.source.SetRanges(percents(0, 60))
-	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 60)) })
 }
 
 // Nothing is watched when nothing is wanted any more.

@@ -78,6 +78,8 @@ type Source struct {
 	// streams is set where lists may be asked for as streams.
 	streams           bool
 	incompleteRelists bool
+	// tellsProgress is set until a server has refused to say where a watch stands.
+	tellsProgress bool
 
 	// wake tells whoever feeds the reflector that want or waiters have changed.
 	wake        chan struct{}
@@ -124,6 +126,7 @@ func NewSource(cfg Config) (*Source, error) {
 		object:            cfg.Object,
 		streams:           features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
 		incompleteRelists: cfg.IncompleteRelists,
+		tellsProgress:     true,
 		logger:            klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
 		wake:              make(chan struct{}, 1),
 		heldChanged:       make(chan struct{}, 1),
@@ -170,7 +173,7 @@ func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 
 // WaitFor returns nil once the store has every object of r as of revision or
 // later. It may be called before the ranges are set and before the informer runs.
-// A revision that the watch does not bring by itself is proven by a list of r.
+// Where the watch does not bring a revision by itself, the server is asked how far it is.
 // revision is a resource version from the same storage as the collection's, or ""
 // for whatever the store has. The error is ctx's, or says that revision is no
 // number.

@@ -19,8 +19,8 @@ package rangewatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,28 +42,26 @@ import (
 //	          SetRanges: what leaves is DELETED, then what is missing is listed
 //	        ┌──────────────────────────────────────────────────────────────┐
 //	        │                                                              ▼
-//	┌───────┴──────┐  all listed, new watch open: grow   ┌───────────────────────┐
-//	│ following    │◀────────────────────────────────────│ following and listing │
-//	└───────┬──────┘  all listed: proof                  └───────────────────────┘
-//	        │                                                              ▲
-//	        └──────────────────────────────────────────────────────────────┘
-//	          WaitFor a revision that the watch has not brought
+//	┌───────┴──────┐   listed: a watch of everything      ┌───────────────────────┐
+//	│ following    │◀─────────────────────────────────────│ following and listing │
+//	└───────┬──────┘                                      └───────────────────────┘
+//	        │    ▲
+//	        └────┘ WaitFor a revision that the watch has not brought: the watch anew
 //
 // Growing without a gap. The ranges R are followed, D is to come. The base B is
 // where the watch of R stands when the list of D begins, and the list, which is
 // consistent, turns out to be as of a revision L that is not before B. Objects of the
 // list that did not change since B are delivered from it, one by one. Those that did
-// are not: the watch of R and D together, which is opened at B, brings them, and
-// until it has they are outstanding. So each object's revisions come in order, and
+// are not: the watch of R and D together, which is opened at B, brings them, and D is
+// pending until it has come to L. So each object's revisions come in order, and
 // what the store has for R is as of its resource version, as with any watch. What the
-// new watch repeats for R, and what it tells of objects of D that were gone by L, is
-// recognised by revision and left out. D is held when nothing is outstanding. Where
-// R is empty, everything is delivered from the list, and B is L.
+// new watch repeats for R is recognised by revision and left out. Where R is empty,
+// everything is delivered from the list, and B is L.
 //
-// Proving a revision without events. Watches of a quiet collection say where they
-// stand once a minute only. A list of the ranges as of L, compared with what is
-// known, tells which objects the watch still has to bring; with the last of them,
-// the ranges are complete as of L. Nothing is delivered from that list.
+// Progress without events. Watches of a quiet collection say where they stand once a
+// minute only. Where that is not enough, for a growth or for a WaitFor, the watch is
+// opened anew and asks for it: a server that knows hash keys then sends a bookmark as
+// soon as it has sent everything up to its present revision. Nothing is listed.
 type stream struct {
 	*Source
 	*delivered
@@ -75,10 +73,11 @@ type stream struct {
 	// target are the wanted ranges that the stream works towards.
 	target hashkey.Ranges
 
-	// following is the watch of the server that is passed on; it selects selected.
-	// It is nil where there is none.
+	// following is the watch of the server that is passed on; it selects selected, and
+	// is to bring a bookmark that is not before asked. It is nil where there is none.
 	following watch.Interface
 	selected  hashkey.Ranges
+	asked     uint64
 	// since is when it was opened, lively whether it has brought something.
 	since  time.Time
 	lively bool
@@ -86,7 +85,7 @@ type stream struct {
 	opening    *opening
 	watchRetry retry
 
-	// listing is the list that runs or, for a growth, waits for its watch.
+	// listing is the list of a growth, which runs or waits for its watch.
 	listing   *listing
 	listRetry retry
 }
@@ -95,6 +94,8 @@ type stream struct {
 type opening struct {
 	ranges hashkey.Ranges
 	from   uint64
+	// asked is the revision for which the server is asked to say when it is reached, or 0.
+	asked  uint64
 	result chan opened
 	cancel context.CancelFunc
 }
@@ -104,14 +105,15 @@ type opened struct {
 	err   error
 }
 
-// listing is a list that runs beside the watch.
+// listing is a list of ranges as of revision that runs beside the watch.
 type listing struct {
-	*proof
+	part
 	number uint64
 	// base is the revision up to which objects are delivered from the list.
 	base uint64
-	// sighted are the listed objects that were outstanding, brought since or not.
-	sighted sets.Set[objectID]
+	// left are the objects that the watch has seen leave meanwhile. What the list has of
+	// them may be older.
+	left sets.Set[objectID]
 	// listed is set at the end.
 	listed  bool
 	objects chan listedObject
@@ -267,11 +269,9 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 	st.cancelOpening()
 	st.listRetry.succeeded()
 	st.watchRetry.succeeded()
-	keep := st.ranges.Intersect(want)
 	at := st.completed().reached()
-	st.ranges = keep
-	st.proofs = restrictProofs(st.proofs, keep)
-	if keep.Empty() {
+	st.restrict(st.ranges.Intersect(want))
+	if st.ranges.Empty() {
 		st.stopFollowing()
 	}
 	var leaving []objectID
@@ -283,58 +283,24 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 	return st.remove(leaving, at)
 }
 
-// extent says how far ranges are delivered.
-func (st *stream) extent(ranges hashkey.Ranges) extent {
-	e := extent{ranges: ranges, revision: st.revision}
-	for _, p := range st.proofs {
-		if p.complete() {
-			e.parts = append(e.parts, p.part)
-		}
-	}
-	return e
+// completed says how far the store is complete once it has processed everything.
+func (d *delivered) completed() extent {
+	return extent{ranges: d.ranges.Minus(d.pending.ranges), revision: d.revision, parts: slices.Clone(d.past)}
 }
 
-// completed says how far the store is complete once it has processed everything:
-// as far as things are delivered, without a growth of which something is
-// outstanding.
-func (st *stream) completed() extent {
-	ranges := st.ranges
-	for _, p := range st.proofs {
-		if p.growth && !st.joined(p) {
-			ranges = ranges.Minus(p.ranges)
-		}
-	}
-	return st.extent(ranges)
-}
-
-// joined says whether a growth is complete as of where the store is.
-func (st *stream) joined(p *proof) bool {
-	return p.complete() && st.extent(p.ranges).holds(p.ranges, p.level)
-}
-
-// startList lists what is missing or, where nothing is, what somebody waits for.
+// startList lists what is missing.
 func (st *stream) startList() {
 	missing := st.target.Minus(st.ranges)
-	part, needed := part{ranges: missing}, !missing.Empty()
-	if !needed {
-		part, needed = st.unproven()
-	}
-	if st.listing != nil {
-		if !st.listing.growth && !needed {
-			st.cancelListing() // the watch was faster
-		}
-		return
-	}
-	if !needed || !st.listRetry.allowed() {
+	if st.listing != nil || missing.Empty() || !st.listRetry.allowed() {
 		return
 	}
 	ctx, cancel := context.WithCancel(st.ctx)
 	st.lists++
 	l := &listing{
-		proof:   &proof{part: part, growth: !missing.Empty(), outstanding: map[objectID]outstanding{}},
+		part:    part{ranges: missing},
 		number:  st.lists,
 		base:    math.MaxUint64,
-		sighted: sets.New[objectID](),
+		left:    sets.New[objectID](),
 		objects: make(chan listedObject),
 		ended:   make(chan listEnd, 1),
 		cancel:  cancel,
@@ -344,7 +310,7 @@ func (st *stream) startList() {
 	}
 	st.listing = l
 	go func() {
-		revision, err := st.list(ctx, part.ranges, func(obj runtime.Object, ended bool) error {
+		revision, err := st.list(ctx, missing, func(obj runtime.Object, ended bool) error {
 			select {
 			case l.objects <- listedObject{obj, ended}:
 				return nil
@@ -356,31 +322,7 @@ func (st *stream) startList() {
 	}()
 }
 
-// unproven returns what somebody or a growth waits for and the watch has not
-// brought, so that it takes a list to know.
-func (st *stream) unproven() (part, bool) {
-	expected := extent{ranges: st.ranges, revision: st.revision}
-	for _, p := range st.proofs {
-		expected.parts = append(expected.parts, p.part)
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for w := range st.waiters {
-		if st.ranges.Covers(w.ranges) && !expected.holds(w.ranges, w.revision) {
-			return part{ranges: w.ranges, revision: w.revision}, true
-		}
-	}
-	for _, p := range st.proofs {
-		// The watch repeats events, but not what was reached without.
-		if p.growth && p.complete() && st.quietly && !expected.holds(p.ranges, p.level) {
-			return part{ranges: p.ranges, revision: p.level}, true
-		}
-	}
-	return part{}, false
-}
-
-// takeObject delivers an object of the list if it is the list's to deliver, and
-// notes it as outstanding if the watch has to bring it.
+// takeObject delivers an object of the list, if the watch does not bring it.
 func (st *stream) takeObject(o listedObject) error {
 	l := st.listing
 	object, err := st.identify(o.Object)
@@ -388,55 +330,29 @@ func (st *stream) takeObject(o listedObject) error {
 		return err
 	}
 	old, known := st.known[object.id]
-	if o.ended || !matches(object.key, l.ranges) {
+	switch {
+	case !known && l.left.Has(object.id):
+		return nil // the watch brings what has become of it
+	case o.ended || !matches(object.key, l.ranges):
 		if !o.ended {
 			st.warnUnselected()
 		}
-		return st.takeEnd(l, o, object)
+		old.seen = 0 // so that it goes at the end of the list
+	case matches(object.key, st.ranges) || object.revision > l.base || known && old.revision >= object.revision:
+		old.seen = l.number
+	default:
+		return st.put(known, o.Object, object, l.number)
 	}
 	if known {
-		old.seen = l.number
 		st.known[object.id] = old
-		if object.revision <= old.revision {
-			return nil
-		}
 	}
-	if matches(object.key, st.ranges) && object.revision <= st.revision {
-		return nil // gone since, as the watch has brought
-	}
-	if matches(object.key, st.ranges) || object.revision > l.base {
-		l.sighted.Insert(object.id)
-		l.outstanding[object.id] = outstanding{revision: object.revision, key: object.key}
-		return nil
-	}
-	return st.put(known, o.Object, object, l.number)
-}
-
-// takeEnd takes the end of an object that the list may have had before.
-func (st *stream) takeEnd(l *listing, o listedObject, object identity) error {
-	old, known := st.known[object.id]
-	delete(l.outstanding, object.id)
-	switch {
-	case !known || !matches(old.key, l.ranges) || object.revision < old.revision:
-		return nil
-	case object.revision > l.base: // the watch brings it
-		l.sighted.Insert(object.id)
-		l.outstanding[object.id] = outstanding{revision: object.revision, key: old.key, gone: true}
-		return nil
-	case o.ended && l.base == math.MaxUint64:
-		return st.remove([]objectID{object.id}, object.revision)
-	}
-	old.seen = 0 // so that it goes at the end of the list
-	st.known[object.id] = old
 	return nil
 }
 
-// endList ends a list: objects that it does not have are gone.
+// endList ends a list: what is left of a growth that was given up, and is not in
+// the list, is gone.
 func (st *stream) endList(end listEnd) error {
 	l := st.listing
-	if end.err == nil && end.revision < l.revision {
-		end.err = fmt.Errorf("a consistent list is as of revision %d, before revision %d which somebody waits for: is that of an object in another storage?", end.revision, l.revision)
-	}
 	if end.err != nil {
 		st.listFailed(end.err)
 		return nil
@@ -445,22 +361,12 @@ func (st *stream) endList(end listEnd) error {
 	st.listRetry.succeeded()
 	var gone []objectID
 	for id, e := range st.known {
-		if e.seen == l.number || l.sighted.Has(id) || e.revision > l.revision || !matches(e.key, l.ranges) {
-			continue
-		}
-		if matches(e.key, st.ranges) {
-			l.outstanding[id] = outstanding{revision: l.revision + 1, key: e.key, gone: true}
-		} else {
-			gone = append(gone, id) // left from a growth that was given up
+		if e.seen != l.number && matches(e.key, l.ranges) && !matches(e.key, st.ranges) {
+			gone = append(gone, id)
 		}
 	}
 	if err := st.remove(gone, l.base); err != nil {
 		return err
-	}
-	if !l.growth {
-		st.proofs = append(st.proofs, l.proof)
-		st.listing = nil
-		return nil
 	}
 	st.cancelOpening() // the watch to come includes the growth
 	return nil
@@ -482,11 +388,13 @@ func (st *stream) cancelListing() {
 
 // startWatch opens a watch where there is none or another one is needed.
 func (st *stream) startWatch() {
-	ranges, from := st.ranges, st.extent(st.ranges).reached()
+	ranges, from, needed := st.ranges, st.revision, st.needed()
+	grows := st.listing != nil && st.listing.listed
 	switch {
-	case st.listing != nil && st.listing.growth && st.listing.listed:
+	case grows:
 		ranges, from = ranges.Union(st.listing.ranges), st.listing.base
-	case st.following != nil && (st.selected.Equal(ranges) || !st.target.Equal(ranges)):
+		needed = max(needed, st.pendingUntil(st.listing.revision))
+	case st.following != nil && (st.selected.Equal(ranges) || !st.target.Equal(ranges)) && needed <= max(from, st.asked):
 		return // it serves, or does until the growth has been listed
 	}
 	if ranges.Empty() || st.opening != nil || !st.watchRetry.allowed() {
@@ -501,6 +409,11 @@ func (st *stream) startWatch() {
 	}
 	ctx, cancel := context.WithCancel(st.ctx)
 	o := &opening{ranges: ranges, from: from, result: make(chan opened), cancel: cancel}
+	if needed > from && st.tellsProgress {
+		o.asked = needed
+		no := false
+		options.SendInitialEvents, options.ResourceVersionMatch = &no, metav1.ResourceVersionMatchNotOlderThan
+	}
 	st.opening = o
 	go func() {
 		w, err := st.listWatch.WatchWithContext(ctx, options)
@@ -514,6 +427,35 @@ func (st *stream) startWatch() {
 	}()
 }
 
+// needed returns the revision that the watch has to come to, for what is pending and
+// for those who wait; 0 where there is nothing, or where it makes no difference.
+func (st *stream) needed() uint64 {
+	if !st.tellsProgress {
+		return 0
+	}
+	var needed uint64
+	if !st.pending.ranges.Empty() {
+		needed = st.pendingUntil(0)
+	}
+	completed := st.completed()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for w := range st.waiters {
+		if st.ranges.Covers(w.ranges) && !completed.holds(w.ranges, w.revision) {
+			needed = max(needed, w.revision)
+		}
+	}
+	return needed
+}
+
+// pendingUntil returns the revision that the watch has to come to before what is
+// pending, or a growth that was listed as of revision, can be held. That is not before
+// where the store is: it never falls back, and must not claim for these what it has
+// for others.
+func (d *delivered) pendingUntil(revision uint64) uint64 {
+	return max(revision, d.pending.revision, d.revision, d.last)
+}
+
 func (st *stream) cancelOpening() {
 	if st.opening != nil {
 		st.opening.cancel()
@@ -524,7 +466,7 @@ func (st *stream) cancelOpening() {
 func (st *stream) stopFollowing() {
 	if st.following != nil {
 		st.following.Stop()
-		st.following = nil
+		st.following, st.asked = nil, 0
 	}
 }
 
@@ -533,20 +475,23 @@ func (st *stream) follow(result opened) error {
 	o := st.opening
 	st.opening = nil
 	if result.err != nil {
+		if o.asked > 0 && isRefused(result.err) {
+			st.logger.V(2).Info("Watching without asking for progress, which the server does not tell", "err", result.err)
+			st.tellsProgress = false
+			return nil
+		}
 		return st.watchFailed(result.err)
 	}
 	st.stopFollowing()
-	st.following, st.selected, st.since, st.lively = result.watch, o.ranges, time.Now(), false
-	// The new watch repeats what lies between its start and what is delivered.
-	reached := st.extent(st.ranges).reached()
+	st.following, st.selected, st.asked, st.since, st.lively = result.watch, o.ranges, o.asked, time.Now(), false
+	// The new watch repeats what lies between its start and where the old one was.
 	if !st.ranges.Empty() {
-		st.proofs = append(st.proofs, &proof{part: part{ranges: st.ranges, revision: reached}})
+		st.past = append(st.past, part{ranges: st.ranges, revision: st.revision})
 	}
-	if l := st.listing; l != nil && l.growth && l.listed {
-		st.logger.V(2).Info("Ranges grew", "by", l.ranges, "revision", l.revision, "outstanding", len(l.outstanding))
-		l.level = st.last
+	if l := st.listing; l != nil && l.listed {
+		st.logger.V(2).Info("Ranges grew", "by", l.ranges, "revision", l.revision, "base", l.base)
+		st.pending = part{ranges: st.pending.ranges.Union(l.ranges), revision: st.pendingUntil(l.revision)}
 		st.ranges = o.ranges
-		st.proofs = append(st.proofs, l.proof)
 		st.listing = nil
 	}
 	st.moveTo(o.from)
@@ -554,16 +499,21 @@ func (st *stream) follow(result opened) error {
 }
 
 // moveTo sets how far the watch is.
-func (st *stream) moveTo(revision uint64) {
-	st.revision = revision
-	proofs := st.proofs[:0]
-	for _, p := range st.proofs {
-		if max(p.revision, p.level) > revision {
-			proofs = append(proofs, p)
-		}
+func (d *delivered) moveTo(revision uint64) {
+	d.revision = revision
+	d.past = slices.DeleteFunc(d.past, func(p part) bool { return p.revision <= revision })
+	if max(d.pending.revision, d.last) <= revision {
+		d.pending = part{}
 	}
-	clear(st.proofs[len(proofs):])
-	st.proofs = proofs
+}
+
+// restrict gives up all ranges but those in keep.
+func (d *delivered) restrict(keep hashkey.Ranges) {
+	d.ranges = d.ranges.Intersect(keep)
+	for i := range d.past {
+		d.past[i].ranges = d.past[i].ranges.Intersect(keep)
+	}
+	d.pending.ranges = d.pending.ranges.Intersect(keep)
 }
 
 // watchFailed tries again later, unless the server has forgotten what the watch
@@ -574,7 +524,7 @@ func (st *stream) watchFailed(err error) error {
 			st.logger.V(2).Info("Listing ranges anew, object by object", "ranges", st.ranges, "err", err)
 			st.cancelListing()
 			st.cancelOpening()
-			st.ranges, st.proofs = nil, nil
+			st.restrict(nil)
 			return nil
 		}
 		return err
@@ -597,97 +547,69 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 		st.stopFollowing()
 		return st.watchFailed(apierrors.FromObject(event.Object))
 	}
-	if !st.lively {
-		st.lively = true
-		st.watchRetry.succeeded()
-	}
 	object, err := st.identify(event.Object)
 	if err != nil {
 		return err
 	}
-	if (event.Type == watch.Added || event.Type == watch.Modified) && !matches(object.key, st.selected) {
-		st.warnUnselected()
-	}
-	news := false
 	if event.Type != watch.Bookmark {
-		if news, err = st.apply(event, object); err != nil {
+		if event.Type != watch.Deleted && !matches(object.key, st.selected) {
+			st.warnUnselected()
+		}
+		if err := st.apply(event, object); err != nil {
 			return err
 		}
-		st.resolve(event, object)
 	}
-	// The watch of a growth starts before this one's place. It brings again what is
-	// news, and so comes to this place, but no bookmarks and nothing of other ranges.
-	if news || st.listing == nil || !st.listing.growth {
-		st.moveTo(max(st.revision, object.revision))
+	st.moveTo(max(st.revision, object.revision))
+	asked := st.asked
+	if event.Type == watch.Bookmark {
+		st.asked = 0
+	}
+	switch {
+	case event.Type == watch.Bookmark && object.revision < asked:
+		st.logger.Error(nil, "The server is at an earlier revision than one that somebody waits for; trying again. Is that of an object in another storage?", "revision", object.revision, "wanted", asked)
+		st.watchRetry.failed()
+	case !st.lively:
+		st.lively = true
+		st.watchRetry.succeeded()
 	}
 	return nil
 }
 
 // apply delivers a change, if it is news, as what it is for the ranges: the server
 // may have watched others, or all.
-func (st *stream) apply(event watch.Event, object identity) (news bool, err error) {
+func (st *stream) apply(event watch.Event, object identity) error {
 	old, known := st.known[object.id]
 	followed := known && matches(old.key, st.ranges)
 	deleted := event.Type == watch.Deleted
 	switch {
 	case known && (object.revision < old.revision || object.revision == old.revision && !deleted):
-		return false, nil
-	case !known && st.isPast(object):
-		return false, nil
-	case !deleted && matches(object.key, st.ranges):
-		return true, st.put(known, event.Object, object, old.seen)
-	case followed && deleted:
+		return nil
+	case !deleted && matches(object.key, st.ranges) && !st.isPast(object):
+		return st.put(known, event.Object, object, old.seen)
+	case !followed:
+		return nil
+	case deleted:
 		if err := st.send(watch.Deleted, event.Object, object.revision); err != nil {
-			return false, err
+			return err
 		}
 		delete(st.known, object.id)
-		return true, nil
-	case followed:
-		return true, st.remove([]objectID{object.id}, object.revision)
-	}
-	return false, nil
-}
-
-// isPast says whether the end of an object that is not known has been delivered:
-// its range is proven as of a later revision, and nothing of it is outstanding.
-func (st *stream) isPast(object identity) bool {
-	for _, p := range st.proofs {
-		if _, wanted := p.outstanding[object.id]; !wanted && object.revision <= p.revision && matches(object.key, p.ranges) {
-			return true
+	default:
+		if err := st.remove([]objectID{object.id}, object.revision); err != nil {
+			return err
 		}
-	}
-	return false
-}
-
-// resolve strikes off what the watch has brought: a late enough revision, or an
-// end. An end does not count unless it is later than what is outstanding: an
-// object that comes to ranges which are not followed yet leaves others.
-func (st *stream) resolve(event watch.Event, object identity) {
-	now, known := st.known[object.id]
-	strike := func(p *proof) {
-		o, ok := p.outstanding[object.id]
-		if !ok {
-			return
-		}
-		var brought bool
-		switch {
-		case o.gone:
-			brought = !known || now.revision >= o.revision // it may have gone to another range
-		case known:
-			brought = now.revision >= o.revision
-		default:
-			brought = (event.Type == watch.Deleted || !matches(object.key, p.ranges)) && object.revision > o.revision
-		}
-		if brought {
-			delete(p.outstanding, object.id)
-		}
-	}
-	for _, p := range st.proofs {
-		strike(p)
 	}
 	if st.listing != nil {
-		strike(st.listing.proof)
+		st.listing.left.Insert(object.id)
 	}
+	return nil
+}
+
+// isPast says whether the watch repeats a state of an object that is over: its range
+// has been delivered as of a later revision.
+func (d *delivered) isPast(object identity) bool {
+	return slices.ContainsFunc(d.past, func(p part) bool {
+		return object.revision <= p.revision && matches(object.key, p.ranges)
+	})
 }
 
 // put delivers an object that is new or has changed.
@@ -738,24 +660,11 @@ func (st *stream) send(t watch.EventType, obj runtime.Object, revision uint64) e
 	select {
 	case st.out <- watch.Event{Type: t, Object: obj}:
 		st.unconfirmed = true
-		st.reach(revision, t == watch.Bookmark)
+		st.last = max(st.last, revision)
 		return nil
 	case <-st.ctx.Done():
 		return st.ctx.Err()
 	}
-}
-
-// reach notes how far the store is. A growth that has not joined has to come as far.
-func (st *stream) reach(revision uint64, quietly bool) {
-	if revision <= st.last {
-		return
-	}
-	for _, p := range st.proofs {
-		if p.growth && !st.joined(p) {
-			p.level = revision
-		}
-	}
-	st.last, st.quietly = revision, quietly
 }
 
 func (st *stream) bookmark(resourceVersion string, revision uint64) error {
