@@ -86,14 +86,13 @@ integration() {
   (cd "$tree" && CONTROLLER_RING=false gotest gate-off -timeout 30m -run "$(pinned off)" ./test/integration/replicaset)
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
-e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/...); }
+e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory); }
 # faults lets each fault happen once, or goes on for DURATION; FAULTS has further flags.
 faults() {
   (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)
   # shellcheck disable=SC2086
   _output/tools/fault -bin "$root/_output/bin" -dir "$root/_output/faults" -duration "${DURATION:-0s}" ${FAULTS-}
 }
-e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory); }
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build unit integration e2e faults)
