@@ -164,11 +164,11 @@ func judge(view *ring.View, controller string, instance identity.Identity, a adm
 		if owned.Contains(key) {
 			continue
 		}
-		owner, ok := owner(view, key)
+		owner, ok := view.Owner(key)
 		if !ok {
-			owner = "nobody"
+			owner.Name = "nobody"
 		}
-		return &refusal{"not_owner", fmt.Sprintf("hash key %016x, which governs the object, belongs to %s; ControllerInstance %s owns %s", key, owner, instance.Name, ranges(owned))}
+		return &refusal{"not_owner", fmt.Sprintf("hash key %016x, which governs the object, belongs to %s; ControllerInstance %s owns %s", key, owner.Name, instance.Name, ranges(owned))}
 	}
 	return nil
 }
@@ -200,18 +200,4 @@ func governing(controller string, a admission.Attributes) (keys [2]int64, n int)
 		}
 	}
 	return keys, n
-}
-
-// owner returns the name of the instance that owns the key.
-func owner(view *ring.View, key int64) (string, bool) {
-	members := view.Ring()
-	for _, r := range members {
-		if key <= *r.Key {
-			return r.Name, true
-		}
-	}
-	if len(members) == 0 {
-		return "", false
-	}
-	return members[0].Name, true
 }

@@ -63,27 +63,24 @@ func (p *plugin) validateMove(ctx context.Context, a admission.Attributes) error
 // refuseMove says why the upper end of the instance's range cannot be moved to
 // next, nothing if it can.
 func refuseMove(view *ring.View, name string, next int64) string {
-	members := view.Ring()
-	for i, self := range members {
-		if self.Name != name {
-			continue
-		}
-		if len(members) == 1 {
-			return "must be unset: the instance owns all hash keys, there is no other to move any to or from"
-		}
-		predecessor, successor := members[(i+len(members)-1)%len(members)], members[(i+1)%len(members)]
-		after, before := *predecessor.Key, *successor.Key
-		if next != *self.Key && next != before && hashkey.Between(after, before).Contains(next) {
-			return ""
-		}
-		seam := ""
-		if after >= before {
-			seam = " (going on from the highest hash key to 0)"
-		}
-		return fmt.Sprintf("must lie in (%d, %d), in hexadecimal (%016x, %016x)%s, between the hash keys of its neighbours %s and %s, and must not be hashKey itself, %d",
-			after, before, after, before, seam, predecessor.Name, successor.Name, *self.Key)
+	self, ok := view.Get(name)
+	if !ok || view.Owned(name).Empty() {
+		return "must be unset: the instance owns no range in its ring"
 	}
-	return "must be unset: the instance owns no range in its ring"
+	predecessor, successor, ok := view.Neighbours(name)
+	if !ok {
+		return "must be unset: the instance owns all hash keys, there is no other to move any to or from"
+	}
+	after, before := *predecessor.Key, *successor.Key
+	if next != *self.Key && next != before && hashkey.Between(after, before).Contains(next) {
+		return ""
+	}
+	seam := ""
+	if after >= before {
+		seam = " (going on from the highest hash key to 0)"
+	}
+	return fmt.Sprintf("must lie in (%d, %d), in hexadecimal (%016x, %016x)%s, between the hash keys of its neighbours %s and %s, and must not be hashKey itself, %d",
+		after, before, after, before, seam, predecessor.Name, successor.Name, *self.Key)
 }
 
 // ranges returns what an instance owns for people to read.

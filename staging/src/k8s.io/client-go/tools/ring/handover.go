@@ -108,11 +108,10 @@ func (v *View) whyVoid(r Record) string {
 		}
 		return fmt.Sprintf("nextHashKey %d is the donor's own", *r.Next)
 	}
-	successor, ok := v.Successor(r.Name)
+	predecessor, successor, ok := v.Neighbours(r.Name)
 	if !ok {
 		return "there is no other instance on the ring, so no boundary to move"
 	}
-	predecessor := v.ring[(v.place(r.Name)+len(v.ring)-1)%len(v.ring)]
 	return fmt.Sprintf("nextHashKey %d is not allowed: going up the ring it must lie after %d, the predecessor's key, before %d, the successor's, and not be %d, the present one",
 		*r.Next, *predecessor.Key, *successor.Key, *r.Key)
 }

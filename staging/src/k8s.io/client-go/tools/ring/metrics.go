@@ -262,7 +262,7 @@ func (o *observer) gained(now time.Time, before *View, held hashkey.Ranges) {
 // given tells of handovers that this instance was to give, and that have ended.
 func (o *observer) given(now time.Time, before *View) {
 	for _, old := range before.Records() {
-		if old.Next == nil || giver(before, old) != o.name {
+		if old.Next == nil || before.handover(old).giver != o.name {
 			continue
 		}
 		r, there := o.view.Get(old.Name)
@@ -282,18 +282,6 @@ func (o *observer) given(now time.Time, before *View) {
 			o.events.Eventf(reference(old), v1.EventTypeWarning, eventCalledOff, "%s keeps what lies up to hash key %d", o.name, *old.Next)
 		}
 	}
-}
-
-// giver returns who owns what is to change hands when r's next key is granted.
-func giver(view *View, r Record) string {
-	if r.Key == nil {
-		return r.Donor
-	}
-	if view.Owned(r.Name).Contains(*r.Next) {
-		return r.Name
-	}
-	successor, _ := view.Successor(r.Name)
-	return successor.Name
 }
 
 // opened tells of ranges that are worked on again.

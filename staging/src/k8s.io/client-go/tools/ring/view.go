@@ -97,14 +97,21 @@ func (v *View) Owner(key int64) (Record, bool) {
 	return v.ring[i%len(v.ring)], true
 }
 
+// Neighbours returns the instances next below and next above on the ring, which may
+// be the same one, and whether there is any other than the instance itself.
+func (v *View) Neighbours(name string) (predecessor, successor Record, ok bool) {
+	i, n := v.place(name), len(v.ring)
+	if i < 0 || n == 1 {
+		return Record{}, Record{}, false
+	}
+	return v.ring[(i+n-1)%n], v.ring[(i+1)%n], true
+}
+
 // Successor returns the instance next above on the ring, which takes over when
 // this one goes, and whether there is one other than the instance itself.
 func (v *View) Successor(name string) (Record, bool) {
-	i := v.place(name)
-	if i < 0 || len(v.ring) == 1 {
-		return Record{}, false
-	}
-	return v.ring[(i+1)%len(v.ring)], true
+	_, successor, ok := v.Neighbours(name)
+	return successor, ok
 }
 
 // With returns the view that this one becomes when r is written.
