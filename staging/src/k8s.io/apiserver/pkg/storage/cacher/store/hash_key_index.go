@@ -70,9 +70,12 @@ type hashKeyEntry struct {
 
 // indexedObject is an object for as long as it is in the store with the same keys.
 type indexedObject struct {
-	latest          atomic.Pointer[Element]
-	own, controller int64
+	latest atomic.Pointer[Element]
+	hashKeys
 }
+
+// hashKeys are an object's own key and that of its controller.
+type hashKeys struct{ own, controller int64 }
 
 // less orders by key, then by the own key, then by name. An entry without an object
 // is a bound, and lies below all of its key.
@@ -112,10 +115,11 @@ func (x *hashKeyIndex) keep(path string, elements []*Element) {
 	for _, elem := range elements {
 		o := elem.Indexed
 		if o == nil {
-			if o = newIndexedObject(elem); o == nil {
+			keys, ok := hashKeysOf(elem)
+			if !ok {
 				continue
 			}
-			elem.Indexed = o
+			o = newIndexedObject(keys, elem)
 		}
 		switch {
 		case path == sharding.HashKeyPath:
@@ -143,18 +147,25 @@ func newOrder(entries []hashKeyEntry) *btree.BTree[hashKeyEntry] {
 	return tree
 }
 
-// newIndexedObject returns nil for what has no metadata: that has no keys, and
-// matches no range.
-func newIndexedObject(elem *Element) *indexedObject {
+// hashKeysOf returns false for what has no metadata: that has no keys, and matches no
+// range.
+func hashKeysOf(elem *Element) (hashKeys, bool) {
 	accessor, err := meta.Accessor(elem.Object)
 	if err != nil {
-		return nil
+		return hashKeys{}, false
 	}
-	o := &indexedObject{own: metav1.HashKeyOf(accessor), controller: unowned}
+	keys := hashKeys{own: metav1.HashKeyOf(accessor), controller: unowned}
 	if key, owned := metav1.HashKeyOfController(accessor); owned {
-		o.controller = key
+		keys.controller = key
 	}
+	return keys, true
+}
+
+// newIndexedObject returns the object of elem, its latest version.
+func newIndexedObject(keys hashKeys, elem *Element) *indexedObject {
+	o := &indexedObject{hashKeys: keys}
 	o.latest.Store(elem)
+	elem.Indexed = o
 	return o
 }
 
@@ -165,18 +176,19 @@ func (x *hashKeyIndex) write(old, elem *Element) {
 	}
 	x.writes++
 	elem.Written = x.writes
-	o := newIndexedObject(elem)
+	keys, ok := hashKeysOf(elem)
 	if old != nil && old.Indexed != nil {
-		if o != nil && o.own == old.Indexed.own && o.controller == old.Indexed.controller {
+		if ok && keys == old.Indexed.hashKeys {
 			elem.Indexed = old.Indexed
 			elem.Indexed.latest.Store(elem)
 			return
 		}
 		x.remove(old)
 	}
-	if elem.Indexed = o; o == nil {
+	if !ok {
 		return
 	}
+	o := newIndexedObject(keys, elem)
 	if x.own != nil {
 		x.own.ReplaceOrInsert(hashKeyEntry{o.own, o})
 	}
