@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults bench bench-memory build tree save check verify rebase vendor clean
+.PHONY: help up test faults bench bench-memory bench-join build tree save check verify rebase vendor clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ faults: build ## let faults befall real processes and check what they did; DURAT
 
 bench-memory: build ## measure what informers hold and fetch into docs/benchmarks-memory.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),10000) --out=$(CURDIR)/docs/benchmarks-memory.md
+
+bench-join: build ## measure what a ring's instances hold, and what a join costs, into docs/benchmarks-join.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),40000) --out=$(CURDIR)/docs/benchmarks-join.md --plot=$(CURDIR)/docs/join.svg
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)

@@ -1,0 +1,179 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// pause is how long the ring is recorded before the join and after it.
+	pause         = 5 * time.Second
+	receivedEvery = 100 * time.Millisecond
+	// A collection costs tens of milliseconds of a core, in each process.
+	liveEvery = 500 * time.Millisecond
+)
+
+// recording is the join of an instance, with all times since its process was started.
+type recording struct {
+	// ring are the processes in order of their start, the newcomer last.
+	ring []*process
+	// live and received are of each process. What it received is counted from the
+	// beginning of the recording.
+	live, received [][]sample
+	// joined is when the ring had come to rest again.
+	joined time.Duration
+}
+
+type sample struct {
+	at    time.Duration
+	bytes float64
+}
+
+// join has one more instance join the ring, and records it.
+func (b *benchmark) join(ctx context.Context, ring []*process) (*recording, error) {
+	newcomer, err := b.newProcess()
+	if err != nil {
+		return nil, err
+	}
+	ring = append(ring, newcomer)
+	r := &recording{ring: ring, live: make([][]sample, len(ring)), received: make([][]sample, len(ring))}
+	begin := time.Now().Add(pause)
+	recordCtx, stop := context.WithCancel(ctx)
+	var recorders sync.WaitGroup
+	recorders.Go(func() { r.recordReceived(recordCtx, begin) })
+	recorders.Go(func() { r.recordLive(recordCtx, begin, b) })
+	defer recorders.Wait()
+	defer stop()
+
+	log.Printf("recording %d instances at rest for %v", instances, pause)
+	if err := sleep(ctx, time.Until(begin)); err != nil {
+		return nil, err
+	}
+	log.Print("one more joins")
+	if err := b.start(ctx, newcomer); err != nil {
+		return nil, err
+	}
+	if err := b.settle(ctx, ring); err != nil {
+		return nil, err
+	}
+	r.joined = time.Since(begin)
+	log.Printf("it has joined after %.1f s; recording for another %v", r.joined.Seconds(), pause)
+	return r, sleep(ctx, pause)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *recording) recordReceived(ctx context.Context, begin time.Time) {
+	before := make([]int64, len(r.ring))
+	for i, p := range r.ring {
+		before[i] = p.proxy.received.Load()
+	}
+	for ctx.Err() == nil {
+		for i, p := range r.ring {
+			r.received[i] = append(r.received[i], sample{time.Since(begin), float64(p.proxy.received.Load() - before[i])})
+		}
+		_ = sleep(ctx, receivedEvery)
+	}
+}
+
+func (r *recording) recordLive(ctx context.Context, begin time.Time, b *benchmark) {
+	for ctx.Err() == nil {
+		var all sync.WaitGroup
+		// They are those of the ring, in the same order.
+		for i, name := range b.cluster.ControllerManagers() {
+			all.Go(func() {
+				// A newcomer does not answer at first.
+				if live, err := b.liveNow(ctx, name); err == nil {
+					r.live[i] = append(r.live[i], sample{time.Since(begin), float64(live)})
+				}
+			})
+		}
+		all.Wait()
+		_ = sleep(ctx, liveEvery)
+	}
+}
+
+// during returns what a process received from the start of the newcomer to the end of
+// the recording.
+func (r *recording) during(i int) float64 {
+	all := r.received[i]
+	return all[len(all)-1].bytes - r.before(i)
+}
+
+// before returns what a process received at rest.
+func (r *recording) before(i int) (bytes float64) {
+	for _, s := range r.received[i] {
+		if s.at > 0 {
+			break
+		}
+		bytes = s.bytes
+	}
+	return bytes
+}
+
+// sizeOf returns the bytes that upstream's informers receive to fill themselves with
+// ranges.
+func (b *benchmark) sizeOf(ctx context.Context, ranges hashkey.Ranges) (float64, error) {
+	proxy, err := b.newProxy()
+	if err != nil {
+		return 0, err
+	}
+	config := b.cluster.RESTConfig()
+	config.Host = "https://" + proxy.address()
+	client, err := clientFor(config)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	factory := func(field string) informers.SharedInformerFactory {
+		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+			options.ShardSelector = ranges.Selector(field)
+		}))
+	}
+	sets := factory(sharding.HashKeyPath).Apps().V1().ReplicaSets().Informer()
+	pods := factory(sharding.ControllerHashKeyPath).Core().V1().Pods().Informer()
+	go sets.RunWithContext(ctx)
+	go pods.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), sets.HasSynced, pods.HasSynced) {
+		return 0, context.Cause(ctx)
+	}
+	received := float64(proxy.received.Load())
+	if got, want := len(pods.GetStore().ListKeys()), b.podsIn(ranges); got != want {
+		return 0, fmt.Errorf("the moved range has %d pods, want %d", got, want)
+	}
+	log.Printf("the moved range: %d ReplicaSets, %d pods, %s", b.setsIn(ranges), b.podsIn(ranges), size(received))
+	return received, nil
+}

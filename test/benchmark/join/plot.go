@@ -1,0 +1,115 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+const (
+	width, height = 960, 640
+	// A panel's axes, within the width, and how high it is.
+	left, right, panelHeight = 80, 930, 200
+)
+
+// colours tell the processes apart, on white and on black.
+var colours = []string{"#3d82c9", "#3c9a6b", "#9a6fc0", "#8a94a3", "#d9792b"}
+
+const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">
+  <style>
+    .paper { fill: #fff } .ink { fill: #222 } .faint { fill: #555 } .grid { stroke: #e3e6ea } .axis { stroke: #8a94a3 } .mark { stroke: #444 }
+    @media (prefers-color-scheme: dark) {
+      .paper { fill: #0d1117 } .ink { fill: #e6e6e6 } .faint { fill: #a8b0bb } .grid { stroke: #262c36 } .axis { stroke: #6b7480 } .mark { stroke: #b5bcc6 }
+    }
+  </style>
+  <rect class="paper" width="%d" height="%d"/>
+`
+
+// plot draws a join as SVG: what each process holds, and what it has received.
+func plot(r *recording, moved float64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, head, width, height, width, height)
+	newcomer := len(r.ring) - 1
+	for i := range r.ring {
+		name := fmt.Sprintf("instance %d", i+1)
+		if i == newcomer {
+			name += ", which joins"
+		}
+		x := left + 120*i
+		fmt.Fprintf(&b, `  <path d="M%d 24h22" stroke="%s" stroke-width="3"/><text class="ink" x="%d" y="28">%s</text>`+"\n", x, colours[i%len(colours)], x+28, name)
+	}
+	panel(&b, r, 80, "live heap of each process, MB", r.live, 0)
+	panel(&b, r, 370, "received by each process, in all, MB", r.received, moved)
+	fmt.Fprintf(&b, `  <text class="faint" x="%d" y="%d" text-anchor="middle">seconds since the process of instance %d was started</text>`+"\n</svg>\n", (left+right)/2, height-20, newcomer+1)
+	return b.String()
+}
+
+// panel draws lines below a title, with the moments of the join, and a dashed level
+// unless that is 0.
+func panel(b *strings.Builder, r *recording, top int, title string, lines [][]sample, level float64) {
+	bottom := top + panelHeight
+	last := (r.joined + pause).Seconds()
+	first, highest := -pause.Seconds(), level
+	for _, line := range lines {
+		for _, s := range line {
+			highest = max(highest, s.bytes)
+		}
+	}
+	highest *= 1.08 / 1e6
+	x := func(seconds float64) float64 { return left + (seconds-first)/(last-first)*(right-left) }
+	y := func(bytes float64) float64 { return float64(bottom) - bytes/1e6/highest*panelHeight }
+
+	fmt.Fprintf(b, `  <text class="ink" x="%d" y="%d" font-size="14" font-weight="bold">%s</text>`+"\n", left, top-22, title)
+	for step, v := tick(highest), 0.0; v <= highest; v += step {
+		fmt.Fprintf(b, `  <path class="grid" d="M%d %.1fH%d"/><text class="faint" x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", left, y(v*1e6), right, left-8, y(v*1e6)+4, v)
+	}
+	step := tick(last - first)
+	for v := math.Ceil(first/step) * step; v <= last; v += step {
+		fmt.Fprintf(b, `  <path class="axis" d="M%.1f %dv5"/><text class="faint" x="%.1f" y="%d" text-anchor="middle">%g</text>`+"\n", x(v), bottom, x(v), bottom+19, v)
+	}
+	fmt.Fprintf(b, `  <path class="axis" d="M%d %dV%dH%d" fill="none"/>`+"\n", left, top, bottom, right)
+	for _, mark := range []struct {
+		at           float64
+		text, anchor string
+		shift        float64
+	}{{0, "starts", "end", -4}, {r.joined.Seconds(), "has joined", "start", 4}} {
+		fmt.Fprintf(b, `  <path class="mark" d="M%.1f %dV%d" stroke-dasharray="2 3"/><text class="faint" x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", x(mark.at), top-6, bottom, x(mark.at)+mark.shift, top+2, mark.anchor, mark.text)
+	}
+	if level > 0 {
+		fmt.Fprintf(b, `  <path class="mark" d="M%d %.1fH%d" stroke-dasharray="6 4"/><text class="faint" x="%d" y="%.1f">size of the moved range</text>`+"\n", left, y(level), right, left+6, y(level)+15)
+	}
+	for i, line := range lines {
+		var points strings.Builder
+		for _, s := range line {
+			fmt.Fprintf(&points, "%.1f,%.1f ", x(s.at.Seconds()), y(s.bytes))
+		}
+		fmt.Fprintf(b, `  <polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(points.String()), colours[i%len(colours)])
+	}
+}
+
+// tick returns a round distance that fits about five times into the length.
+func tick(length float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(length/5)))
+	for _, step := range []float64{1, 2, 5} {
+		if step*power >= length/5 {
+			return step * power
+		}
+	}
+	return 10 * power
+}

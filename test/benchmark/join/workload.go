@@ -1,0 +1,159 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	namespace = metav1.NamespaceDefault
+	// writers is how many requests are under way at a time when pods are created.
+	writers = 16
+)
+
+// clientFor returns a client that gets protobuf without compression, as controller
+// managers do.
+func clientFor(config *rest.Config) (kubernetes.Interface, error) {
+	config.QPS = -1
+	config.DisableCompression = true
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return kubernetes.NewForConfig(config)
+}
+
+// fill creates the ReplicaSets with all of their pods, so that nothing is left for
+// the controller to create.
+func (b *benchmark) fill(ctx context.Context) error {
+	begin := time.Now()
+	for i := range b.pods / b.podsPerSet {
+		rs, err := b.client.AppsV1().ReplicaSets(namespace).Create(ctx, newReplicaSet(fmt.Sprintf("app-%05d", i), b.podsPerSet), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		b.sets = append(b.sets, rs)
+	}
+	var created, bytes atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for _, rs := range b.sets {
+		group.Go(func() error {
+			for i := range b.podsPerSet {
+				pod, err := b.client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{
+					ObjectMeta: metav1.ObjectMeta{
+						Name:            fmt.Sprintf("%s-%05d", rs.Name, i),
+						Labels:          rs.Spec.Template.Labels,
+						Annotations:     rs.Spec.Template.Annotations,
+						OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
+					},
+					Spec: rs.Spec.Template.Spec,
+				}, metav1.CreateOptions{})
+				if err != nil {
+					return err
+				}
+				bytes.Add(int64(pod.Size()))
+				if n := created.Add(1); n%5000 == 0 {
+					log.Printf("%d of %d pods created", n, b.pods)
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	b.podSize = int(bytes.Load() / created.Load())
+	log.Printf("%d pods of %d bytes created in %v", b.pods, b.podSize, time.Since(begin).Round(time.Second))
+	return nil
+}
+
+// newReplicaSet returns one with pods of about 5 KiB, which nobody schedules.
+func newReplicaSet(name string, replicas int) *appsv1.ReplicaSet {
+	labels := map[string]string{"app": name, "pod-template-hash": "5d69b4f8c7"}
+	template := v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat(name, 90)}},
+		Spec:       v1.PodSpec{AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none"},
+	}
+	for c := range 2 {
+		container := v1.Container{Name: fmt.Sprintf("container-%d", c), Image: "registry.example.com/some/team/image:v1.2.3"}
+		for e := range 12 {
+			container.Env = append(container.Env, v1.EnvVar{Name: fmt.Sprintf("VARIABLE_NUMBER_%d", e), Value: fmt.Sprintf("value %d of %s: %s", e, name, strings.Repeat("x", 30))})
+		}
+		template.Spec.Containers = append(template.Spec.Containers, container)
+	}
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	}
+}
+
+// observed waits until the controller has worked on every ReplicaSet, and on one that
+// is made for that, should there be no other.
+func (b *benchmark) observed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	replicaSets := b.client.AppsV1().ReplicaSets(namespace)
+	probe, err := replicaSets.Create(ctx, newReplicaSet("probe", 0), metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		list, err := replicaSets.List(ctx, metav1.ListOptions{ResourceVersion: probe.ResourceVersion})
+		if err != nil {
+			return false, err
+		}
+		for _, rs := range list.Items {
+			if rs.Status.ObservedGeneration != rs.Generation || rs.Status.Replicas != *rs.Spec.Replicas {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the controller to work on all ReplicaSets: %w", err)
+	}
+	return replicaSets.Delete(ctx, probe.Name, metav1.DeleteOptions{})
+}
+
+// setsIn returns how many ReplicaSets are in the ranges.
+func (b *benchmark) setsIn(ranges hashkey.Ranges) int {
+	n := 0
+	for _, rs := range b.sets {
+		if ranges.Contains(metav1.HashKeyOf(rs)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *benchmark) podsIn(ranges hashkey.Ranges) int { return b.setsIn(ranges) * b.podsPerSet }
