@@ -126,6 +126,8 @@ const (
 	nonOwner   = "write by a non-owner"
 	lostRecord = "record lost"
 	untold     = "write that the audit log does not tell of"
+	// needlessPause is a gate that shut for keys that did not change hands.
+	needlessPause = "pause of a range that stays"
 )
 
 func (c *checker) violate(kind, format string, args ...any) {

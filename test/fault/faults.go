@@ -272,9 +272,14 @@ func (r *run) logged(message string) (int, error) {
 }
 
 // join adds an instance, and tells how long the range that it gets was in nobody's
-// work: from its donor's log to its own. Then another leaves.
+// work: from its donor's log to its own. No other range may pause. Then another
+// instance leaves.
 func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	others := r.running()
+	begin, err := time.Parse(gateTime, time.Now().Format(gateTime))
+	if err != nil {
+		return nil, err
+	}
 	newcomer, err := r.add(ctx, onRing)
 	if err != nil {
 		return nil, err
@@ -295,9 +300,13 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 		if err != nil {
 			return nil, err
 		}
-		for keys, at := range opened {
-			if since, ok := shut[keys]; ok {
+		for keys, since := range shut {
+			if at, ok := opened[keys]; ok {
 				gap = max(gap, at.Sub(since))
+			} else if !since.Before(begin) {
+				r.history.see(func(c *checker) {
+					c.violate(needlessPause, "%s shut its gate for %s while %s joined, which did not get that", p.name, keys, newcomer.name)
+				})
 			}
 		}
 	}
@@ -310,6 +319,9 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 
 var gateLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"(Opened the gate|Shut the gate)" .*ranges="([^"]*)"`)
 
+// gateTime is how logs tell the time: without the year.
+const gateTime = "0102 15:04:05.000000"
+
 // gateTimes returns when the process last said so, by range.
 func (r *run) gateTimes(p *process, message string) (map[string]time.Time, error) {
 	content, err := os.ReadFile(r.cluster.LogFile(p.name))
@@ -321,7 +333,7 @@ func (r *run) gateTimes(p *process, message string) (map[string]time.Time, error
 		if string(match[2]) != message {
 			continue
 		}
-		at, err := time.Parse("0102 15:04:05.000000", string(match[1]))
+		at, err := time.Parse(gateTime, string(match[1]))
 		if err != nil {
 			return nil, err
 		}
