@@ -18,8 +18,10 @@ package ring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -41,7 +43,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/client-go/util/connrotation"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
+	"k8s.io/kubernetes/test/integration"
 	"k8s.io/kubernetes/test/integration/framework"
 )
 
@@ -66,11 +70,76 @@ func TestInformersFollowRanges(t *testing.T) {
 			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
 				for _, incomplete := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%s/incomplete=%t", field, incomplete), func(t *testing.T) {
-						newFollower(t, client, field, incomplete, selects).test()
+						newFollower(t, func() kubernetes.Interface { return client }, field, incomplete, selects).test()
 					})
 				}
 			}
 		})
+	}
+}
+
+// Servers go, with their watches and what they have in memory, others take their
+// place, and etcd forgets what was before: the informer lists anew, and is right.
+func TestInformersOutliveServers(t *testing.T) {
+	etcd := framework.SharedEtcd()
+	var current atomic.Pointer[kubernetes.Clientset]
+	client := func() kubernetes.Interface { return current.Load() }
+	// start returns a function that cuts all connections to the server and stops it.
+	start := func() (stop func()) {
+		server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{"--disable-admission-plugins=ServiceAccount"}, etcd)
+		var down atomic.Bool
+		dialer := connrotation.NewDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+			if down.Load() {
+				return nil, errors.New("the server is down")
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		})
+		config := rest.CopyConfig(server.ClientConfig)
+		config.QPS = -1
+		config.Dial = dialer.DialContext
+		current.Store(kubernetes.NewForConfigOrDie(config))
+		return func() {
+			down.Store(true)
+			dialer.CloseAll()
+			server.TearDownFn()
+		}
+	}
+	stop := start()
+	defer func() { stop() }()
+	storage, _, err := integration.GetEtcdClients(etcd.Transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storage.Close()
+	var followers []*follower
+	for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
+		for _, incomplete := range []bool{false, true} {
+			followers = append(followers, newFollower(t, client, field, incomplete, true))
+		}
+	}
+	for range 3 {
+		for _, f := range followers {
+			f.round()
+			// On its way when the server goes.
+			f.want = f.ranges()
+			f.source.SetRanges(f.want)
+		}
+		stop()
+		status, err := storage.Get(t.Context(), "any")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := storage.Compact(t.Context(), status.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+		stop = start()
+		for _, f := range followers {
+			f.write(f.Intn(podCount))
+			f.settled()
+		}
+	}
+	for _, f := range followers {
+		f.Logf("%s: %d writes, %d changes of ranges, %d waits", f.requests.namespace, f.done.writes.Load(), f.done.rangeChanges.Load(), f.done.waits.Load())
 	}
 }
 
@@ -79,7 +148,7 @@ type follower struct {
 	*testing.T
 	*rand.Rand
 	ctx    context.Context
-	client kubernetes.Interface
+	client func() kubernetes.Interface
 	field  rangewatch.FieldPath
 	// tellsProgress is set for a server that says where a watch stands.
 	tellsProgress bool
@@ -98,8 +167,8 @@ type follower struct {
 // counts says what was done.
 type counts struct{ writes, rangeChanges, waits, cuts, expiries, told atomic.Int64 }
 
-func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.FieldPath, incomplete, tellsProgress bool) *follower {
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewatch.FieldPath, incomplete, tellsProgress bool) *follower {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	namespace := strings.ToLower("follow-" + string(field[strings.LastIndex(string(field), "metadata.")+len("metadata."):]))
 	namespace = strings.ReplaceAll(fmt.Sprintf("%s-%t", namespace, incomplete), ".", "-")
 	seed := time.Now().UnixNano()
@@ -110,18 +179,19 @@ func newFollower(t *testing.T, client kubernetes.Interface, field rangewatch.Fie
 		}
 	}
 	t.Logf("repeat with SEED=%d", seed)
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client().CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	pods := client.CoreV1().Pods(namespace)
 	f := &follower{T: t, Rand: rand.New(rand.NewSource(seed)), ctx: ctx, done: &counts{}, client: client, field: field, tellsProgress: tellsProgress, told: map[string]*v1.Pod{}}
 	f.requests = &requests{
 		namespace: namespace,
 		ListWatch: &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-				return pods.List(ctx, options)
+				return client().CoreV1().Pods(namespace).List(ctx, options)
 			},
-			WatchFuncWithContext: pods.Watch,
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return client().CoreV1().Pods(namespace).Watch(ctx, options)
+			},
 		},
 		watches: map[watch.Interface]struct{}{},
 	}
@@ -226,31 +296,40 @@ func (f *follower) OnDelete(obj any) {
 	delete(f.told, pod.Name)
 }
 
+// podCount is the number of pods that come and go.
+const podCount = 60
+
+// round does some things at random, while somebody else writes, and ends with a
+// quiet point.
+func (f *follower) round() {
+	f.Helper()
+	const steps = 15
+	writer := &follower{T: f.T, Rand: rand.New(rand.NewSource(f.Int63())), ctx: f.ctx, client: f.client, field: f.field, requests: f.requests, done: f.done}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 4 * steps {
+			writer.write(writer.Intn(podCount))
+		}
+	})
+	for range steps {
+		f.step(podCount)
+	}
+	wg.Wait()
+	f.settled()
+}
+
 func (f *follower) test() {
-	const pods, rounds, steps = 60, 6, 15
-	for i := range pods {
+	for i := range podCount {
 		f.write(i)
 	}
-	for range rounds {
-		// Somebody writes all the time.
-		writer := &follower{T: f.T, Rand: rand.New(rand.NewSource(f.Int63())), ctx: f.ctx, client: f.client, field: f.field, requests: f.requests, done: f.done}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for range 4 * steps {
-				writer.write(writer.Intn(pods))
-			}
-		})
-		for range steps {
-			f.step(pods)
-		}
-		wg.Wait()
-		f.settled()
+	for range 6 {
+		f.round()
 	}
 	// Without events, and long before the server sends a bookmark.
 	f.source.SetRanges(f.ranges())
 	f.want = hashkey.All()
 	f.source.SetRanges(f.want)
-	other, err := f.client.CoreV1().ConfigMaps(f.requests.namespace).Create(f.ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+	other, err := f.client().CoreV1().ConfigMaps(f.requests.namespace).Create(f.ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -315,7 +394,7 @@ func (f *follower) ranges() hashkey.Ranges {
 // of the one before.
 func (f *follower) write(i int) string {
 	f.Helper()
-	pods := f.client.CoreV1().Pods(f.requests.namespace)
+	pods := f.client().CoreV1().Pods(f.requests.namespace)
 	name := fmt.Sprintf("pod-%02d", i)
 	f.done.writes.Add(1)
 	for {
@@ -368,7 +447,7 @@ func (f *follower) in(pod *v1.Pod, r hashkey.Ranges) bool {
 // live returns the pods in r from etcd.
 func (f *follower) live(r hashkey.Ranges) map[string]*v1.Pod {
 	f.Helper()
-	list, err := f.client.CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{})
+	list, err := f.client().CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -414,7 +493,7 @@ func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
 // would take a minute for a bookmark to come.
 func (f *follower) tick() (stop func()) {
 	ctx, cancel := context.WithCancel(f.ctx)
-	pods := f.client.CoreV1().Pods(f.requests.namespace)
+	pods := f.client().CoreV1().Pods(f.requests.namespace)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
@@ -445,7 +524,7 @@ func newer(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a >
 // and the store's revision is one that everything has.
 func (f *follower) settled() {
 	f.Helper()
-	list, err := f.client.CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{Limit: 1})
+	list, err := f.client().CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		f.Fatal(err)
 	}
