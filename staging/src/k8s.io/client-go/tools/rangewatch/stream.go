@@ -19,6 +19,7 @@ package rangewatch
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -280,7 +281,15 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 			leaving = append(leaving, id)
 		}
 	}
-	return st.remove(leaving, at)
+	if err := st.remove(leaving, at); err != nil {
+		return err
+	}
+	if len(leaving) > len(st.known) { // a map does not give back what it has grown to
+		known := make(map[objectID]entry, len(st.known))
+		maps.Copy(known, st.known)
+		st.known = known
+	}
+	return nil
 }
 
 // completed says how far the store is complete once it has processed everything.
