@@ -80,13 +80,14 @@ sources() {
   mkdir -p "$TEST_SRCDIR/k8s.io"
   ln -s "$tree" "$tree"/staging/src/k8s.io/* "$TEST_SRCDIR/k8s.io/"
 }
+# -count=1: the test cache does not know of the binaries that are run, here and in e2e.
 integration() {
   sources
-  (cd "$tree" && gotest integration -timeout 30m -skip "$(pinned)" ./test/integration/ring/... ./test/integration/replicaset ./test/integration/etcd)
+  (cd "$tree" && gotest integration -count=1 -timeout 30m -skip "$(pinned)" ./test/integration/ring/... ./test/integration/replicaset ./test/integration/etcd)
   (cd "$tree" && CONTROLLER_RING=false gotest gate-off -timeout 30m -run "$(pinned off)" ./test/integration/replicaset)
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
-e2e() { (cd "$tree" && gotest e2e -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join); }
+e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join); }
 # faults lets each fault happen once, or goes on for DURATION; FAULTS has further flags.
 faults() {
   (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)
