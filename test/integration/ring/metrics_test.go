@@ -18,7 +18,6 @@ package ring
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -126,7 +125,7 @@ func (s *keyServer) rangeIndexMetrics(t *testing.T, ctx context.Context) map[str
 		}
 	}
 	if len(parsed) == 0 {
-		t.Fatal(fmt.Errorf("no metrics in %d bytes", len(data)))
+		t.Fatalf("no metrics in %d bytes", len(data))
 	}
 	return counted
 }

@@ -85,9 +85,7 @@ type request struct {
 	watch    bool
 	selector string
 	from     string
-	// asks is set for a watch that asks where it stands.
-	asks    bool
-	objects int
+	objects  int
 }
 
 func newFakeServer(field FieldPath) *fakeServer {
@@ -347,7 +345,7 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	if from < s.lost {
 		return nil, apierrors.NewResourceExpired("too old")
 	}
-	s.requests = append(s.requests, request{watch: true, selector: options.ShardSelector, from: options.ResourceVersion, asks: asks})
+	s.requests = append(s.requests, request{watch: true, selector: options.ShardSelector, from: options.ResourceVersion})
 	if s.old {
 		ranges = nil
 	}

@@ -798,7 +798,6 @@ func TestExpired(t *testing.T) {
 	h.settled(percents(25, 75))
 }
 
-// A growth whose watch cannot start where the list needs it goes the same way.
 // A relist keeps the objects that have not changed, and does not transform them
 // again: readers have them. It replaces everything in one step.
 func TestRelistKeepsWhatIsSame(t *testing.T) {
@@ -922,6 +921,7 @@ func TestIncompleteRelist(t *testing.T) {
 	}
 }
 
+// A growth whose watch cannot start where the list needs it lists anew as well.
 func TestGrowthExpired(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	for i := range 20 {
