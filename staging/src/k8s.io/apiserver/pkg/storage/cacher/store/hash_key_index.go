@@ -30,17 +30,14 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
-// hashKeyDegree is the degree of the trees. The slices of a node grow by doubling
-// from the half that a split leaves, rounded up to what the allocator gives. With 18
-// the doubled half just holds a full node, which spares a quarter of the memory that
-// 16 takes.
-const hashKeyDegree = 18
-
-// unowned stands for the key of the controller of an object that has none.
-const unowned int64 = -1
+const (
+	// unowned stands for the key of the controller of an object that has none.
+	unowned int64 = -1
+	// left stands there when the object is no longer in the store.
+	left int64 = -2
+)
 
 // hashKeyIndex orders the objects of a store by their own hash keys and by their
 // controllers'. It changes with the store, under the store's lock.
@@ -53,44 +50,25 @@ const unowned int64 = -1
 //
 // A nil index holds nothing.
 type hashKeyIndex struct {
-	// own is nil until it is kept.
-	own *btree.BTree[hashKeyEntry]
-	// controller and unowned are nil until they are kept. What has no controller is in
-	// unowned, by its own key.
-	controller, unowned *btree.BTree[hashKeyEntry]
-	// writes counts the elements written.
+	// own and controller are nil until they are kept. What has no controller comes
+	// first in controller, as unowned.
+	own, controller *hashKeyOrder
+	// writes counts the elements written and removed.
 	writes uint64
-}
-
-// hashKeyEntry is an object at its place in one of the orders.
-type hashKeyEntry struct {
-	key int64
-	*indexedObject
 }
 
 // indexedObject is an object for as long as it is in the store with the same keys.
 type indexedObject struct {
+	// latest is the last version. That of an object that is gone has no Object.
 	latest atomic.Pointer[Element]
 	hashKeys
 }
 
-// hashKeys are an object's own key and that of its controller.
+// hashKeys are an object's own key and that of its controller. Those who only have a
+// clone of the index must not read them.
 type hashKeys struct{ own, controller int64 }
 
-// less orders by key, then by the own key, then by name. An entry without an object
-// is a bound, and lies below all of its key.
-func (a hashKeyEntry) less(b hashKeyEntry) bool {
-	switch {
-	case a.key != b.key:
-		return a.key < b.key
-	case a.indexedObject == nil || b.indexedObject == nil:
-		return a.indexedObject == nil && b.indexedObject != nil
-	case a.own != b.own:
-		return a.own < b.own
-	default:
-		return a.latest.Load().Key < b.latest.Load().Key
-	}
-}
+func (k hashKeys) gone() bool { return k.controller == left }
 
 // newHashKeyIndex returns an index that keeps no order yet, or nil with the gate
 // ControllerRing off.
@@ -111,7 +89,7 @@ func (x *hashKeyIndex) keeps(path string) bool {
 
 // keep begins to keep the order by that path, of these elements.
 func (x *hashKeyIndex) keep(path string, elements []*Element) {
-	var own, controlled, free []hashKeyEntry
+	entries := make([]hashKeyEntry, 0, len(elements))
 	for _, elem := range elements {
 		o := elem.Indexed
 		if o == nil {
@@ -121,30 +99,17 @@ func (x *hashKeyIndex) keep(path string, elements []*Element) {
 			}
 			o = newIndexedObject(keys, elem)
 		}
-		switch {
-		case path == sharding.HashKeyPath:
-			own = append(own, hashKeyEntry{o.own, o})
-		case o.controller != unowned:
-			controlled = append(controlled, hashKeyEntry{o.controller, o})
-		default:
-			free = append(free, hashKeyEntry{o.own, o})
+		if path == sharding.ControllerHashKeyPath {
+			entries = append(entries, hashKeyEntry{o.controller, o})
+		} else {
+			entries = append(entries, hashKeyEntry{o.own, o})
 		}
 	}
-	if path == sharding.HashKeyPath {
-		x.own = newOrder(own)
+	if path == sharding.ControllerHashKeyPath {
+		x.controller = newHashKeyOrder(entries)
 	} else {
-		x.controller, x.unowned = newOrder(controlled), newOrder(free)
+		x.own = newHashKeyOrder(entries)
 	}
-}
-
-func newOrder(entries []hashKeyEntry) *btree.BTree[hashKeyEntry] {
-	tree := btree.New(hashKeyDegree, hashKeyEntry.less)
-	// Neighbours one after the other are much faster to insert.
-	slices.SortFunc(entries, func(a, b hashKeyEntry) int { return cmp.Compare(a.key, b.key) })
-	for _, entry := range entries {
-		tree.ReplaceOrInsert(entry)
-	}
-	return tree
 }
 
 // hashKeysOf returns false for what has no metadata: that has no keys, and matches no
@@ -190,11 +155,10 @@ func (x *hashKeyIndex) write(old, elem *Element) {
 	}
 	o := newIndexedObject(keys, elem)
 	if x.own != nil {
-		x.own.ReplaceOrInsert(hashKeyEntry{o.own, o})
+		x.own.add(hashKeyEntry{o.own, o})
 	}
 	if x.controller != nil {
-		tree, entry := x.byController(o)
-		tree.ReplaceOrInsert(entry)
+		x.controller.add(hashKeyEntry{o.controller, o})
 	}
 }
 
@@ -203,21 +167,15 @@ func (x *hashKeyIndex) remove(elem *Element) {
 	if x == nil || elem.Indexed == nil {
 		return
 	}
-	o := elem.Indexed
+	x.writes++
+	elem.Indexed.controller = left
+	elem.Indexed.latest.Store(&Element{Key: elem.Key, Written: x.writes})
 	if x.own != nil {
-		x.own.Delete(hashKeyEntry{o.own, o})
+		x.own.leave()
 	}
 	if x.controller != nil {
-		tree, entry := x.byController(o)
-		tree.Delete(entry)
+		x.controller.leave()
 	}
-}
-
-func (x *hashKeyIndex) byController(o *indexedObject) (*btree.BTree[hashKeyEntry], hashKeyEntry) {
-	if o.controller != unowned {
-		return x.controller, hashKeyEntry{o.controller, o}
-	}
-	return x.unowned, hashKeyEntry{o.own, o}
 }
 
 // replace makes the index hold exactly what is in s.
@@ -229,38 +187,30 @@ func (x *hashKeyIndex) replace(s *btreeStore) {
 	}
 }
 
-// clone returns the index as it is now. It costs next to nothing: from now on the
-// first change of each part copies that part.
+// clone returns the index as it is now, at next to no cost.
 func (x *hashKeyIndex) clone() *hashKeyIndex {
 	c := &hashKeyIndex{writes: x.writes}
 	if x.own != nil {
-		c.own = x.own.Clone()
+		c.own = x.own.clone()
 	}
 	if x.controller != nil {
-		c.controller, c.unowned = x.controller.Clone(), x.unowned.Clone()
+		c.controller = x.controller.clone()
 	}
 	return c
 }
 
-// visit calls f for each object that selector selects.
-func (x *hashKeyIndex) visit(selector sharding.HashKeySelector, f func(*indexedObject)) {
-	visit := func(entry hashKeyEntry) bool {
-		f(entry.indexedObject)
-		return true
-	}
-	tree := x.own
+// find returns the objects that selector selects, and some that are gone.
+func (x *hashKeyIndex) find(selector sharding.HashKeySelector) []*indexedObject {
+	order, found := x.own, []*indexedObject(nil)
 	if selector.FieldPath() == sharding.ControllerHashKeyPath {
-		tree = x.controller
-		x.unowned.Ascend(visit)
+		order = x.controller
+		found = order.appendRange(found, unowned, unowned+1)
 	}
 	for _, r := range selector.Ranges() {
-		// An end of 2^63 does not fit an int64: it is the end of the tree.
-		if end := int64(r.End); end > 0 {
-			tree.AscendRange(hashKeyEntry{key: int64(r.Start)}, hashKeyEntry{key: end}, visit)
-		} else {
-			tree.AscendGreaterOrEqual(hashKeyEntry{key: int64(r.Start)}, visit)
-		}
+		// An end of 2^63 does not fit an int64, and comes out negative.
+		found = order.appendRange(found, int64(r.Start), int64(r.End))
 	}
+	return found
 }
 
 // IndexesHashKeys says whether ranges of hash keys are listed from an index.
@@ -322,7 +272,11 @@ func (si *threadedStoreIndexer) listRange(selector sharding.HashKeySelector) Sna
 	defer si.lock.Unlock()
 	si.keepHashKeys(selector.FieldPath())
 	var items []interface{}
-	si.hashKeys.visit(selector, func(o *indexedObject) { items = append(items, o.latest.Load()) })
+	for _, o := range si.hashKeys.find(selector) {
+		if !o.gone() {
+			items = append(items, o.latest.Load())
+		}
+	}
 	return listSnapshot{Items: items}
 }
 
@@ -353,22 +307,30 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 	if continueKey == "" {
 		continueKey = prefix
 	}
-	var members []*Element
+	objects := s.index.find(s.selector)
+	elements := make([]*Element, len(objects))
+	// What lies all over the memory is waited for much less if nothing else is done
+	// with each.
+	for i, o := range objects {
+		elements[i] = o.latest.Load()
+	}
+	members := elements[:0]
 	var errs []error
-	s.index.visit(s.selector, func(o *indexedObject) {
-		elem := o.latest.Load()
+	for _, elem := range elements {
 		if !strings.HasPrefix(elem.Key, prefix) || elem.Key < continueKey {
-			return
+			continue
 		}
 		if elem.Written > s.index.writes {
 			var err error
 			if elem, err = s.then(elem.Key); err != nil {
 				errs = append(errs, err)
-				return
+				continue
 			}
 		}
-		members = append(members, elem)
-	})
+		if elem.Object != nil {
+			members = append(members, elem)
+		}
+	}
 	if len(errs) > 0 {
 		return nil, utilerrors.NewAggregate(errs)
 	}

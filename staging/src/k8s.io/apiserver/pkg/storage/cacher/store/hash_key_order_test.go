@@ -1,0 +1,123 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"maps"
+	"math"
+	"math/rand"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// orderView is an order as it was once, and what was there then.
+type orderView struct {
+	*hashKeyOrder
+	present, left map[*indexedObject]int64
+}
+
+// check lists a range, which must have what was present in it once each, and nothing
+// but what had come by then.
+func (v orderView) check(t *testing.T, start, end int64) {
+	t.Helper()
+	found := map[*indexedObject]bool{}
+	for _, o := range v.appendRange(nil, start, end) {
+		key, ok := v.present[o]
+		if !ok {
+			if key, ok = v.left[o]; !ok {
+				t.Fatalf("[%d, %d) has an object that was not there yet", start, end)
+			}
+		}
+		if key < start || end >= 0 && key >= end {
+			t.Fatalf("[%d, %d) has an object of key %d", start, end, key)
+		}
+		if found[o] {
+			t.Fatalf("[%d, %d) has an object twice", start, end)
+		}
+		found[o] = true
+	}
+	for o, key := range v.present {
+		if !found[o] && key >= start && (end < 0 || key < end) {
+			t.Fatalf("[%d, %d) lacks an object of key %d", start, end, key)
+		}
+	}
+}
+
+func TestHashKeyOrder(t *testing.T) {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewSource(seed))
+	// Many share a key, as the Pods of a ReplicaSet do; some are at the bounds.
+	randomKey := func() int64 {
+		return []int64{unowned, 0, math.MaxInt64, random.Int63n(50), random.Int63(), random.Int63()}[random.Intn(6)]
+	}
+	present, passed := map[*indexedObject]int64{}, map[*indexedObject]int64{}
+	var objects []*indexedObject
+	add := func(order *hashKeyOrder, key, own int64, name string) {
+		o := newIndexedObject(hashKeys{own: own}, &Element{Key: name})
+		present[o] = key
+		objects = append(objects, o)
+		order.add(hashKeyEntry{key, o})
+	}
+	order := newHashKeyOrder(nil)
+	var views []orderView
+	for range 30_000 {
+		switch {
+		case random.Intn(1000) == 0:
+			views = append(views, orderView{order.clone(), maps.Clone(present), maps.Clone(passed)})
+		// There are times of growth, and times of shrinking.
+		case len(objects) == 0 || random.Intn(100) < 80-60*((len(views)/8)%2):
+			add(order, randomKey(), random.Int63n(10), strconv.Itoa(len(present)+len(passed)))
+		default:
+			i := random.Intn(len(objects))
+			o := objects[i]
+			objects = slices.Delete(objects, i, i+1)
+			key := present[o]
+			passed[o] = key
+			delete(present, o)
+			o.controller = left
+			order.leave()
+			if random.Intn(4) == 0 {
+				add(order, key, o.own, o.latest.Load().Key) // it comes back
+			}
+		}
+		checkShape(t, order, len(present))
+	}
+	for _, view := range views {
+		view.check(t, unowned, -1)
+		for range 50 {
+			a, b := randomKey(), randomKey()
+			view.check(t, min(a, b), max(a, b))
+			view.check(t, a, -1)
+		}
+	}
+}
+
+// checkShape checks what bounds the memory that is held for what is gone, and the
+// time that a write takes.
+func checkShape(t *testing.T, order *hashKeyOrder, present int) {
+	t.Helper()
+	entries, bound := len(order.settled)+order.recent.Len(), slack+len(order.settled)/slackShare
+	if entries-order.gone != present {
+		t.Fatalf("%d entries, of which %d are gone, for %d objects", entries, order.gone, present)
+	}
+	if order.gone > bound || order.recent.Len() > bound {
+		t.Fatalf("%d are gone and %d recent, of %d", order.gone, order.recent.Len(), entries)
+	}
+}
