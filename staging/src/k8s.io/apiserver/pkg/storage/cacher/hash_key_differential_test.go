@@ -601,7 +601,6 @@ type watchPair struct {
 func (d *differential) watch() {
 	d.t.Helper()
 	p := &watchPair{d: d, question: d.question(d.random), slow: d.random.Intn(4) == 0}
-	d.watches++
 	d.lock.Lock()
 	head := d.log[len(d.log)-1].revision
 	past := d.log[max(0, len(d.log)-1-d.random.Intn(30))].revision
@@ -649,6 +648,7 @@ func (d *differential) watch() {
 		}
 	}
 	if p.compare() {
+		d.watches++
 		d.pairs = append(d.pairs, p)
 	}
 }
