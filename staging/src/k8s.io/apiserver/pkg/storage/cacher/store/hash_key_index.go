@@ -199,7 +199,7 @@ func (x *hashKeyIndex) clone() *hashKeyIndex {
 	return c
 }
 
-// find returns the objects that selector selects, and some that are gone.
+// find returns the objects of a clone that selector selects, and some that are gone.
 func (x *hashKeyIndex) find(selector sharding.HashKeySelector) []*indexedObject {
 	order, found := x.own, []*indexedObject(nil)
 	if selector.FieldPath() == sharding.ControllerHashKeyPath {
@@ -272,7 +272,7 @@ func (si *threadedStoreIndexer) listRange(selector sharding.HashKeySelector) Sna
 	defer si.lock.Unlock()
 	si.keepHashKeys(selector.FieldPath())
 	var items []interface{}
-	for _, o := range si.hashKeys.find(selector) {
+	for _, o := range si.hashKeys.clone().find(selector) {
 		if !o.gone() {
 			items = append(items, o.latest.Load())
 		}

@@ -20,18 +20,15 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-
-	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
 const (
-	// recentDegree is the degree of the tree of what is recent. The slices of a node
-	// grow by doubling from the half that a split leaves, rounded up to what the
-	// allocator gives. With 18 the doubled half just holds a full node, which spares a
-	// quarter of the memory that 16 takes.
-	recentDegree = 18
+	// runGrowth is how many times as long as the next a run is at least. A higher one
+	// makes fewer runs to search, and more copies of an entry until it is in the
+	// longest.
+	runGrowth = 8
 	// slack and slackShare bound what an order puts off: so many entries, and one for
-	// each so many that are settled.
+	// each so many that it has in runs.
 	slack, slackShare = 16, 8
 )
 
@@ -41,107 +38,120 @@ type hashKeyEntry struct {
 	*indexedObject
 }
 
-// less orders by key, then by the own key, then by name. An entry without an object
-// is a bound, and lies below all of its key.
-func (a hashKeyEntry) less(b hashKeyEntry) bool {
-	switch {
-	case a.key != b.key:
-		return a.key < b.key
-	case a.indexedObject == nil || b.indexedObject == nil:
-		return a.indexedObject == nil && b.indexedObject != nil
-	case a.own != b.own:
-		return a.own < b.own
-	default:
-		return a.latest.Load().Key < b.latest.Load().Key
-	}
-}
-
-// hashKeyOrder holds objects in the order of a key. One tree of all would have each
-// write wander through memory that nobody else has touched for long. So nearly all of
-// them are settled in one slice that never changes; those that come go into a small
-// tree, those that leave are only counted, and when they have become too many all are
-// settled anew. A search takes O(log n), a write O(log n) over time.
+// hashKeyOrder holds objects in the order of a key. Writes are many, and lie all over
+// the keys; readers are few, and want neighbours. So a write only appends its entry,
+// or marks its object as gone, and the order is made for many at once: when a reader
+// needs it, or when there are too many.
+//
+// It is a log-structured merge tree: runs in order, each at least runGrowth times as
+// long as the next, so that there are few, and an entry is copied seldom. Runs never
+// change: those who have them need no lock.
 type hashKeyOrder struct {
-	// settled is in order of the key alone. Clones share it.
-	settled []hashKeyEntry
-	// recent has what has come since.
-	recent *btree.BTree[hashKeyEntry]
-	// gone counts the entries in either whose object has left.
+	runs [][]hashKeyEntry
+	// tail has what has come since, in no order.
+	tail []hashKeyEntry
+	// gone counts the entries whose object has left.
 	gone int
 }
 
 // newHashKeyOrder takes the entries over.
 func newHashKeyOrder(entries []hashKeyEntry) *hashKeyOrder {
-	slices.SortFunc(entries, func(a, b hashKeyEntry) int { return cmp.Compare(a.key, b.key) })
-	return &hashKeyOrder{settled: entries, recent: newRecent()}
-}
-
-func newRecent() *btree.BTree[hashKeyEntry] {
-	return btree.New(recentDegree, hashKeyEntry.less)
+	o := &hashKeyOrder{tail: entries}
+	o.settle()
+	return o
 }
 
 func (o *hashKeyOrder) add(entry hashKeyEntry) {
-	if _, returned := o.recent.ReplaceOrInsert(entry); returned {
-		o.gone-- // it has left, and taken the same keys again
+	o.tail = append(o.tail, entry)
+	if o.tooMany(len(o.tail)) {
+		o.settle()
 	}
-	o.settleBeyond(o.recent.Len())
 }
 
 // leave counts an object of the order that has been marked as gone.
 func (o *hashKeyOrder) leave() {
 	o.gone++
-	o.settleBeyond(o.gone)
-}
-
-// settleBeyond settles all that is there, if what was put off is too much.
-func (o *hashKeyOrder) settleBeyond(putOff int) {
-	if putOff <= slack+len(o.settled)/slackShare {
+	if !o.tooMany(o.gone) {
 		return
 	}
-	all := make([]hashKeyEntry, 0, len(o.settled)+o.recent.Len()-o.gone)
-	settle := func(entry hashKeyEntry) {
-		if !entry.gone() {
-			all = append(all, entry)
-		}
+	o.settle()
+	var all []hashKeyEntry
+	for _, run := range slices.Backward(o.runs) {
+		all = merge(run, all)
 	}
-	rest := o.settled
-	o.recent.Ascend(func(entry hashKeyEntry) bool {
-		for len(rest) > 0 && rest[0].key <= entry.key {
-			settle(rest[0])
-			rest = rest[1:]
-		}
-		settle(entry)
-		return true
-	})
-	for _, entry := range rest {
-		settle(entry)
-	}
-	o.settled, o.recent, o.gone = all, newRecent(), 0
+	o.runs, o.gone = [][]hashKeyEntry{present(all)}, 0
 }
 
-// clone returns the order as it is now. It costs next to nothing: from now on the
-// first change of each part of recent copies that part.
+func (o *hashKeyOrder) tooMany(putOff int) bool {
+	settled := 0
+	for _, run := range o.runs {
+		settled += len(run)
+	}
+	return putOff > slack+settled/slackShare
+}
+
+// settle puts the tail in order. What has come and gone in the meantime costs nothing
+// more.
+func (o *hashKeyOrder) settle() {
+	run := present(o.tail)
+	o.gone -= len(o.tail) - len(run)
+	o.tail = nil
+	if len(run) == 0 {
+		return
+	}
+	slices.SortFunc(run, func(a, b hashKeyEntry) int { return cmp.Compare(a.key, b.key) })
+	runs := slices.Clone(o.runs) // clones have the old slice
+	for len(runs) > 0 && len(runs[len(runs)-1]) < runGrowth*len(run) {
+		run = merge(runs[len(runs)-1], run)
+		runs = runs[:len(runs)-1]
+	}
+	o.runs = append(runs, run)
+}
+
+// clone returns the order as it is now, which shares its runs.
 func (o *hashKeyOrder) clone() *hashKeyOrder {
-	return &hashKeyOrder{settled: o.settled, recent: o.recent.Clone()}
+	o.settle()
+	return &hashKeyOrder{runs: o.runs}
 }
 
 // appendRange appends the objects with start <= key < end, or with start <= key if
-// end is negative. Some may be gone.
+// end is negative, of a settled order. Some may be gone.
 func (o *hashKeyOrder) appendRange(objects []*indexedObject, start, end int64) []*indexedObject {
-	within := func(entry hashKeyEntry) bool { return end < 0 || entry.key < end }
-	from := sort.Search(len(o.settled), func(i int) bool { return o.settled[i].key >= start })
-	settled := o.settled[from:]
-	settled = settled[:sort.Search(len(settled), func(i int) bool { return !within(settled[i]) })]
-	objects = slices.Grow(objects, len(settled))
-	for _, entry := range settled {
-		objects = append(objects, entry.indexedObject)
-	}
-	o.recent.AscendGreaterOrEqual(hashKeyEntry{key: start}, func(entry hashKeyEntry) bool {
-		if !within(entry) {
-			return false
+	for _, run := range o.runs {
+		run = run[sort.Search(len(run), func(i int) bool { return run[i].key >= start }):]
+		if end >= 0 {
+			run = run[:sort.Search(len(run), func(i int) bool { return run[i].key >= end })]
 		}
-		objects = append(objects, entry.indexedObject)
-		return true
-	})
+		objects = slices.Grow(objects, len(run))
+		for _, entry := range run {
+			objects = append(objects, entry.indexedObject)
+		}
+	}
 	return objects
+}
+
+// merge returns the entries of two runs in order.
+func merge(a, b []hashKeyEntry) []hashKeyEntry {
+	merged := make([]hashKeyEntry, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].key <= b[0].key {
+			merged = append(merged, a[0])
+			a = a[1:]
+		} else {
+			merged = append(merged, b[0])
+			b = b[1:]
+		}
+	}
+	return append(append(merged, a...), b...)
+}
+
+// present returns the entries whose objects are still there, in a slice of its own.
+func present(entries []hashKeyEntry) []hashKeyEntry {
+	kept := make([]hashKeyEntry, 0, len(entries))
+	for _, entry := range entries {
+		if !entry.gone() {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
 }

@@ -109,15 +109,33 @@ func TestHashKeyOrder(t *testing.T) {
 	}
 }
 
-// checkShape checks what bounds the memory that is held for what is gone, and the
-// time that a write takes.
+// checkShape checks what bounds the time of a search, and the memory that is held for
+// what is gone.
 func checkShape(t *testing.T, order *hashKeyOrder, present int) {
 	t.Helper()
-	entries, bound := len(order.settled)+order.recent.Len(), slack+len(order.settled)/slackShare
+	entries := len(order.tail)
+	for i, run := range order.runs {
+		entries += len(run)
+		if i > 0 && len(order.runs[i-1]) < runGrowth*len(run) {
+			t.Fatalf("a run of %d after one of %d", len(run), len(order.runs[i-1]))
+		}
+	}
 	if entries-order.gone != present {
 		t.Fatalf("%d entries, of which %d are gone, for %d objects", entries, order.gone, present)
 	}
-	if order.gone > bound || order.recent.Len() > bound {
-		t.Fatalf("%d are gone and %d recent, of %d", order.gone, order.recent.Len(), entries)
+	if order.tooMany(order.gone) || order.tooMany(len(order.tail)) {
+		t.Fatalf("%d are gone and %d in the tail, of %d", order.gone, len(order.tail), entries)
+	}
+}
+
+// What comes and goes between two readers leaves nothing behind.
+func TestHashKeyOrderForgetsWhatCameAndWent(t *testing.T) {
+	order := newHashKeyOrder([]hashKeyEntry{{1, &indexedObject{}}, {3, &indexedObject{}}})
+	passing := &indexedObject{}
+	order.add(hashKeyEntry{2, passing})
+	passing.controller = left
+	order.leave()
+	if view := order.clone(); len(view.runs) != 1 || len(view.runs[0]) != 2 || order.gone != 0 {
+		t.Errorf("runs %v, %d gone", view.runs, order.gone)
 	}
 }
