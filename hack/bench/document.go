@@ -85,14 +85,14 @@ func document(machine string, rounds int, measured figures, processes []process)
 	fmt.Fprintf(&b, `# Benchmarks
 
 Ranges of hash keys against upstream's selector on the hash of the UID, in the same run. Written by `+"`make bench`"+`
-(%d batches of each variant in turns, medians; CPU time of the whole process without garbage collection) on
-%s.
+(all built anew %d times, and each time %d batches of each variant in turns, medians; CPU time of the whole process without garbage
+collection) on %s.
 
 ## The watch cache
 
 | measure | ours | compared with | ratio | bar | |
 | --- | --- | --- | --- | --- | --- |
-`, rounds, machine)
+`, times, rounds, machine)
 	for _, r := range rows() {
 		ours, other := measured[r.benchmark][r.ours+"-cpu-ns"], measured[r.benchmark][r.other+"-cpu-ns"]
 		line(&b, r.measure, fmt.Sprintf("%.1f %s", ours/r.unit.per, r.unit.name), fmt.Sprintf("%.1f %s", other/r.unit.per, r.unit.name), ours/other, r.bar)

@@ -23,6 +23,8 @@ import (
 
 func TestTable(t *testing.T) {
 	measured, err := parse(strings.NewReader(`goos: linux
+BenchmarkHashKeyMatch-2   9   99 hashKey-cpu-ns
+BenchmarkHashKeyMatch-2   9   4.0 hashKey-cpu-ns
 BenchmarkHashKeyMatch-2   9   5.0 hashKey-cpu-ns   8.0 controllerRef.hashKey-cpu-ns   150 upstream-cpu-ns
 some log line
 BenchmarkHashKeyList-2    9   2000000 hashKey-cpu-ns   1500000 hashKey-doubled-cpu-ns   30000000 upstream-cpu-ns   1000000 hashKey-devoted-cpu-ns

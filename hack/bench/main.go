@@ -30,12 +30,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 func main() {
-	rounds := flag.Int("rounds", 9, "how many batches of each variant are measured; the table has their medians")
+	rounds := flag.Int("rounds", 5, "how many batches of each variant are measured each time")
 	out := flag.String("out", "docs/benchmarks.md", "the file to write")
 	flag.Parse()
 	if err := run(context.Background(), *rounds, *out); err != nil {
@@ -65,10 +66,14 @@ func run(ctx context.Context, rounds int, out string) error {
 // figures holds what was measured, by benchmark and then by name.
 type figures map[string]map[string]float64
 
+// times is how often all is built anew and measured: where things happen to lie in
+// memory weighs more than what a batch takes by chance.
+const times = 3
+
 // goBenchmarks runs the Go benchmarks of the watch cache.
 func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
 	output, err := command(ctx, tree, "go", "test", "-run=^$", "-bench=HashKey", fmt.Sprintf("-benchtime=%dx", rounds),
-		"-timeout=60m", "./staging/src/k8s.io/apiserver/pkg/storage/cacher")
+		fmt.Sprintf("-count=%d", times), "-timeout=60m", "./staging/src/k8s.io/apiserver/pkg/storage/cacher")
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +81,10 @@ func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
 }
 
 // parse reads what `go test -bench` prints: a name, a count, and pairs of a figure
-// and its unit, which names what was measured here.
+// and its unit, which names what was measured here. Of what was measured several
+// times it returns the medians.
 func parse(r io.Reader) (figures, error) {
-	found := figures{}
+	all := map[string]map[string][]float64{}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -87,15 +93,24 @@ func parse(r io.Reader) (figures, error) {
 			continue
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(fields[0], "BenchmarkHashKey"), "-")
-		measured := map[string]float64{}
+		if all[name] == nil {
+			all[name] = map[string][]float64{}
+		}
 		for i := 2; i+1 < len(fields); i += 2 {
 			value, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %q is no figure", fields[0], fields[i])
 			}
-			measured[fields[i+1]] = value
+			all[name][fields[i+1]] = append(all[name][fields[i+1]], value)
 		}
-		found[name] = measured
+	}
+	found := figures{}
+	for name, measured := range all {
+		found[name] = map[string]float64{}
+		for what, values := range measured {
+			slices.Sort(values)
+			found[name][what] = values[len(values)/2]
+		}
 	}
 	return found, lines.Err()
 }
