@@ -17,7 +17,6 @@ limitations under the License.
 package ring
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -30,7 +29,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,21 +159,11 @@ func (s *fenceServer) wantPassed(what string, err error) {
 // metric returns the sum of a counter of this process over its labels.
 func (s *fenceServer) metric(t testing.TB, name string) int {
 	t.Helper()
-	raw, err := s.client.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(t.Context()).Raw()
-	if err != nil {
-		t.Fatal(err)
+	total := 0
+	for _, sample := range scrape(t.Context(), t, s.client)[name] {
+		total += int(sample.Value)
 	}
-	total := 0.0
-	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
-		if line := lines.Text(); strings.HasPrefix(line, name) {
-			n, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			total += n
-		}
-	}
-	return int(total)
+	return total
 }
 
 const quorumReads = "apiserver_controller_ring_fence_quorum_reads_total"

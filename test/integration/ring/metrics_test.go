@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/testutil"
 )
 
@@ -106,14 +107,7 @@ func TestRangeIndexMetrics(t *testing.T) {
 // endpoints.
 func (s *keyServer) rangeIndexMetrics(t *testing.T, ctx context.Context) map[string]float64 {
 	t.Helper()
-	data, err := s.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed := testutil.NewMetrics()
-	if err := testutil.ParseMetrics(string(data), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	parsed := scrape(ctx, t, s.client)
 	counted := map[string]float64{}
 	for _, name := range []string{"apiserver_watch_cache_range_index_offered_events_total", "apiserver_watch_cache_range_index_spared_events_total", "apiserver_storage_list_total"} {
 		counted[name] = 0
@@ -124,8 +118,22 @@ func (s *keyServer) rangeIndexMetrics(t *testing.T, ctx context.Context) map[str
 			}
 		}
 	}
+	return counted
+}
+
+// scrape returns the metrics of the API server.
+func scrape(ctx context.Context, t testing.TB, client kubernetes.Interface) testutil.Metrics {
+	t.Helper()
+	data, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(string(data), &parsed); err != nil {
+		t.Fatal(err)
+	}
 	if len(parsed) == 0 {
 		t.Fatalf("no metrics in %d bytes", len(data))
 	}
-	return counted
+	return parsed
 }
