@@ -18,6 +18,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 )
 
@@ -77,7 +79,11 @@ func rows() []row {
 		"INDEX-256", upstream+"-256")
 	add(row{measure: "one update with 256 watchers : with 1", benchmark: "Dispatch", unit: microseconds, bar: 1.5},
 		"INDEX-256", "INDEX-1")
-	return all
+	write := row{benchmark: "Write", other: "without", unit: microseconds, bar: 1.1}
+	write.measure, write.ours = "one add, update and delete, order by "+controller+" kept : none", "with-"+controller
+	all = append(all, write)
+	write.measure, write.ours = "the same, both orders kept : none", "with-both"
+	return append(all, write)
 }
 
 func document(machine string, rounds int, measured figures, processes []process) string {
@@ -85,8 +91,8 @@ func document(machine string, rounds int, measured figures, processes []process)
 	fmt.Fprintf(&b, `# Benchmarks
 
 Ranges of hash keys against upstream's selector on the hash of the UID, in the same run. Written by `+"`make bench`"+`
-(all built anew %d times, and each time %d batches of each variant in turns, medians; CPU time of the whole process without garbage
-collection) on %s.
+(all built anew %d times, and each time %d batches of each variant in turns; medians, of the ratios too; CPU time of the whole process
+without garbage collection) on %s.
 
 ## The watch cache
 
@@ -94,17 +100,7 @@ collection) on %s.
 | --- | --- | --- | --- | --- | --- |
 `, times, rounds, machine)
 	for _, r := range rows() {
-		ours, other := measured[r.benchmark][r.ours+"-cpu-ns"], measured[r.benchmark][r.other+"-cpu-ns"]
-		line(&b, r.measure, fmt.Sprintf("%.1f %s", ours/r.unit.per, r.unit.name), fmt.Sprintf("%.1f %s", other/r.unit.per, r.unit.name), ours/other, r.bar)
-	}
-	write := measured["Write"]
-	for _, kept := range []string{controller, "both"} {
-		name := "one add, update and delete, order by " + kept + " kept : none"
-		if kept == "both" {
-			name = "the same, both orders kept : none"
-		}
-		ours, other := write["with-"+kept+"-cpu-ns"], write["without-cpu-ns"]
-		line(&b, name, fmt.Sprintf("%.1f µs", ours/1e3), fmt.Sprintf("%.1f µs", other/1e3), ours/other, 1.1)
+		line(&b, r, measured[r.benchmark])
 	}
 	fmt.Fprintf(&b, `
 | measure | | bar |
@@ -113,12 +109,14 @@ collection) on %s.
 | memory for each object, order by controllerRef.hashKey kept | %.0f bytes | 96 |
 | memory for each object, both orders kept | %.0f bytes | 96 |
 | allocated for a list of 1/16 | %.1f MB, upstream %.1f MB, a collection of only those %.1f MB | |
+| list the 10 dependents of one owner among 100,000 pods | %.1f µs, among 200,000 %.1f µs | |
 
 An order is kept for a resource from the first list of a range of it on.
 `,
-		measured["Match"][own+"-allocs"]+measured["Match"][controller+"-allocs"], measured["Match"][upstream+"-allocs"],
-		measured["Memory"]["with-"+controller+"-B/object"], measured["Memory"]["with-both-B/object"],
-		measured["List"][own+"-B"]/1e6, measured["List"][upstream+"-B"]/1e6, measured["List"][own+"-devoted-B"]/1e6)
+		median(measured["Match"][own+"-allocs"])+median(measured["Match"][controller+"-allocs"]), median(measured["Match"][upstream+"-allocs"]),
+		median(measured["Memory"]["with-"+controller+"-B/object"]), median(measured["Memory"]["with-both-B/object"]),
+		median(measured["List"][own+"-B"])/1e6, median(measured["List"][upstream+"-B"])/1e6, median(measured["List"][own+"-devoted-B"])/1e6,
+		median(measured["List"]["owner-cpu-ns"])/1e3, median(measured["List"]["owner-doubled-cpu-ns"])/1e3)
 	fmt.Fprint(&b, `
 ## A real kube-apiserver
 
@@ -141,12 +139,28 @@ last watcher has its last event.
 }
 
 // line writes a line of the table. Ratios below one are said as 1 : n.
-func line(b *strings.Builder, measure, ours, other string, ratio, bar float64) {
+func line(b *strings.Builder, r row, measured map[string][]float64) {
+	ours, others := measured[r.ours+"-cpu-ns"], measured[r.other+"-cpu-ns"]
+	figure := func(values []float64) string { return fmt.Sprintf("%.1f %s", median(values)/r.unit.per, r.unit.name) }
+	// Those of the same time are compared.
+	var ratios []float64
+	for i := range min(len(ours), len(others)) {
+		ratios = append(ratios, ours[i]/others[i])
+	}
 	verdict := "met"
-	if !(ratio <= bar) {
+	if !(median(ratios) <= r.bar) {
 		verdict = "**missed**"
 	}
-	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", measure, ours, other, ratioOf(ratio), ratioOf(bar), verdict)
+	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", r.measure, figure(ours), figure(others), ratioOf(median(ratios)), ratioOf(r.bar), verdict)
+}
+
+// median returns NaN if there are no values.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
 }
 
 func ratioOf(ratio float64) string {

@@ -30,13 +30,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 func main() {
-	rounds := flag.Int("rounds", 5, "how many batches of each variant are measured each time")
+	rounds := flag.Int("rounds", 7, "how many batches of each variant are measured each time")
 	out := flag.String("out", "docs/benchmarks.md", "the file to write")
 	flag.Parse()
 	if err := run(context.Background(), *rounds, *out); err != nil {
@@ -63,8 +62,9 @@ func run(ctx context.Context, rounds int, out string) error {
 	return os.WriteFile(out, []byte(page), 0o644)
 }
 
-// figures holds what was measured, by benchmark and then by name.
-type figures map[string]map[string]float64
+// figures holds what was measured, by benchmark and then by name: a value for each
+// time that all was built anew.
+type figures map[string]map[string][]float64
 
 // times is how often all is built anew and measured: where things happen to lie in
 // memory weighs more than what a batch takes by chance.
@@ -81,10 +81,9 @@ func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
 }
 
 // parse reads what `go test -bench` prints: a name, a count, and pairs of a figure
-// and its unit, which names what was measured here. Of what was measured several
-// times it returns the medians.
+// and its unit, which names what was measured here.
 func parse(r io.Reader) (figures, error) {
-	all := map[string]map[string][]float64{}
+	found := figures{}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -93,23 +92,15 @@ func parse(r io.Reader) (figures, error) {
 			continue
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(fields[0], "BenchmarkHashKey"), "-")
-		if all[name] == nil {
-			all[name] = map[string][]float64{}
+		if found[name] == nil {
+			found[name] = map[string][]float64{}
 		}
 		for i := 2; i+1 < len(fields); i += 2 {
 			value, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %q is no figure", fields[0], fields[i])
 			}
-			all[name][fields[i+1]] = append(all[name][fields[i+1]], value)
-		}
-	}
-	found := figures{}
-	for name, measured := range all {
-		found[name] = map[string]float64{}
-		for what, values := range measured {
-			slices.Sort(values)
-			found[name][what] = values[len(values)/2]
+			found[name][fields[i+1]] = append(found[name][fields[i+1]], value)
 		}
 	}
 	return found, lines.Err()
