@@ -187,7 +187,7 @@ func (x *hashKeyIndex) replace(s *btreeStore) {
 	}
 }
 
-// clone returns the index as it is now, at next to no cost.
+// clone returns the index as it is now. It costs what was put off, and little else.
 func (x *hashKeyIndex) clone() *hashKeyIndex {
 	c := &hashKeyIndex{writes: x.writes}
 	if x.own != nil {
