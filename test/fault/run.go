@@ -94,8 +94,8 @@ func (p *process) set(settings string) error {
 
 // start starts the cluster, with its controller managers, and waits until all
 // ReplicaSets are there and filled.
-func start(ctx context.Context, o options) (r *run, err error) {
-	r = &run{options: o, rand: rand.New(rand.NewPCG(o.seed, 0))}
+func start(ctx context.Context, o options) (_ *run, err error) {
+	r := &run{options: o, rand: rand.New(rand.NewPCG(o.seed, 0))}
 	defer func() {
 		if err != nil {
 			r.end()
