@@ -79,7 +79,7 @@ func (o *hashKeyOrder) leave() {
 	for _, run := range slices.Backward(o.runs) {
 		all = merge(run, all)
 	}
-	o.runs, o.gone = [][]hashKeyEntry{present(all)}, 0
+	o.runs, o.gone = [][]hashKeyEntry{slices.DeleteFunc(all, hashKeyEntry.gone)}, 0
 }
 
 func (o *hashKeyOrder) tooMany(putOff int) bool {
@@ -93,8 +93,9 @@ func (o *hashKeyOrder) tooMany(putOff int) bool {
 // settle puts the tail in order. What has come and gone in the meantime costs nothing
 // more.
 func (o *hashKeyOrder) settle() {
-	run := present(o.tail)
-	o.gone -= len(o.tail) - len(run)
+	came := len(o.tail)
+	run := slices.DeleteFunc(o.tail, hashKeyEntry.gone)
+	o.gone -= came - len(run)
 	o.tail = nil
 	if len(run) == 0 {
 		return
@@ -143,15 +144,4 @@ func merge(a, b []hashKeyEntry) []hashKeyEntry {
 		}
 	}
 	return append(append(merged, a...), b...)
-}
-
-// present returns the entries whose objects are still there, in a slice of its own.
-func present(entries []hashKeyEntry) []hashKeyEntry {
-	kept := make([]hashKeyEntry, 0, len(entries))
-	for _, entry := range entries {
-		if !entry.gone() {
-			kept = append(kept, entry)
-		}
-	}
-	return kept
 }
