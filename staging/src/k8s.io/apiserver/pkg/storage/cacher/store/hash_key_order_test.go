@@ -128,6 +128,40 @@ func checkShape(t *testing.T, order *hashKeyOrder, present int) {
 	}
 }
 
+// How long the write takes that has most put off to do, where a quarter as many
+// objects come and then as many leave. docs/design.md has its figures.
+func BenchmarkHashKeyOrderLongestWrite(b *testing.B) {
+	longest := func(entries []hashKeyEntry, write func(hashKeyEntry)) (most time.Duration) {
+		for _, entry := range entries {
+			begin := time.Now()
+			write(entry)
+			most = max(most, time.Since(begin))
+		}
+		return most
+	}
+	for _, n := range []int{100_000, 1_000_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			var adding, leaving time.Duration
+			for range b.N {
+				entries := make([]hashKeyEntry, n+n/4)
+				for i := range entries {
+					key := rand.Int63()
+					entries[i] = hashKeyEntry{key, newIndexedObject(hashKeys{own: key}, &Element{})}
+				}
+				order := newHashKeyOrder(slices.Clone(entries[:n]))
+				adding += longest(entries[n:], order.add)
+				rand.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+				leaving += longest(entries[:n/4], func(entry hashKeyEntry) {
+					entry.controller = left
+					order.leave()
+				})
+			}
+			b.ReportMetric(float64(adding.Milliseconds())/float64(b.N), "add-ms")
+			b.ReportMetric(float64(leaving.Milliseconds())/float64(b.N), "leave-ms")
+		})
+	}
+}
+
 // What comes and goes between two readers leaves nothing behind.
 func TestHashKeyOrderForgetsWhatCameAndWent(t *testing.T) {
 	order := newHashKeyOrder([]hashKeyEntry{{1, &indexedObject{}}, {3, &indexedObject{}}})
