@@ -67,7 +67,7 @@ func render(results []result, pods int) (report string, missed []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What informers hold and fetch
 
-Made by `+"`make bench-memory`"+` (%d pods; %s, %s/%s, %d CPUs). Do not edit.
+Made by `+"`make bench-memory PODS=%d`"+` (%s, %s/%s, %d CPUs). Do not edit.
 
 An API server and etcd run as processes; each case is a process of its own that has one informer of pods,
 upstream's or one that follows a range, with the transform of kube-controller-manager, protobuf and
