@@ -102,11 +102,11 @@ func (b *benchmark) run(ctx context.Context, bin string) (err error) {
 	for round := range rounds {
 		for turn := range kinds {
 			kind := kinds[(round+turn)%len(kinds)] // what comes after what would matter otherwise
-			seconds, received, err := b.measure(ctx, kind)
+			took, received, err := b.measure(ctx, kind)
 			if err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
 			}
-			used[kind], events[kind] = append(used[kind], seconds), received
+			used[kind], events[kind] = append(used[kind], took), received
 		}
 		fmt.Fprintf(os.Stderr, "%d of %d rounds measured\n", round+1, rounds)
 	}
