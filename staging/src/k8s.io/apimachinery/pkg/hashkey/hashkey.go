@@ -22,6 +22,7 @@ limitations under the License.
 package hashkey
 
 import (
+	"fmt"
 	"math"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -46,4 +47,15 @@ func OfUID(uid types.UID) int64 {
 		hash *= fnvPrime64
 	}
 	return int64(hash >> 1)
+}
+
+// Format returns the key as people see it everywhere: 16 hexadecimal digits.
+func Format(key int64) string { return fmt.Sprintf("%016x", key) }
+
+// FormatOptional returns the key as Format does, and "none" for nil.
+func FormatOptional(key *int64) string {
+	if key == nil {
+		return "none"
+	}
+	return Format(*key)
 }

@@ -40,10 +40,8 @@ func (r Range) Contains(key int64) bool {
 	return r.Start <= uint64(key) && uint64(key) < r.End
 }
 
-// String returns the range as [start, end) in hexadecimal.
-func (r Range) String() string {
-	return fmt.Sprintf("[%016x, %016x)", r.Start, r.End)
-}
+// String returns the range as Ranges.String does.
+func (r Range) String() string { return Ranges{r}.String() }
 
 // Ranges is a set of hash keys, as ranges in ascending order that neither
 // overlap nor touch. The zero value holds no key. Values are never changed in
@@ -168,11 +166,32 @@ func (rs Ranges) Selector(fieldPath string) string {
 	return strings.Join(parts, " || ")
 }
 
-// String returns the ranges in hexadecimal, joined by a comma.
+// String returns the ranges in the one notation that people see: (after, upTo] in
+// the digits of Format, the lower end exclusive, since an instance owns the keys above
+// its predecessor's up to and including its own. A range that begins with the lowest
+// key is [0000000000000000, upTo]. Two ranges that meet at the seam, where the highest
+// key is followed by the lowest, are one: (e000000000000000, 1fffffffffffffff]. Several
+// are joined by a comma; an empty set is "nothing".
 func (rs Ranges) String() string {
-	parts := make([]string, 0, len(rs))
-	for _, r := range rs {
-		parts = append(parts, r.String())
+	if len(rs) == 0 {
+		return "nothing"
 	}
-	return strings.Join(parts, ",")
+	// The range above the seam, if it is one with the first.
+	last := rs[len(rs)-1]
+	acrossSeam := len(rs) > 1 && rs[0].Start == 0 && last.End == Limit
+	if acrossSeam {
+		rs = rs[:len(rs)-1]
+	}
+	parts := make([]string, 0, len(rs))
+	for i, r := range rs {
+		if i == 0 && acrossSeam {
+			r.Start = last.Start
+		}
+		start := "[" + Format(0)
+		if r.Start > 0 {
+			start = "(" + Format(int64(r.Start-1))
+		}
+		parts = append(parts, start+", "+Format(int64(r.End-1))+"]")
+	}
+	return strings.Join(parts, ", ")
 }

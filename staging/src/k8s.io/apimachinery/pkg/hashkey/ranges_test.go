@@ -142,10 +142,20 @@ func TestNewRangesCutsAndDrops(t *testing.T) {
 }
 
 func TestRangesAsText(t *testing.T) {
-	rs := Between(Max-1, 9)
-	if got, want := rs.String(), "[0000000000000000, 000000000000000a),[7fffffffffffffff, 8000000000000000)"; got != want {
-		t.Errorf("String() = %q, want %q", got, want)
+	for want, rs := range map[string]Ranges{
+		"nothing":                              nil,
+		"[0000000000000000, 7fffffffffffffff]": All(),
+		"[0000000000000000, 0000000000000009]": Between(Max, 9),
+		"(0000000000000009, 7fffffffffffffff]": Between(9, Max),
+		"(7ffffffffffffffe, 0000000000000009]": Between(Max-1, 9),
+		"[0000000000000000, 0000000000000001], (0000000000000003, 0000000000000005]": NewRanges(Range{0, 2}, Range{4, 6}),
+		"(4fffffffffffffff, 0000000000000001], (0000000000000003, 0000000000000005]": NewRanges(Range{0, 2}, Range{4, 6}, Range{5 << 60, Limit}),
+	} {
+		if got := rs.String(); got != want {
+			t.Errorf("String() = %q, want %q", got, want)
+		}
 	}
+	rs := Between(Max-1, 9)
 	want := "shardRange(object.metadata.hashKey, '0x0000000000000000', '0x000000000000000a') || " +
 		"shardRange(object.metadata.hashKey, '0x7fffffffffffffff', '0x8000000000000000')"
 	if got := rs.Selector("object.metadata.hashKey"); got != want {
