@@ -29,11 +29,14 @@ import (
 type Record struct {
 	Name string
 	UID  types.UID
+	// Controller names the controller whose ring the instance is in.
+	Controller string
 	// Revision is the resource version of the record's last change in the log.
 	Revision int64
 	// Key is the upper end (inclusive) of the range that the instance owns; nil: none.
 	Key *int64
-	// Next is the key that a donor has named for a newcomer; nil: none.
+	// Next is the key that Key is to become: named by the donor of an instance that
+	// joins, or by an administrator who moves a boundary; nil: no handover is open.
 	Next *int64
 	// Donor is the instance whose range this one asks to split.
 	Donor string
@@ -45,6 +48,17 @@ type Record struct {
 	Workloads int64
 }
 
+// registration is one registration of an instance. Another of the same name has
+// another UID.
+type registration struct {
+	name string
+	uid  types.UID
+}
+
+func (r Record) registration() registration { return registration{r.Name, r.UID} }
+
+func (r Record) leaving() bool { return r.Phase == shardingv1alpha1.InstanceLeaving }
+
 // NewRecord takes a Record from its API object. It fails on a resource version
 // that is no number, which the order of the log depends on.
 func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
@@ -53,32 +67,34 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		return Record{}, fmt.Errorf("ControllerInstance %s has resourceVersion %q, want a number: %w", instance.Name, instance.ResourceVersion, err)
 	}
 	return Record{
-		Name:      instance.Name,
-		UID:       instance.UID,
-		Revision:  revision,
-		Key:       instance.Spec.HashKey,
-		Next:      instance.Spec.NextHashKey,
-		Donor:     instance.Spec.Donor,
-		Phase:     instance.Status.Phase,
-		Cached:    cachedRanges(instance.Status.Cached),
-		Workloads: instance.Status.Workloads,
+		Name:       instance.Name,
+		UID:        instance.UID,
+		Controller: instance.Spec.ControllerName,
+		Revision:   revision,
+		Key:        instance.Spec.HashKey,
+		Next:       instance.Spec.NextHashKey,
+		Donor:      instance.Spec.Donor,
+		Phase:      instance.Status.Phase,
+		Cached:     CachedRanges(instance.Status.Cached),
+		Workloads:  instance.Status.Workloads,
 	}, nil
 }
 
-// cachedRanges and apiRanges translate between the API's ranges, both ends of
-// which are inclusive, and half-open ones.
-func cachedRanges(in []shardingv1alpha1.HashKeyRange) hashkey.Ranges {
-	ranges := make([]hashkey.Range, 0, len(in))
-	for _, r := range in {
+// CachedRanges returns status.cached of a record, whose ranges include both ends,
+// as half-open ranges.
+func CachedRanges(cached []shardingv1alpha1.HashKeyRange) hashkey.Ranges {
+	ranges := make([]hashkey.Range, 0, len(cached))
+	for _, r := range cached {
 		ranges = append(ranges, hashkey.Range{Start: uint64(r.First), End: uint64(r.Last) + 1})
 	}
 	return hashkey.NewRanges(ranges...)
 }
 
-func apiRanges(in hashkey.Ranges) []shardingv1alpha1.HashKeyRange {
-	out := make([]shardingv1alpha1.HashKeyRange, 0, len(in))
-	for _, r := range in {
-		out = append(out, shardingv1alpha1.HashKeyRange{First: int64(r.Start), Last: int64(r.End - 1)})
+// StatusCached is the inverse of CachedRanges.
+func StatusCached(ranges hashkey.Ranges) []shardingv1alpha1.HashKeyRange {
+	cached := make([]shardingv1alpha1.HashKeyRange, 0, len(ranges))
+	for _, r := range ranges {
+		cached = append(cached, shardingv1alpha1.HashKeyRange{First: int64(r.Start), Last: int64(r.End - 1)})
 	}
-	return out
+	return cached
 }

@@ -28,36 +28,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// world is a registry with its log, and instances that read it at their own pace.
-// Nothing in it is concurrent: a seed gives one history, which a failure prints.
-// Its rings are larger than the exploration's, its histories longer, and its keys
+// simulation is a registry with its log, and instances that read it at their own pace.
+// Nothing in it is concurrent: a seed gives one random history, which a failure prints.
+// Compared with the exploration its rings are larger, its histories longer, and its keys
 // lie anywhere.
-type world struct {
-	t       *testing.T
-	rand    *rand.Rand
-	log     []entry
-	records map[string]Record
-	actors  []*actor
-	writes  []*flight
-	history []string
-	// grantEarly, a broken rule, lets a donor write without having drained.
+type simulation struct {
+	rand      *rand.Rand
+	log       []simulatedEvent
+	records   map[string]Record
+	instances []*simulatedInstance
+	writes    []*simulatedWrite
+	history   []string
+	// grantEarly breaks a rule: a donor grants without having drained.
 	grantEarly bool
 }
 
-type entry struct {
+// simulatedEvent is an event of the registry's log.
+type simulatedEvent struct {
 	revision int64
 	record   Record
 	deleted  bool
 }
 
-// flight is a write that has been sent. It may be applied late, even after its
-// sender's death, and its answer may be lost.
-type flight struct {
-	from *actor
+// simulatedWrite is a write in flight. It may be applied late, even after its sender's
+// death, and its answer may be lost.
+type simulatedWrite struct {
+	from *simulatedInstance
 	Write
 }
 
-type actor struct {
+// simulatedInstance is a Machine, with what its driver and its controller add.
+type simulatedInstance struct {
 	name    string
 	machine *Machine
 	read    int
@@ -75,52 +76,52 @@ type actor struct {
 	phase  shardingv1alpha1.InstancePhase
 }
 
-func newWorld(t *testing.T, seed int64) *world {
-	return &world{t: t, rand: rand.New(rand.NewSource(seed)), records: map[string]Record{}}
+func newSimulation(seed int64) *simulation {
+	return &simulation{rand: rand.New(rand.NewSource(seed)), records: map[string]Record{}}
 }
 
-func (w *world) note(format string, args ...any) {
-	w.history = append(w.history, fmt.Sprintf(format, args...))
+func (s *simulation) note(format string, args ...any) {
+	s.history = append(s.history, fmt.Sprintf(format, args...))
 }
 
-func (w *world) revision() int64 { return int64(len(w.log)) }
+func (s *simulation) revision() int64 { return int64(len(s.log)) }
 
-func (w *world) put(r Record) {
-	r.Revision = w.revision() + 1
-	w.records[r.Name] = r
-	w.log = append(w.log, entry{revision: r.Revision, record: r})
+func (s *simulation) put(r Record) {
+	r.Revision = s.revision() + 1
+	s.records[r.Name] = r
+	s.log = append(s.log, simulatedEvent{revision: r.Revision, record: r})
 }
 
-func (w *world) remove(name string) {
-	r := w.records[name]
-	delete(w.records, name)
-	r.Revision = w.revision() + 1
-	w.log = append(w.log, entry{revision: r.Revision, record: r, deleted: true})
+func (s *simulation) remove(name string) {
+	r := s.records[name]
+	delete(s.records, name)
+	r.Revision = s.revision() + 1
+	s.log = append(s.log, simulatedEvent{revision: r.Revision, record: r, deleted: true})
 }
 
-func (w *world) join() *actor {
-	a := &actor{name: fmt.Sprintf("i%d", len(w.actors))}
-	w.put(Record{Name: a.name, UID: types.UID(a.name), Phase: shardingv1alpha1.InstanceInit})
+func (s *simulation) join() *simulatedInstance {
+	a := &simulatedInstance{name: fmt.Sprintf("i%d", len(s.instances))}
+	s.put(Record{Name: a.name, UID: types.UID(a.name), Phase: shardingv1alpha1.InstanceInit})
 	var all []Record
-	for _, r := range w.records {
+	for _, r := range s.records {
 		all = append(all, r)
 	}
-	a.machine = NewMachine(a.name, NewView(w.revision(), all...), Limits{Step: 30 * time.Second, Leave: 3 * time.Second})
-	a.read = len(w.log)
-	w.actors = append(w.actors, a)
-	w.note("%s joins", a.name)
+	a.machine = NewMachine(a.name, NewView(s.revision(), all...), Limits{Step: 30 * time.Second, Leave: 3 * time.Second})
+	a.read = len(s.log)
+	s.instances = append(s.instances, a)
+	s.note("%s joins", a.name)
 	return a
 }
 
-// decide runs the instance's machine once and carries out what it says.
-func (w *world) decide(a *actor) {
+// decide runs the instance's machine once and carries out its decision.
+func (s *simulation) decide(a *simulatedInstance) {
 	a.now += 10 * time.Millisecond
 	d := a.machine.Decide(Input{
 		Now:     a.now,
 		Leaving: a.leaving,
 		Serving: a.serving,
 		Idle: func(r hashkey.Ranges) bool {
-			return w.grantEarly || a.busy.Minus(a.serving).Intersect(r).Empty() && a.serving.Intersect(r).Empty()
+			return s.grantEarly || a.busy.Minus(a.serving).Intersect(r).Empty() && a.serving.Intersect(r).Empty()
 		},
 		Keys: func(r hashkey.Ranges) []int64 {
 			var keys []int64
@@ -133,8 +134,8 @@ func (w *world) decide(a *actor) {
 		},
 	})
 	if d.Gone {
-		w.note("%s is out of the list", a.name)
-		a.dead, a.serving, a.busy = true, nil, nil
+		s.note("%s finds its record gone", a.name)
+		a.end()
 		return
 	}
 	a.serving = a.serving.Intersect(d.Open)
@@ -143,21 +144,24 @@ func (w *world) decide(a *actor) {
 	if gain := d.Open.Minus(a.serving); !gain.Empty() && a.held.Covers(gain) && a.heldAt >= d.Since {
 		a.serving = a.serving.Union(gain)
 		a.busy = a.busy.Union(gain)
-		w.note("%s opens its gate for %v", a.name, gain)
+		s.note("%s opens its gate for %v", a.name, gain)
 	}
-	if r, ok := w.records[a.name]; ok && (r.Phase != d.Phase || !r.Cached.Equal(a.held)) {
+	if r, ok := s.records[a.name]; ok && (r.Phase != d.Phase || !r.Cached.Equal(a.held)) {
 		r.Phase, r.Cached, r.Workloads = d.Phase, a.held, int64(d.Owned.Width()>>50)
-		w.put(r)
+		s.put(r)
 	}
 	if d.Write != nil && !a.flying && a.machine.View().Revision >= a.settled {
 		a.flying = true
-		w.writes = append(w.writes, &flight{from: a, Write: *d.Write})
-		w.note("%s sends %q for %s", a.name, d.Write.Reason, d.Write.Name)
+		s.writes = append(s.writes, &simulatedWrite{from: a, Write: *d.Write})
+		s.note("%s sends %q for %s", a.name, d.Write.Reason, d.Write.Name)
 	}
 }
 
-func (w *world) deliver(a *actor) {
-	e := w.log[a.read]
+func (a *simulatedInstance) end() { a.dead, a.serving, a.busy = true, nil, nil }
+
+// deliver lets the instance read the next event of the log.
+func (s *simulation) deliver(a *simulatedInstance) {
+	e := s.log[a.read]
 	a.read++
 	if e.deleted {
 		a.machine.Remove(e.record.Name, e.revision)
@@ -166,32 +170,32 @@ func (w *world) deliver(a *actor) {
 	}
 }
 
-// land applies a write that was under way, or refuses it.
-func (w *world) land(i int) {
-	f := w.writes[i]
-	w.writes = append(w.writes[:i], w.writes[i+1:]...)
+// land applies a write that was in flight, or refuses it.
+func (s *simulation) land(i int) {
+	f := s.writes[i]
+	s.writes = append(s.writes[:i], s.writes[i+1:]...)
 	f.from.flying = false
-	r, ok := w.records[f.Name]
+	r, ok := s.records[f.Name]
 	if !ok || r.UID != f.UID || !f.Delete && r.Revision != f.Revision {
-		w.note("%s of %s conflicts", f.Reason, f.from.name)
+		s.note("the %s of %s conflicts", f.Reason, f.from.name)
 		return
 	}
 	if f.Delete {
-		w.remove(f.Name)
+		s.remove(f.Name)
 	} else {
 		r.Key, r.Next, r.Donor = f.Key, f.Next, f.Donor
-		w.put(r)
+		s.put(r)
 	}
-	if w.rand.Intn(4) > 0 {
-		f.from.settled = w.revision()
+	if s.rand.Intn(4) > 0 {
+		f.from.settled = s.revision()
 	}
-	w.note("%s of %s is applied as %d: %v", f.Reason, f.from.name, w.revision(), w.ring())
+	s.note("the %s of %s is applied as %d: %v", f.Reason, f.from.name, s.revision(), s.ring())
 }
 
-func (w *world) ring() string {
+func (s *simulation) ring() string {
 	var parts []string
-	view := NewView(w.revision())
-	for _, r := range w.records {
+	view := NewView(s.revision())
+	for _, r := range s.records {
 		view = view.With(r)
 	}
 	for _, r := range view.Ring() {
@@ -200,10 +204,10 @@ func (w *world) ring() string {
 	return strings.Join(parts, "; ")
 }
 
-// check fails when two instances work on the same key.
-func (w *world) check() error {
-	for i, a := range w.actors {
-		for _, b := range w.actors[i+1:] {
+// check fails if two instances work on the same key.
+func (s *simulation) check() error {
+	for i, a := range s.instances {
+		for _, b := range s.instances[i+1:] {
 			if both := a.serving.Union(a.busy).Intersect(b.serving.Union(b.busy)); !both.Empty() {
 				return fmt.Errorf("%s and %s both work on %v", a.name, b.name, both)
 			}
@@ -212,9 +216,9 @@ func (w *world) check() error {
 	return nil
 }
 
-func (w *world) alive() []*actor {
-	var out []*actor
-	for _, a := range w.actors {
+func (s *simulation) alive() []*simulatedInstance {
+	var out []*simulatedInstance
+	for _, a := range s.instances {
 		if !a.dead {
 			out = append(out, a)
 		}
@@ -222,67 +226,64 @@ func (w *world) alive() []*actor {
 	return out
 }
 
-// step does one thing that can happen.
-func (w *world) step(faults bool) {
-	living := w.alive()
-	if len(living) == 0 || faults && len(living) < 5 && w.rand.Intn(40) == 0 {
-		w.join()
+// step lets one random thing happen.
+func (s *simulation) step() {
+	living := s.alive()
+	if len(living) == 0 || len(living) < 5 && s.rand.Intn(40) == 0 {
+		s.join()
 		return
 	}
-	a := living[w.rand.Intn(len(living))]
-	switch w.rand.Intn(12) {
+	a := living[s.rand.Intn(len(living))]
+	switch s.rand.Intn(12) {
 	case 0, 1, 2, 3:
-		for n := w.rand.Intn(3) + 1; n > 0 && a.read < len(w.log); n-- {
-			w.deliver(a)
+		for n := s.rand.Intn(3) + 1; n > 0 && a.read < len(s.log); n-- {
+			s.deliver(a)
 		}
 	case 4, 5, 6:
-		w.decide(a)
+		s.decide(a)
 	case 7:
-		// Work in ranges that the gate is shut for ends.
+		// Work behind the shut gate ends.
 		a.busy = a.busy.Intersect(a.serving)
 	case 8:
-		a.held, a.heldAt = a.follow, w.revision()
+		a.held, a.heldAt = a.follow, s.revision()
 	case 9, 10:
-		if len(w.writes) > 0 {
-			w.land(w.rand.Intn(len(w.writes)))
+		if len(s.writes) > 0 {
+			s.land(s.rand.Intn(len(s.writes)))
 		}
 	case 11:
-		if !faults {
-			return
-		}
-		switch w.rand.Intn(30) {
+		switch s.rand.Intn(30) {
 		case 0:
-			w.note("%s dies", a.name)
-			a.dead, a.serving, a.busy = true, nil, nil
-			if _, ok := w.records[a.name]; ok {
-				w.remove(a.name)
+			s.note("%s dies", a.name)
+			a.end()
+			if _, ok := s.records[a.name]; ok {
+				s.remove(a.name)
 			}
 		case 1:
 			a.leaving = true
-			w.note("%s leaves", a.name)
+			s.note("%s leaves", a.name)
 		case 2:
-			w.note("%s misses a part of the log", a.name)
+			s.note("%s misses a part of the log", a.name)
 			var all []Record
-			for _, r := range w.records {
+			for _, r := range s.records {
 				all = append(all, r)
 			}
-			a.machine.Replace(NewView(w.revision(), all...))
-			a.read = len(w.log)
+			a.machine.Replace(NewView(s.revision(), all...))
+			a.read = len(s.log)
 		case 3:
-			w.note("%s pauses", a.name)
+			s.note("%s pauses", a.name)
 			a.now += 40 * time.Second
 		case 4, 5:
-			if r, ok := w.records[a.name]; ok && r.Key != nil {
-				next := w.rand.Int63()
+			if r, ok := s.records[a.name]; ok && r.Key != nil {
+				next := s.rand.Int63()
 				r.Next = &next
-				w.put(r)
-				w.note("%s is to move to %x", a.name, next)
+				s.put(r)
+				s.note("the boundary of %s is to move to %s", a.name, hashkey.Format(next))
 			}
 		}
 	}
 }
 
-// testKeys stand for a controller's objects; most lie in one half of the line.
+// testKeys are those of a controller's objects. Most lie in one half of the line.
 var testKeys = func() []int64 {
 	r := rand.New(rand.NewSource(1))
 	keys := make([]int64, 200)
@@ -292,63 +293,65 @@ var testKeys = func() []int64 {
 	return keys
 }()
 
-func (w *world) run(steps int) error {
+// run lets so many things happen, then stops all faults, and returns what was wrong on
+// the way or is wrong at the end.
+func (s *simulation) run(steps int) error {
 	for i := 0; i < steps; i++ {
-		w.step(true)
-		if err := w.check(); err != nil {
+		s.step()
+		if err := s.check(); err != nil {
 			return err
 		}
 	}
-	// Faults stop: every key gets its owner, and every handover ends.
+	// Faults stop: every handover must end, and every key must be worked on.
 	for i := 0; i < 200; i++ {
-		for _, a := range w.alive() {
-			for a.read < len(w.log) {
-				w.deliver(a)
+		for _, a := range s.alive() {
+			for a.read < len(s.log) {
+				s.deliver(a)
 			}
 			a.busy = a.busy.Intersect(a.serving)
-			w.decide(a)
+			s.decide(a)
 			if !a.dead {
-				a.held, a.heldAt = a.follow, w.revision()
+				a.held, a.heldAt = a.follow, s.revision()
 			}
-			for len(w.writes) > 0 {
-				w.land(0)
+			for len(s.writes) > 0 {
+				s.land(0)
 			}
-			if err := w.check(); err != nil {
+			if err := s.check(); err != nil {
 				return err
 			}
 		}
 	}
 	var served hashkey.Ranges
-	for _, a := range w.alive() {
+	for _, a := range s.alive() {
 		served = served.Union(a.serving)
-		if r := w.records[a.name]; r.Phase != shardingv1alpha1.InstanceActive || r.Next != nil {
-			return fmt.Errorf("%s is still %s, with next key %v", a.name, r.Phase, r.Next)
+		if r := s.records[a.name]; r.Phase != shardingv1alpha1.InstanceActive || r.Next != nil {
+			return fmt.Errorf("%s is still %s, its next key %s", a.name, r.Phase, hashkey.FormatOptional(r.Next))
 		}
 	}
-	if len(w.alive()) > 0 && !served.Equal(hashkey.All()) {
-		return fmt.Errorf("nobody serves %v", hashkey.All().Minus(served))
+	if len(s.alive()) > 0 && !served.Equal(hashkey.All()) {
+		return fmt.Errorf("nobody works on %v", hashkey.All().Minus(served))
 	}
 	return nil
 }
 
-func TestRandomHistoriesAreSafeAndLive(t *testing.T) {
+func TestRandomHistoriesKeepKeysApartAndComeToRest(t *testing.T) {
 	for seed := int64(0); seed < 150; seed++ {
-		w := newWorld(t, seed)
-		if err := w.run(400); err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(w.history, "\n"))
+		s := newSimulation(seed)
+		if err := s.run(400); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(s.history, "\n"))
 		}
 	}
 }
 
-// A test that cannot fail shows nothing: without the drain the histories are not safe.
+// A test that cannot fail shows nothing: without the drain, keys do not stay apart.
 func TestRandomHistoriesFindAMissingDrain(t *testing.T) {
 	for seed := int64(0); seed < 150; seed++ {
-		w := newWorld(t, seed)
-		w.grantEarly = true
-		if err := w.run(400); err != nil {
+		s := newSimulation(seed)
+		s.grantEarly = true
+		if err := s.run(400); err != nil {
 			t.Logf("seed %d: %v", seed, err)
 			return
 		}
 	}
-	t.Fatal("no history shows that the donor did not drain")
+	t.Fatal("no history finds that donors do not drain")
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package member
 
 import (
 	"bytes"
@@ -23,14 +23,13 @@ import (
 	"io"
 	"net/http"
 
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 // WrapTransport makes a client obey the gate's deadline: a request that changes
-// something is not sent once the deadline has passed, and one under way is given
-// up at it. Such a request names the instance (identity.Header), so that the API
-// server can refuse it if the process was paused on the way. It fits
-// rest.Config.Wrap.
+// something is not sent at or after the deadline, and one under way is given up
+// then. Such a request names the instance (fence.Header), so the API server can
+// refuse it if the process was paused before it was sent. It fits rest.Config.Wrap.
 func (g *Gate) WrapTransport(rt http.RoundTripper) http.RoundTripper {
 	return &fencedTransport{gate: g, next: rt}
 }
@@ -48,11 +47,11 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	self, deadline := t.gate.pass()
 	if !t.gate.clock.Now().Before(deadline) {
 		t.gate.refuse(RefusedBySelf)
-		return nil, fmt.Errorf("%s %s not sent: this instance could not renew its ControllerInstance in time, another may own the object now", req.Method, req.URL.Path)
+		return nil, fmt.Errorf("%s %s not sent: this instance could not renew its ControllerInstance in time, so another may own the object now", req.Method, req.URL.Path)
 	}
 	ctx, cancel := context.WithDeadline(req.Context(), deadline)
 	req = req.Clone(ctx)
-	req.Header.Set(identity.Header, self.String())
+	req.Header.Set(fence.Header, self.String())
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		cancel()
@@ -68,7 +67,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// look counts an answer that the API server's fence has given.
+// look counts the answer if it is a refusal by the API server's fence.
 func (t *fencedTransport) look(resp *http.Response) error {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
@@ -76,7 +75,7 @@ func (t *fencedTransport) look(resp *http.Response) error {
 		return err
 	}
 	// The cause is the same in every encoding.
-	if bytes.Contains(body, []byte(CauseFenced)) {
+	if bytes.Contains(body, []byte(fence.CauseFenced)) {
 		t.gate.refuse(RefusedByServer)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))

@@ -14,20 +14,20 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package member
 
 import (
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/utils/clock"
 )
 
 // Gate is the check that every piece of work passes: is this key mine, now? It is
 // open for a set of keys and until a deadline, and it knows what is in work.
-// Member opens and shuts it; a controller's workers call Enter. It is safe for
+// A Member opens and shuts it; a controller's workers call Enter. It is safe for
 // concurrent use.
 type Gate struct {
 	clock clock.PassiveClock
@@ -35,16 +35,16 @@ type Gate struct {
 	lock sync.Mutex
 	open hashkey.Ranges
 	// self is the registration that the deadline belongs to.
-	self identity.Identity
+	self fence.Identity
 	// deadline is when the instance stops believing that it is alive, on the
 	// monotonic clock: no work begins at or after it.
 	deadline time.Time
 	busy     map[int64]int
-	// turnedAway says that the deadline has kept work out that the ranges would
+	// turnedAway says that the deadline has kept out work that the ranges would
 	// have let in.
 	turnedAway bool
 	onLeave    func()
-	// refused is told who has kept a write from being done.
+	// refused is told who has refused a write.
 	refused func(by string)
 }
 
@@ -81,20 +81,20 @@ func (g *Gate) leave(key int64) {
 	onLeave()
 }
 
-// Serves says whether the gate is open for key, its deadline apart.
+// Serves says whether the gate is open for key, whatever its deadline.
 func (g *Gate) Serves(key int64) bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	return g.open.Contains(key)
 }
 
-// ServesAll says whether the gate is open for every key, its deadline apart.
+// ServesAll says whether the gate is open for every key, whatever its deadline.
 func (g *Gate) ServesAll() bool {
 	return g.serving().Covers(hashkey.All())
 }
 
-// Deadline returns the instant at or after which no request of this instance may
-// be under way.
+// Deadline returns the instant from which on no request of this instance may be
+// under way.
 func (g *Gate) Deadline() time.Time {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -129,8 +129,8 @@ func (g *Gate) set(open hashkey.Ranges) {
 }
 
 // begin lets requests be sent in the name of a new registration, until deadline.
-// Nothing that began under another one may be in work.
-func (g *Gate) begin(self identity.Identity, deadline time.Time) {
+// Nothing that began under another registration may be in work.
+func (g *Gate) begin(self fence.Identity, deadline time.Time) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.self = self
@@ -138,7 +138,7 @@ func (g *Gate) begin(self identity.Identity, deadline time.Time) {
 }
 
 // pass returns in whose name, and until when, a request may be under way.
-func (g *Gate) pass() (identity.Identity, time.Time) {
+func (g *Gate) pass() (fence.Identity, time.Time) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	return g.self, g.deadline
@@ -159,7 +159,7 @@ func (g *Gate) extend(t time.Time) (turnedAway bool) {
 	return turnedAway
 }
 
-// expire ends the confidence at once: the instance's record is gone.
+// expire shuts the gate at once: the instance's record is gone.
 func (g *Gate) expire() {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -174,7 +174,7 @@ func (g *Gate) notify(f func()) {
 	g.onLeave = f
 }
 
-// countRefused calls f for each write that is kept from being done. f must not block.
+// countRefused calls f for each write that is refused. f must not block.
 func (g *Gate) countRefused(f func(by string)) {
 	g.lock.Lock()
 	defer g.lock.Unlock()

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package member
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -120,7 +120,7 @@ func TestTransportNamesTheInstanceAndSendsNothingAfterTheDeadline(t *testing.T) 
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock.Lock()
-		got = append(got, r.Method+" "+r.URL.Path+" "+r.Header.Get(identity.Header))
+		got = append(got, r.Method+" "+r.URL.Path+" "+r.Header.Get(fence.Header))
 		lock.Unlock()
 		if r.URL.Path == "/slow" {
 			select {
@@ -158,7 +158,7 @@ func TestTransportNamesTheInstanceAndSendsNothingAfterTheDeadline(t *testing.T) 
 	if err := send(http.MethodGet, "/read"); err != nil {
 		t.Errorf("a read needs no deadline: %v", err)
 	}
-	g.begin(identity.Identity{Name: "i", UID: "1"}, now.Add(time.Minute))
+	g.begin(fence.Identity{Name: "i", UID: "1"}, now.Add(time.Minute))
 	if err := send(http.MethodPost, "/write"); err != nil {
 		t.Errorf("a write before the deadline: %v", err)
 	}
@@ -166,7 +166,7 @@ func TestTransportNamesTheInstanceAndSendsNothingAfterTheDeadline(t *testing.T) 
 	if err := send(http.MethodPatch, "/lost"); err == nil {
 		t.Error("a write was sent after the record was lost")
 	}
-	g.begin(identity.Identity{Name: "i", UID: "2"}, now.Add(time.Minute))
+	g.begin(fence.Identity{Name: "i", UID: "2"}, now.Add(time.Minute))
 	if err := send(http.MethodPatch, "/anew"); err != nil {
 		t.Errorf("a write under a new registration: %v", err)
 	}
@@ -176,7 +176,7 @@ func TestTransportNamesTheInstanceAndSendsNothingAfterTheDeadline(t *testing.T) 
 	}
 	// A request under way is given up at the deadline, which the real clock reaches here.
 	short := NewGate(testclock.NewFakePassiveClock(now))
-	short.begin(identity.Identity{Name: "j", UID: "3"}, time.Now().Add(50*time.Millisecond))
+	short.begin(fence.Identity{Name: "j", UID: "3"}, time.Now().Add(50*time.Millisecond))
 	client.Transport = short.WrapTransport(http.DefaultTransport)
 	if err := send(http.MethodPost, "/slow"); err == nil {
 		t.Error("a request under way outlived the deadline")

@@ -14,20 +14,17 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package identity
+package fence
 
 import (
-	"testing"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestParse(t *testing.T) {
-	want := Identity{Name: "replicaset-controller-x7k2p", UID: "6f0ad2b0-2b2e-4b44-8f0e-3cf0bd6a8f3b"}
-	if got, err := Parse(want.String()); err != nil || got != want {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	for _, s := range []string{"", "/", "name", "name/", "/uid", "a/b/c"} {
-		if got, err := Parse(s); err == nil {
-			t.Errorf("%q was read as %v", s, got)
-		}
-	}
-}
+// CauseFenced is the cause in the status of a write that the API server refused, with
+// 409, because of the instance that Header names.
+const CauseFenced metav1.CauseType = "ControllerInstanceFenced"
+
+// IsFenced says whether err is the API server's answer to a write of an instance
+// that does not own what it wanted to change.
+func IsFenced(err error) bool { return apierrors.HasStatusCause(err, CauseFenced) }

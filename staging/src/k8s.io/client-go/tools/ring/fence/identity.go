@@ -14,10 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package identity names one registration of a controller instance, as requests
-// carry it to the API server. It knows nothing of rings, so that a server can read
-// it without all that takes part in one.
-package identity
+package fence
 
 import (
 	"fmt"
@@ -45,7 +42,7 @@ func (i Identity) String() string { return i.Name + "/" + string(i.UID) }
 func Parse(s string) (Identity, error) {
 	name, uid, ok := strings.Cut(s, "/")
 	if !ok || name == "" || uid == "" || strings.Contains(uid, "/") {
-		return Identity{}, fmt.Errorf("%q is no controller instance, want NAME/UID of its ControllerInstance", s)
+		return Identity{}, fmt.Errorf("%q names no controller instance, want NAME/UID of its ControllerInstance", s)
 	}
 	return Identity{Name: name, UID: types.UID(uid)}, nil
 }

@@ -14,15 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
-
-import (
-	"testing"
-	"time"
-)
-
-func TestConfidenceEndsBeforeTheLease(t *testing.T) {
-	if got := Confidence(6 * time.Second); got != 5*time.Second {
-		t.Errorf("got %v of a lease of 6s, want 5s", got)
-	}
-}
+// Package fence holds what an instance of a ring and the API server that fences its
+// writes must agree on: how a request names its instance, how a refusal is told from
+// other conflicts, how long a lease may be, and how long a renewal is good for. It
+// knows nothing else of rings, so a server can use it without the code that takes
+// part in one.
+package fence

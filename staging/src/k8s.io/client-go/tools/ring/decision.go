@@ -1,0 +1,117 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Input is what an instance knows of itself when it decides.
+type Input struct {
+	// Now is the time since some fixed instant, on a monotonic clock.
+	Now time.Duration
+	// Leaving says that the instance is asked to leave the ring. It stays true.
+	Leaving bool
+	// Serving holds the keys for which the gate is open.
+	Serving hashkey.Ranges
+	// Idle says whether the gate is shut for these keys and nothing of them is in
+	// work any more.
+	Idle func(hashkey.Ranges) bool
+	// Keys returns the hash keys of the controller's objects in these ranges, in
+	// any order. It is asked only when a range is to be split.
+	Keys func(hashkey.Ranges) []int64
+}
+
+// Decision is what follows from the log and an Input. Its fields are carried out in
+// the order in which they stand here: what is to stop stops before anything begins,
+// and a write is sent only when all that it relies on is done.
+type Decision struct {
+	// Gone, looked at first, says that the instance's record is no longer in the
+	// registry: shut the gate and register anew. Nothing else is set then.
+	Gone bool
+	// Open holds the keys that may be worked on. First shut the gate for what is not
+	// in it, at once: the caches may let go of those keys next, and a later decision
+	// takes a shut and idle gate as leave to give them away.
+	Open hashkey.Ranges
+	// Follow, second, holds the keys that the caches should follow. It covers Open, so
+	// the caches never let go of a key for which the gate is open.
+	Follow hashkey.Ranges
+	// Since, third, is the revision of the log that gave the newest of the keys in
+	// Open. Open the gate for what is new in Open once the caches hold all of it as of
+	// Since or later; until then it stays shut.
+	Since int64
+	// Phase and Owned, fourth, are reported: the phase, and the keys that the log says
+	// are this instance's. Peers act on the report, so it must not run ahead of the
+	// gate and the caches.
+	Phase shardingv1alpha1.InstancePhase
+	Owned hashkey.Ranges
+	// Write, last, is the next write to send; nil: none. It is sent only when no other
+	// is under way and the log has come to the instance's own last one.
+	Write *Write
+	// Wake is when to decide again though nothing has happened, as Input.Now
+	// counts; 0: there is no such time.
+	Wake time.Duration
+}
+
+// Write is one write to the registry. It is only valid for the record that it was
+// decided on: the UID and, except for a deletion, the revision must still be the same.
+type Write struct {
+	// Reason is one of the Reason constants, Detail a sentence for people where
+	// the reason does not say all.
+	Reason, Detail string
+	// Name, UID and Revision are the record to write and what it was decided on.
+	Name     string
+	UID      types.UID
+	Revision int64
+	// Delete deletes the record. Otherwise Key, Next and Donor are its new values.
+	Delete bool
+	Key    *int64
+	Next   *int64
+	Donor  string
+}
+
+// The reasons for a write.
+const (
+	ReasonFirst   = "first"    // nobody owns a key: the oldest instance takes all
+	ReasonWish    = "wish"     // an instance that joins names its donor
+	ReasonSplit   = "split"    // the donor names the key at which it will split its range
+	ReasonGrant   = "grant"    // the donor gives a joining instance its range, after draining it
+	ReasonMove    = "move"     // the donor moves the boundary to its neighbour, after draining what lies between
+	ReasonCallOff = "call off" // the key that was named is taken back, by the donor or whoever has taken its place
+	ReasonLeave   = "leave"    // the instance goes, after draining everything
+)
+
+func write(reason string, r Record, key, next *int64, donor string) *Write {
+	return &Write{Reason: reason, Name: r.Name, UID: r.UID, Revision: r.Revision, Key: key, Next: next, Donor: donor}
+}
+
+// callOff closes a handover without a grant.
+func callOff(r Record, detail string) *Write {
+	w := write(ReasonCallOff, r, r.Key, nil, r.Donor)
+	w.Detail = detail
+	return w
+}
+
+func (d *Decision) wakeAt(at time.Duration) {
+	if d.Wake == 0 || at < d.Wake {
+		d.Wake = max(at, 1)
+	}
+}

@@ -1,0 +1,249 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// In a move up the successor is the donor. What it keeps, and what the receiver has
+// already, stay open from beginning to end.
+func TestAMoveUpShutsOnlyWhatChangesHands(t *testing.T) {
+	low, high := member("low", at(100)), member("high", at(300))
+	low.Next, low.Revision = at(200), 2
+	view := NewView(2, low, high)
+	of := func(name string) hashkey.Ranges { return view.Owned(name) }
+	receiver, donor := NewMachine("low", view, limits), NewMachine("high", view, limits)
+
+	d := receiver.Decide(Input{Now: 1, Serving: of("low")})
+	if want := of("low").Union(keys(100, 200)); !d.Follow.Equal(want) || !d.Open.Equal(of("low")) || d.Write != nil {
+		t.Errorf("receiver: follows %v, open %v, writes %+v; want to follow %v and no more", d.Follow, d.Open, d.Write, want)
+	}
+	if d := donor.Decide(Input{Now: 1, Serving: of("high")}); !d.Open.Equal(of("high")) || d.Write != nil || d.Wake == 0 {
+		t.Errorf("donor, the receiver's caches cold: open %v, writes %+v, wakes at %v; want to wait", d.Open, d.Write, d.Wake)
+	}
+	low.Cached, low.Revision = d.Follow, 3
+	donor.Apply(low)
+	keep := keys(200, 300)
+	if d := donor.Decide(Input{Now: 2, Serving: of("high")}); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait || d.Write != nil {
+		t.Errorf("donor, the receiver's caches warm: %s, open %v, writes %+v; want to drain", d.Phase, d.Open, d.Write)
+	}
+	d = donor.Decide(Input{Now: 3, Serving: keep, Idle: idle})
+	if d.Write == nil || d.Write.Reason != ReasonMove || d.Write.Name != "low" || *d.Write.Key != 200 || d.Write.Next != nil || d.Write.Revision != 3 {
+		t.Fatalf("donor, drained: writes %+v, want the move", d.Write)
+	}
+	low.Key, low.Next, low.Revision = d.Write.Key, nil, 4
+	receiver.Apply(low)
+	donor.Apply(low)
+	if d := receiver.Decide(Input{Now: 4, Serving: of("low")}); !d.Open.Equal(receiver.View().Owned("low")) || d.Since != 4 {
+		t.Errorf("receiver, the boundary moved: open %v since %d, want %v since 4", d.Open, d.Since, receiver.View().Owned("low"))
+	}
+	if d := donor.Decide(Input{Now: 4, Serving: keep}); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceActive {
+		t.Errorf("donor, the boundary moved: %s, open %v; want Active and %v", d.Phase, d.Open, keep)
+	}
+}
+
+// The share is looked at anew in each decision, so it takes in the dead predecessor's
+// range.
+func TestAPredecessorsDeathDoesNotReopenWhatADonorDrains(t *testing.T) {
+	receiver := joining("n", "d", at(150))
+	m := NewMachine("d", NewView(3, member("a", at(100)), member("d", at(200)), member("z", at(hashkey.Max)), receiver), limits)
+	all := hashkey.All()
+	m.Decide(Input{Now: 1, Serving: all, Idle: busy})
+	receiver.Cached, receiver.Revision = keys(100, 150), 4
+	m.Apply(receiver)
+	keep := keys(150, 200)
+	if d := m.Decide(Input{Now: 2, Serving: all, Idle: busy}); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait {
+		t.Fatalf("draining: %s, open %v, want Wait with %v", d.Phase, d.Open, keep)
+	}
+	m.Remove("a", 5)
+	d := m.Decide(Input{Now: 3, Serving: keep, Idle: busy})
+	if !d.Open.Equal(keep) {
+		t.Errorf("after the predecessor's death: open %v, want %v", d.Open, keep)
+	}
+	if !d.Owned.Equal(keys(hashkey.Max, 200)) {
+		t.Errorf("after the predecessor's death: owned %v, want %v", d.Owned, keys(hashkey.Max, 200))
+	}
+	d = m.Decide(Input{Now: 4, Serving: keep, Idle: idle})
+	if d.Write == nil || d.Write.Reason != ReasonGrant || *d.Write.Key != 150 {
+		t.Errorf("drained: wrote %+v, want the grant", d.Write)
+	}
+}
+
+func TestADonorDrainsForAReceiverWithColdCachesAfterAStep(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
+	in := Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle}
+	d := atLimit(t, m, in, limits.Step, hashkey.All())
+	if keep := keys(100, hashkey.Max); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait || d.Write != nil {
+		t.Fatalf("at the limit: %s, open %v, wrote %+v; want to drain", d.Phase, d.Open, d.Write)
+	}
+	if at := in.Now + limits.Step; d.Wake != at {
+		t.Errorf("wakes at %v, want %v, to ask at once what is still in work", d.Wake, at)
+	}
+
+	// The drain has a whole step of its own.
+	in = Input{Now: in.Now + limits.Step, Serving: keys(100, hashkey.Max), Idle: busy}
+	if d := atLimit(t, m, in, limits.Step, in.Serving); d.Write == nil || d.Write.Reason != ReasonCallOff {
+		t.Errorf("at the limit of the drain: wrote %+v, want the handover called off", d.Write)
+	}
+}
+
+func TestADonorDrainsAtOnceWhatItDoesNotServe(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
+	if d := m.Decide(Input{Now: 1, Serving: keys(100, hashkey.Max), Idle: idle}); d.Phase != shardingv1alpha1.InstanceWait {
+		t.Errorf("%s, wakes at %v; want to drain", d.Phase, d.Wake)
+	}
+}
+
+func TestADrainThatDoesNotEndIsCalledOffAfterAStep(t *testing.T) {
+	for _, kind := range []Kind{KindJoin, KindMove} {
+		keep := keys(100, 300)
+		receiver := warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))
+		view := NewView(1, member("d", at(300)), member("z", at(hashkey.Max)), receiver)
+		if kind == KindMove {
+			keep, receiver = keys(hashkey.Max, 100), warm(member("z", at(hashkey.Max)), keys(100, hashkey.Max))
+			moved := member("d", at(300))
+			moved.Next = at(100)
+			view = NewView(1, moved, receiver)
+		}
+		m := NewMachine("d", view, limits)
+		// The limit counts from the decision that shuts the gate.
+		begin := 7 * time.Second
+		m.Decide(Input{Now: begin, Serving: view.Owned("d")})
+		in := Input{Now: begin, Serving: keep, Idle: busy}
+		d := atLimit(t, m, in, limits.Step, keep)
+		if d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Next != nil || !strings.Contains(d.Write.Detail, "has not ended in time") {
+			t.Fatalf("%s: wrote %+v at the limit, want the handover called off", kind, d.Write)
+		}
+		if key := view.Handovers()[0].Record.Key; (d.Write.Key == nil) != (key == nil) || key != nil && *d.Write.Key != *key {
+			t.Errorf("%s: the record's key becomes %s, want %s", kind, hashkey.FormatOptional(d.Write.Key), hashkey.FormatOptional(key))
+		}
+		if !d.Open.Equal(keep) {
+			t.Errorf("%s: open %v while the write is in flight, want %v", kind, d.Open, keep)
+		}
+	}
+}
+
+func TestADrainThatEndsInTimeIsGrantedAtTheLimit(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
+	keep := keys(100, hashkey.Max)
+	m.Decide(Input{Now: 1, Serving: keep})
+	if d := m.Decide(Input{Now: 1 + limits.Step, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
+		t.Errorf("wrote %+v, want the grant", d.Write)
+	}
+}
+
+// The first decision shuts the gate. Only a later one may ask whether it is idle, since
+// work could still begin before the gate has been told.
+func TestADonorAsksWhatIsInWorkOnlyAfterItsGateHasShut(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))), limits)
+	if d := m.Decide(Input{Now: 7, Serving: hashkey.All(), Idle: idle}); d.Write != nil || d.Wake != 7 {
+		t.Errorf("wrote %+v, wakes at %v; want nothing written and the next decision at once", d.Write, d.Wake)
+	}
+	if d := m.Decide(Input{Now: 7, Serving: keys(100, hashkey.Max), Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
+		t.Errorf("wrote %+v, want the grant", d.Write)
+	}
+}
+
+// A donor that has begun to drain may have granted already.
+func TestADonorThatDrainsDoesNotReopenWhenTheReceiversCachesGetCold(t *testing.T) {
+	receiver := joining("n", "d", at(100))
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(receiver, keys(hashkey.Max, 100))), limits)
+	m.Decide(Input{Now: 1, Serving: hashkey.All()})
+	m.Apply(receiver)
+	if d := m.Decide(Input{Now: 2, Serving: hashkey.All(), Idle: busy}); !d.Open.Equal(keys(100, hashkey.Max)) {
+		t.Errorf("open %v, want %v", d.Open, keys(100, hashkey.Max))
+	}
+}
+
+func TestADonorFinishesOneHandoverBeforeTheNext(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("low", at(100)), member("d", at(300)), warm(joining("n", "d", at(200)), keys(100, 200))), limits)
+	m.Decide(Input{Now: 1, Serving: keys(100, 300)})
+	low := warm(member("low", at(100)), keys(hashkey.Max, 300))
+	low.Next = at(150)
+	m.Apply(low)
+	keep := keys(200, 300)
+	if d := m.Decide(Input{Now: 2, Serving: keep, Idle: busy}); d.Write != nil {
+		t.Errorf("a move up that is opened later: wrote %+v, want to go on with the drain", d.Write)
+	}
+	if d := m.Decide(Input{Now: 3, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant || d.Write.Name != "n" {
+		t.Errorf("drained: wrote %+v, want the join granted first", d.Write)
+	}
+}
+
+func TestADonorServesMovesUpThenJoinsThenItsOwnMoveDown(t *testing.T) {
+	low, n, d := member("low", at(100)), joining("n", "d", at(200)), member("d", at(300))
+	low.Next, d.Next = at(150), at(250)
+	high := member("high", at(hashkey.Max))
+	for want, view := range map[string]*View{
+		"low": NewView(1, low, n, d, high),
+		"n":   NewView(1, member("low", at(100)), n, d, high),
+		"d":   NewView(1, member("low", at(100)), d, high),
+	} {
+		m := NewMachine("d", view, limits)
+		// The gate is shut, so nobody's caches are waited for.
+		m.Decide(Input{Now: 1})
+		if d := m.Decide(Input{Now: 2, Idle: idle}); d.Write == nil || d.Write.Name != want {
+			t.Errorf("wrote %+v, want the record of %s", d.Write, want)
+		}
+	}
+}
+
+func TestAHandoverThatIsOpenedAgainBeginsAnew(t *testing.T) {
+	receiver := joining("n", "d", at(100))
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(receiver, keys(hashkey.Max, 100))), limits)
+	m.Decide(Input{Now: 1, Serving: hashkey.All()})
+	calledOff := joining("n", "d", nil)
+	calledOff.Donor = ""
+	m.Apply(calledOff)
+	if d := m.Decide(Input{Now: 2, Serving: keys(100, hashkey.Max)}); !d.Open.Equal(hashkey.All()) || d.Phase != shardingv1alpha1.InstanceActive {
+		t.Errorf("called off: %s, open %v; want all open again", d.Phase, d.Open)
+	}
+	m.Apply(receiver)
+	atLimit(t, m, Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle}, limits.Step, hashkey.All())
+}
+
+func TestADonorThatTurnsToTheNextHandoverWaitsForItsReceiver(t *testing.T) {
+	for name, next := range map[string]Record{
+		"the same receiver with another key": joining("n", "d", at(200)),
+		"another receiver with the same key": joining("o", "d", at(100)),
+		"the receiver registered anew":       {Name: "n", UID: "anew", Donor: "d", Next: at(100)},
+	} {
+		m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))), limits)
+		m.Decide(Input{Now: 1, Serving: hashkey.All()})
+		m.Remove("n", 2)
+		m.Apply(next)
+		if d := m.Decide(Input{Now: 2, Serving: hashkey.All(), Idle: idle}); !d.Open.Equal(hashkey.All()) || d.Write != nil {
+			t.Errorf("%s: open %v, wrote %+v; want to wait for its caches", name, d.Open, d.Write)
+		}
+	}
+}
+
+func TestADonorThatWaitsForAGrantItselfWakesForWhatComesFirst(t *testing.T) {
+	self := member("d", at(200))
+	self.Next = at(250)
+	m := NewMachine("d", NewView(1, member("low", at(100)), self, member("high", at(300)), joining("n", "d", at(150))), limits)
+	in := Input{Now: 7 * time.Second, Serving: keys(100, 200), Idle: idle}
+	if d := m.Decide(in); d.Wake != in.Now+limits.Step {
+		t.Errorf("wakes at %v, want %v, when it drains for cold caches", d.Wake, in.Now+limits.Step)
+	}
+}

@@ -1,0 +1,48 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// decideLeave is for an instance that goes.
+func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
+	d.Phase = shardingv1alpha1.InstanceLeaving
+	if m.give.draining {
+		// The grant may be under way.
+		d.Open = d.Open.Intersect(in.Serving)
+	}
+	staying := m.withoutLeaving()
+	successor, ok := staying.Successor(m.name)
+	warm := !ok || successor.Cached.Covers(staying.Without(m.name).Owned(successor.Name))
+	shut := m.leave.shut
+	if !shut && !warm && in.Now-m.leave.since < m.limits.Leave {
+		d.wakeAt(m.leave.since + m.limits.Leave)
+		return
+	}
+	m.leave.shut = true
+	d.Open = nil
+	switch {
+	case !shut:
+		// As in decideGive.
+		d.wakeAt(in.Now)
+	case in.Idle(hashkey.All()):
+		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Revision: self.Revision, Delete: true}
+	}
+}

@@ -1,0 +1,93 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// leaver returns the machine of a, which owns (300, Max] and [0, 100]. Its successor is
+// b with (100, 200], and the next one c.
+func leaver(b, c Record) *Machine {
+	self := member("a", at(100))
+	self.Revision = 3
+	return NewMachine("a", NewView(3, self, b, c), limits)
+}
+
+func TestALeaverWaitsForItsSuccessorsCachesUpToTheLimit(t *testing.T) {
+	// All but one of the keys that the successor will own.
+	cold := warm(member("b", at(200)), keys(301, 200))
+	m := leaver(cold, member("c", at(300)))
+	in := Input{Now: 7 * time.Second, Leaving: true, Serving: keys(300, 100), Idle: idle}
+	d := atLimit(t, m, in, limits.Leave, keys(300, 100))
+	if !d.Open.Empty() || d.Phase != shardingv1alpha1.InstanceLeaving || d.Write != nil {
+		t.Errorf("at the limit: %s, open %v, wrote %+v; want all shut", d.Phase, d.Open, d.Write)
+	}
+}
+
+func TestALeaverShutsItsGateWhenItsSuccessorsCachesAreWarm(t *testing.T) {
+	leaves := member("b", at(200))
+	leaves.Phase = shardingv1alpha1.InstanceLeaving
+	for name, m := range map[string]*Machine{
+		"the successor is warm":                      leaver(warm(member("b", at(200)), keys(300, 200)), member("c", at(300))),
+		"the successor leaves, the next is warm":     leaver(leaves, warm(member("c", at(300)), hashkey.All())),
+		"nobody is left to take over":                NewMachine("a", NewView(3, member("a", at(100))), limits),
+		"it owns nothing":                            NewMachine("n", NewView(3, member("a", at(100)), joining("n", "a", nil)), limits),
+		"the successor is warm for what it owns yet": leaver(warm(member("b", at(200)), hashkey.All()), member("c", at(300))),
+	} {
+		if d := m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100), Idle: idle}); !d.Open.Empty() || d.Wake != 1 || d.Write != nil {
+			t.Errorf("%s: open %v, wakes at %v, wrote %+v; want all shut, and the next decision at once", name, d.Open, d.Wake, d.Write)
+		}
+	}
+}
+
+func TestALeaverGoesOnlyWhenItsWorkHasEnded(t *testing.T) {
+	m := leaver(warm(member("b", at(200)), hashkey.All()), member("c", at(300)))
+	m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100)})
+	if d := m.Decide(Input{Now: time.Hour, Leaving: true, Idle: busy}); d.Write != nil || !d.Open.Empty() {
+		t.Errorf("at work: wrote %+v, open %v; want to wait however long it takes", d.Write, d.Open)
+	}
+	d := m.Decide(Input{Now: time.Hour, Leaving: true, Idle: func(r hashkey.Ranges) bool { return r.Equal(hashkey.All()) }})
+	if w := d.Write; w == nil || w.Reason != ReasonLeave || !w.Delete || w.Name != "a" || w.UID != "a" {
+		t.Errorf("idle: wrote %+v, want its record deleted", w)
+	}
+}
+
+func TestALeaverThatHasShutItsGateDoesNotReopenIt(t *testing.T) {
+	b := member("b", at(200))
+	m := leaver(warm(b, hashkey.All()), member("c", at(300)))
+	m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100)})
+	m.Apply(b)
+	if d := m.Decide(Input{Now: 2, Leaving: true, Idle: busy}); !d.Open.Empty() {
+		t.Errorf("open %v though the gate had shut, want nothing", d.Open)
+	}
+}
+
+// A donor that is asked to leave may have sent its grant. What it gives away stays shut
+// while it waits for its successor.
+func TestALeaverKeepsShutWhatItGivesAway(t *testing.T) {
+	m := leaver(member("b", at(200)), member("c", at(300)))
+	m.Apply(joining("n", "a", at(50)))
+	m.Decide(Input{Now: 1, Serving: keys(50, 100)})
+	if d := m.Decide(Input{Now: 2, Leaving: true, Serving: keys(50, 100), Idle: busy}); !d.Open.Equal(keys(50, 100)) {
+		t.Errorf("open %v, want %v", d.Open, keys(50, 100))
+	}
+}

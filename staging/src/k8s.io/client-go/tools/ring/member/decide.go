@@ -1,0 +1,126 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/klog/v2"
+)
+
+// decide asks the machine and carries out what it says, in the order of
+// ring.Decision's fields. It returns when to decide again though nothing happens; 0:
+// never.
+func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
+	logger := klog.FromContext(ctx)
+	t.release(logger)
+	now := t.cfg.Clock.Now()
+	d := t.machine.Decide(t.input(now, leaving))
+	if d.Gone {
+		logger.Info("The instance's record is gone; will register anew")
+		t.lost = true
+		return 0
+	}
+	t.shut(logger, d.Open)
+	t.setFollow(d.Follow)
+	t.open(ctx, d.Open, d.Since)
+	if d.Phase != t.phase {
+		logger.Info("Changed phase", "from", t.phase, "to", d.Phase, "owned", d.Owned)
+		t.phase = d.Phase
+	}
+	t.report(d)
+
+	var wake time.Duration
+	if d.Wake != 0 {
+		wake = max(d.Wake-now.Sub(t.epoch), time.Millisecond)
+	}
+	if d.Write != nil && !t.writing && t.machine.View().Revision >= t.settled {
+		if pause := t.retryAt.Sub(now); pause > 0 {
+			return pause
+		}
+		t.write(ctx, *d.Write)
+	}
+	return wake
+}
+
+// input is what the machine is told of this instance.
+func (t *term) input(now time.Time, leaving bool) ring.Input {
+	gate := t.cfg.Gate
+	return ring.Input{
+		Now:     now.Sub(t.epoch),
+		Leaving: leaving,
+		Serving: gate.serving(),
+		Idle: func(r hashkey.Ranges) bool {
+			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
+		},
+		Keys: t.cfg.Controller.Keys,
+	}
+}
+
+// shut shuts the gate for all but these keys.
+func (t *term) shut(logger klog.Logger, allowed hashkey.Ranges) {
+	serving := t.cfg.Gate.serving()
+	lost := serving.Minus(allowed)
+	if lost.Empty() {
+		return
+	}
+	t.cfg.Gate.set(serving.Intersect(allowed))
+	t.releasing = t.releasing.Union(lost)
+	logger.Info("Shut the gate", "ranges", lost, "revision", t.machine.View().Revision)
+	t.again()
+}
+
+// setFollow has all sources follow these keys.
+func (t *term) setFollow(follow hashkey.Ranges) {
+	if follow.Equal(t.follow) {
+		return
+	}
+	t.follow = follow
+	t.ready.ranges = t.ready.ranges.Intersect(follow)
+	for _, s := range t.cfg.Sources {
+		s.SetRanges(follow)
+	}
+}
+
+// open opens the gate for these keys once all sources hold what is new in them as of
+// revision since.
+func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
+	serving := t.cfg.Gate.serving()
+	gain := allowed.Minus(serving)
+	if gain.Empty() || !t.hold(ctx, gain, since) {
+		return
+	}
+	t.releasing = t.releasing.Minus(gain)
+	t.cfg.Gate.set(serving.Union(gain))
+	klog.FromContext(ctx).Info("Opened the gate", "ranges", gain, "revision", since)
+	t.cfg.Controller.Acquired(gain)
+	// The next decision says what phase follows from it.
+	t.again()
+}
+
+// release tells the controller of ranges whose last work has ended.
+func (t *term) release(logger klog.Logger) {
+	if t.releasing.Empty() || t.cfg.Gate.Busy(t.releasing) > 0 {
+		return
+	}
+	t.cfg.Controller.Released(t.releasing)
+	logger.Info("Drained", "ranges", t.releasing)
+	t.releasing = nil
+}

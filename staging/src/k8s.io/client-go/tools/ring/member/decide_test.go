@@ -1,0 +1,272 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
+)
+
+// owner returns a term whose instance owns all keys as of revision 10.
+func (i *instance) owner(ctx context.Context) *term {
+	term := i.registered(ctx)
+	i.apply(term, 10, key(hashkey.Max))
+	return term
+}
+
+// apply gives the instance's own record a key.
+func (i *instance) apply(term *term, revision int64, k *int64) {
+	self, _ := term.machine.View().Get(term.self.Name)
+	self.Revision, self.Key = revision, k
+	term.machine.Apply(self)
+}
+
+// decided lets the term decide as often as its loop would at this instant.
+func (t *term) decided(ctx context.Context) {
+	for again := true; again; {
+		t.decide(ctx, false)
+		again = t.settle() > 0
+		select {
+		case <-t.kick:
+			again = true
+		default:
+		}
+	}
+}
+
+// stateMetrics notes when a decision is reported, and whether its write was sent before.
+type stateMetrics struct {
+	noMetrics
+	instance *instance
+	term     **term
+}
+
+func (m stateMetrics) State(phase shardingv1alpha1.InstancePhase, _ float64) {
+	m.instance.calls.note("report %s while writing is %t", phase, (*m.term).writing)
+}
+
+// One decision here changes everything: the instance loses keys at one end of its range,
+// gains some at the other that its caches hold already, changes its phase, and has a
+// range to split.
+func TestADecisionIsCarriedOutInTheOrderOfItsFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		var term *term
+		i := newInstance(t, r)
+		i.cfg.Metrics = stateMetrics{instance: i, term: &term}
+		term = i.registered(ctx)
+		r.intercept(func(_ context.Context, q request) error {
+			i.calls.note("%s %s", q.verb, q.part)
+			return nil
+		})
+		before, after := hashkey.Between(99, 1000), hashkey.Between(50, 200)
+		i.gate.set(before)
+		term.follow, term.phase = before, shardingv1alpha1.InstanceActive
+		term.ready = readiness{ranges: hashkey.All(), since: 20}
+		term.machine.Replace(ring.NewView(20,
+			ring.Record{Name: term.self.Name, UID: term.self.UID, Revision: 20, Key: key(200)},
+			ring.Record{Name: "b", Revision: 20, Key: key(50), Phase: shardingv1alpha1.InstanceActive},
+			ring.Record{Name: "c", Revision: 20, Donor: term.self.Name},
+		))
+		term.decide(ctx, false)
+		synctest.Wait()
+		// The sources check that the gate is shut for all that they let go.
+		i.calls.expect(t,
+			"pods follow "+after.String(),
+			"sets follow "+after.String(),
+			"acquired "+hashkey.Between(50, 99).String(),
+			"report Active while writing is false",
+			"patch spec",
+		)
+		if got := i.gate.serving(); !got.Equal(after) {
+			t.Errorf("the gate is open for %v, want %v", got, after)
+		}
+	})
+}
+
+func TestTheGateIsShutBeforeSourcesAreToldToFollowLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t))
+		term := i.owner(ctx)
+		term.decided(ctx)
+		i.calls.take()
+		served := func() hashkey.Ranges { return i.gate.serving() }
+		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
+		rest := hashkey.All().Minus(hashkey.Between(hashkey.Max, 99))
+		term.decide(ctx, false)
+		// What SetRanges would find wrong is checked by the fake source.
+		if !served().Equal(rest) || !i.sources[0].follow.Equal(rest) || !i.sources[1].follow.Equal(rest) {
+			t.Errorf("the gate is open for %v and the sources follow %v and %v, want %v", served(), i.sources[0].follow, i.sources[1].follow, rest)
+		}
+		select {
+		case <-term.kick:
+		default:
+			t.Error("no decision was asked for on what was released")
+		}
+	})
+}
+
+func TestTheGateOpensOnlyWhenAllSourcesHoldTheRangeAsOfSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t)).slow()
+		term := i.owner(ctx)
+		expect := func(when string, open hashkey.Ranges, phase shardingv1alpha1.InstancePhase) {
+			t.Helper()
+			if got := i.gate.serving(); !got.Equal(open) {
+				t.Errorf("%s the gate is open for %v, want %v", when, got, open)
+			}
+			if term.status.Phase != phase {
+				t.Errorf("%s phase %s is reported, want %s", when, term.status.Phase, phase)
+			}
+		}
+		for n, s := range i.sources {
+			term.decided(ctx)
+			expect("before the answer of "+s.name, nil, shardingv1alpha1.InstanceLocked)
+			asked := s.asked()
+			if len(asked) != 1 || !asked[0].ranges.Equal(hashkey.All()) || asked[0].revision != "10" {
+				t.Fatalf("source %d was asked %v, want once for all keys as of revision 10", n, asked)
+			}
+			close(asked[0].answer)
+			synctest.Wait()
+		}
+		i.calls.take()
+		i.controller.inAcquired = func() {
+			expect("as its controller is told", hashkey.All(), shardingv1alpha1.InstanceLocked)
+		}
+		term.settle()
+		term.decided(ctx)
+		i.calls.expect(t, "acquired "+hashkey.All().String())
+		expect("after both answers", hashkey.All(), shardingv1alpha1.InstanceActive)
+	})
+}
+
+func TestTheControllerIsToldOfAReleaseWhenTheLastWorkHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t))
+		term := i.owner(ctx)
+		term.decided(ctx)
+		first, ok := i.gate.Enter(5)
+		second, alsoOK := i.gate.Enter(6)
+		if !ok || !alsoOK {
+			t.Fatal("the gate is shut")
+		}
+		i.calls.take()
+		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
+		low := hashkey.Between(hashkey.Max, 99)
+		idle := func() bool { return term.input(time.Now(), false).Idle(low) }
+		for _, leave := range []func(){first, second} {
+			term.decided(ctx)
+			if slices.Contains(i.calls.take(), "released "+low.String()) || idle() {
+				t.Fatal("the range counts as released while work is under way there")
+			}
+			leave()
+		}
+		// What has not been told to the controller is not given away.
+		if idle() {
+			t.Error("the range counts as idle before the controller knows")
+		}
+		term.decided(ctx)
+		i.calls.expect(t, "released "+low.String())
+		if !idle() {
+			t.Error("the range does not count as idle")
+		}
+	})
+}
+
+// A handover that is called off gives back what was still draining.
+func TestWhatIsOpenedAgainWhileItDrainsIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t))
+		term := i.owner(ctx)
+		term.decided(ctx)
+		leave, _ := i.gate.Enter(5)
+		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
+		term.decided(ctx)
+		i.calls.take()
+		term.machine.Remove("b", 12)
+		term.decided(ctx)
+		leave()
+		term.decided(ctx)
+		i.calls.expect(t,
+			"pods follow "+hashkey.All().String(),
+			"sets follow "+hashkey.All().String(),
+			"acquired "+hashkey.Between(hashkey.Max, 99).String(),
+		)
+	})
+}
+
+func TestADecisionWithoutARecordDoesNothingButEndTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t))
+		term := i.owner(ctx)
+		term.decided(ctx)
+		i.calls.take()
+		term.machine.Remove(term.self.Name, 11)
+		if wake := term.decide(ctx, false); wake != 0 || !term.lost {
+			t.Errorf("got wake %v and lost %t", wake, term.lost)
+		}
+		i.calls.expect(t)
+		if term.status.Phase != shardingv1alpha1.InstanceActive {
+			t.Errorf("phase %q was reported", term.status.Phase)
+		}
+	})
+}
+
+func TestADecisionWakesAtTheMachinesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		// The machine counts from when the member was made.
+		time.Sleep(time.Minute)
+		term := i.registered(ctx)
+		term.machine.Apply(ring.Record{Name: "b", Revision: 10, Key: key(99), Phase: shardingv1alpha1.InstanceLocked})
+		for _, want := range []time.Duration{DefaultStepLimit, DefaultStepLimit - time.Second, DefaultStepLimit - 2*time.Second} {
+			if got := term.decide(ctx, false); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A decision that asks for another at once must not be taken for one that asks for none.
+func TestADecisionWakesNoEarlierThanInAMillisecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t))
+		term := i.owner(ctx)
+		term.decided(ctx)
+		time.Sleep(time.Second)
+		if got := term.decide(ctx, true); got != time.Millisecond {
+			t.Errorf("got %v, want 1ms: the gate has just been shut", got)
+		}
+	})
+}

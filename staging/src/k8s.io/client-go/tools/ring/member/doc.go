@@ -1,0 +1,34 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package member takes part in a ring: it drives a ring.Machine against the API.
+//
+//   - Gate: the check that every piece of work passes, and the transport that keeps
+//     requests within the gate's deadline.
+//   - Member: registers an instance, reads the registry's log into the machine, carries
+//     out its decisions, and renews the record.
+//   - Metrics and Events: what a member tells about itself.
+//
+// One goroutine decides; others read the log, renew the record, send writes and wait
+// for caches, and hand it what happened.
+//
+// What is not guaranteed: an instance that is paused between the last check of the gate
+// and the moment that a request leaves the process can still send this one request after
+// its lease has ended. It names the instance (fence.Header), so an API server with the
+// admission plugin ControllerRing refuses it; another would carry it out. Clocks are
+// never compared across machines, but they must run at about the same rate:
+// fence.Confidence is the margin.
+package member

@@ -1,0 +1,348 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+)
+
+// lease is the lease of every instance here that sets no other: a third of it is two
+// seconds, and confidence in it lasts for five.
+const lease = 6 * time.Second
+
+// journal holds what happened, in order. It is safe for concurrent use.
+type journal struct {
+	lock  sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns the lines since it was last called.
+func (j *journal) take() []string {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	lines := j.lines
+	j.lines = nil
+	return lines
+}
+
+// expect compares the lines since the last call with want.
+func (j *journal) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := j.take(); !slices.Equal(got, want) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// instance is a member with all that it works with. calls holds what its controller and
+// its sources are told, told what its metrics and events are.
+type instance struct {
+	*Member
+	t           *testing.T
+	registry    *registry
+	gate        *Gate
+	controller  *fakeController
+	sources     []*fakeSource
+	calls, told *journal
+}
+
+// newInstance returns an instance with two sources that hold all that they follow.
+func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
+	t.Helper()
+	i := &instance{t: t, registry: r, gate: NewGate(clock.RealClock{}), calls: &journal{}, told: &journal{}}
+	i.controller = &fakeController{instance: i}
+	for _, name := range []string{"pods", "sets"} {
+		i.sources = append(i.sources, &fakeSource{instance: i, name: name, changed: make(chan struct{}, 1)})
+	}
+	reports := &reports{journal: i.told}
+	cfg := Config{
+		Client:         r,
+		ControllerName: "replicaset-controller",
+		HolderIdentity: "host_1",
+		LeaseDuration:  lease,
+		Gate:           i.gate,
+		Sources:        []Source{i.sources[0], i.sources[1]},
+		Controller:     i.controller,
+		Metrics:        reports,
+		Events:         reports,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Member = m
+	r.instances = append(r.instances, i)
+	return i
+}
+
+// slow makes the sources hold nothing and leave their questions to the test.
+func (i *instance) slow() *instance {
+	for _, s := range i.sources {
+		s.slow = true
+	}
+	return i
+}
+
+func testContext(t *testing.T) context.Context {
+	return klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig()))
+}
+
+// start runs the member until stop is called or the test ends. done is closed when Run
+// has returned.
+func (i *instance) start() (stop context.CancelFunc, done <-chan struct{}) {
+	ctx, stop := context.WithCancel(testContext(i.t))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		i.Run(ctx)
+	}()
+	i.t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return stop, ended
+}
+
+// registered returns a term that nothing drives but the test.
+func (i *instance) registered(ctx context.Context) *term {
+	i.t.Helper()
+	term, err := i.register(ctx)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return term
+}
+
+// record returns a record of the ring in its newest state.
+func (i *instance) record() shardingv1alpha1.ControllerInstance {
+	i.t.Helper()
+	self, _ := i.gate.pass()
+	record, ok := i.registry.get(self.Name)
+	if !ok {
+		i.t.Fatalf("there is no record %q", self.Name)
+	}
+	return record
+}
+
+// settle waits until every goroutine waits, then carries out what was posted to the
+// deciding one. It returns how much that was.
+func (t *term) settle() (posted int) {
+	synctest.Wait()
+	for ; len(t.events) > 0; posted++ {
+		(<-t.events)()
+	}
+	return posted
+}
+
+// eventually waits for a condition in the time of the bubble.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for range 60_000 {
+		synctest.Wait()
+		if condition() {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("not within a minute: %s", what)
+}
+
+// fakeController checks what Controller's comments promise.
+type fakeController struct {
+	*instance
+	// called is not locked, so the race detector finds calls from different goroutines.
+	called int
+	keys   []int64
+	// abandoned says that the member may give up work that does not end.
+	abandoned bool
+	// inAcquired, if set, is called by Acquired.
+	inAcquired func()
+}
+
+// Keys implements Controller.
+func (c *fakeController) Keys(r hashkey.Ranges) []int64 {
+	var out []int64
+	for _, k := range c.keys {
+		if r.Contains(k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// Acquired implements Controller.
+func (c *fakeController) Acquired(r hashkey.Ranges) {
+	c.called++
+	if !c.gate.serving().Covers(r) {
+		c.t.Errorf("Acquired was called for %v while the gate is open for %v", r, c.gate.serving())
+	}
+	for _, other := range c.registry.instances {
+		if other.gate != c.gate && !other.gate.serving().Intersect(r).Empty() {
+			c.t.Errorf("two gates are open for %v: %v", other.gate.serving().Intersect(r), c.calls.lines)
+		}
+	}
+	c.calls.note("acquired %v", r)
+	if c.inAcquired != nil {
+		c.inAcquired()
+	}
+}
+
+// Released implements Controller.
+func (c *fakeController) Released(r hashkey.Ranges) {
+	c.called++
+	if !c.gate.serving().Intersect(r).Empty() {
+		c.t.Errorf("Released was called for %v while the gate is open for %v", r, c.gate.serving())
+	}
+	if n := c.gate.Busy(r); n > 0 && !c.abandoned {
+		c.t.Errorf("Released was called for %v while %d pieces of work are under way there", r, n)
+	}
+	c.calls.note("released %v", r)
+}
+
+// fakeSource holds what it follows at once, unless it is slow: then it holds nothing,
+// and the test answers each question. It checks that the gate is shut for all that it
+// is told to let go.
+type fakeSource struct {
+	*instance
+	name    string
+	slow    bool
+	changed chan struct{}
+
+	lock      sync.Mutex
+	follow    hashkey.Ranges
+	held      hashkey.Ranges
+	questions []*question
+}
+
+// question is one call of WaitFor.
+type question struct {
+	ctx      context.Context
+	ranges   hashkey.Ranges
+	revision string
+	answer   chan struct{}
+}
+
+// SetRanges implements Source.
+func (s *fakeSource) SetRanges(r hashkey.Ranges) {
+	if !r.Covers(s.gate.serving()) {
+		s.t.Errorf("source %s was told to follow %v while the gate is open for %v", s.name, r, s.gate.serving())
+	}
+	s.calls.note("%s follow %v", s.name, r)
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.follow = r
+	if !s.slow {
+		s.held = r
+		s.signal()
+	}
+}
+
+func (s *fakeSource) signal() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Held implements Source.
+func (s *fakeSource) Held() hashkey.Ranges {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.held
+}
+
+// hold sets what the source holds.
+func (s *fakeSource) hold(r hashkey.Ranges) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.held = r
+	s.signal()
+}
+
+// HeldChanged implements Source.
+func (s *fakeSource) HeldChanged() <-chan struct{} { return s.changed }
+
+// WaitFor implements Source.
+func (s *fakeSource) WaitFor(ctx context.Context, r hashkey.Ranges, revision string) error {
+	q := &question{ctx: ctx, ranges: r, revision: revision, answer: make(chan struct{})}
+	s.lock.Lock()
+	s.questions = append(s.questions, q)
+	if !s.slow {
+		close(q.answer)
+	}
+	s.lock.Unlock()
+	select {
+	case <-q.answer:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// asked returns the questions so far.
+func (s *fakeSource) asked() []*question {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return slices.Clone(s.questions)
+}
+
+// reports writes down what metrics and events are told, but for measured times.
+type reports struct {
+	noMetrics
+	journal *journal
+}
+
+func (r *reports) Registered()           { r.journal.note("registered") }
+func (r *reports) Renewed(result string) { r.journal.note("renewal %s", result) }
+func (r *reports) Refused(by string)     { r.journal.note("refused by %s", by) }
+func (r *reports) Load(workloads, busy int64) {
+	r.journal.note("%d workloads, %d busy", workloads, busy)
+}
+func (r *reports) HandedOver(kind ring.Kind, result string) { r.journal.note("%s %s", kind, result) }
+func (r *reports) Eventf(_ runtime.Object, _, reason, _ string, _ ...any) {
+	r.journal.note("event %s", reason)
+}
+
+// has says whether a line was noted since take was last called.
+func (j *journal) has(line string) bool {
+	j.lock.Lock()
+	defer j.lock.Unlock()
+	return slices.Contains(j.lines, line)
+}

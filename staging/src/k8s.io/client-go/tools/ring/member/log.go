@@ -1,0 +1,119 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring"
+	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/klog/v2"
+)
+
+// relistInterval is how long a member waits before it lists the registry again after
+// that has failed.
+const relistInterval = 200 * time.Millisecond
+
+func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
+	options.FieldSelector = fields.OneTermEqualSelector("spec.controllerName", m.cfg.ControllerName).String()
+	return options
+}
+
+// list returns the ring of the member's controller.
+func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.View, error) {
+	list, err := m.cfg.Client.List(ctx, m.options(options))
+	if err != nil {
+		return nil, fmt.Errorf("listing ControllerInstances: %w", err)
+	}
+	views, err := ring.ReadList(list)
+	if err != nil {
+		return nil, err
+	}
+	return views.Ring(m.cfg.ControllerName), nil
+}
+
+// readLog reads the log into the machine.
+func (t *term) readLog(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	revision := t.machine.View().Revision
+	for ctx.Err() == nil {
+		err := t.watch(ctx, revision)
+		if ctx.Err() != nil {
+			return
+		}
+		logger.Info("The watch of the registry has ended; will list it", "reason", err)
+		// A gap in the log: the machine is told that it sees only the end of it.
+		err = wait.PollUntilContextCancel(ctx, relistInterval, true, func(ctx context.Context) (bool, error) {
+			view, err := t.list(ctx, metav1.ListOptions{})
+			if err != nil {
+				logger.Error(err, "Could not list the registry; will try again")
+				return false, nil
+			}
+			revision = view.Revision
+			t.post(ctx, func() { t.machine.Replace(view) })
+			return true, nil
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// watch follows the log from revision until it cannot be continued, and returns why.
+func (t *term) watch(ctx context.Context, revision int64) error {
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, strconv.FormatInt(revision, 10), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return t.cfg.Client.Watch(ctx, t.options(options))
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if event.Type == watch.Error {
+			return apierrors.FromObject(event.Object)
+		}
+		instance, ok := event.Object.(*shardingv1alpha1.ControllerInstance)
+		if !ok {
+			return fmt.Errorf("the watch of the registry sent a %T", event.Object)
+		}
+		record, err := ring.NewRecord(instance)
+		if err != nil {
+			return err
+		}
+		t.post(ctx, func() {
+			if event.Type == watch.Deleted {
+				t.machine.Remove(record.Name, record.Revision)
+			} else {
+				t.machine.Apply(record)
+			}
+		})
+	}
+	return errors.New("closed")
+}

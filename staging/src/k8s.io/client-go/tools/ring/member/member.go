@@ -1,0 +1,170 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/util/wait"
+	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// DefaultLeaseDuration is how long a silent instance stays in the registry.
+	DefaultLeaseDuration = 6 * time.Second
+	// DefaultStepLimit bounds each step of a handover that waits for a peer.
+	DefaultStepLimit = 30 * time.Second
+)
+
+// Source is one of the informers that a controller works from.
+type Source interface {
+	// SetRanges says which keys the informer should hold and follow from now on.
+	// It does not block.
+	SetRanges(hashkey.Ranges)
+	// Held returns the keys that the informer's store holds completely and
+	// follows now.
+	Held() hashkey.Ranges
+	// HeldChanged returns a channel that gets a token when Held has changed.
+	HeldChanged() <-chan struct{}
+	// WaitFor waits until the informer's store holds all objects of these keys as
+	// of that revision or a later one. It fails only when ctx ends.
+	WaitFor(ctx context.Context, ranges hashkey.Ranges, revision string) error
+}
+
+// Controller is what a member tells its controller, and asks it. All methods are
+// called from one goroutine, except Keys, which must be safe for concurrent use.
+type Controller interface {
+	// Keys returns the hash keys of the objects in these ranges that the
+	// controller is responsible for, in any order.
+	Keys(hashkey.Ranges) []int64
+	// Acquired is called when the gate has been opened for these ranges: all
+	// objects in them are to be worked on anew.
+	Acquired(hashkey.Ranges)
+	// Released is called when the gate has been shut for these ranges and nothing
+	// in them is in work any more. What the controller remembers of its own work
+	// on them is void: the next owner will do its own.
+	Released(hashkey.Ranges)
+}
+
+// Config configures a Member.
+type Config struct {
+	// Client writes and reads the registry. It should be the member's own, so
+	// that no other traffic of the process delays a renewal.
+	Client shardingclient.ControllerInstanceInterface
+	// ControllerName is the controller whose ring this is, such as
+	// replicaset-controller.
+	ControllerName string
+	// HolderIdentity names host and process. It is for people; it need not be unique.
+	HolderIdentity string
+	// LeaseDuration is how long the instance stays in the registry after its last
+	// renewal; fence.CheckLease says what it may be. Default: DefaultLeaseDuration.
+	LeaseDuration time.Duration
+	// StepLimit bounds each step of a handover that waits for a peer, at least
+	// LeaseDuration. Default: DefaultStepLimit, or LeaseDuration if that is longer.
+	StepLimit time.Duration
+	// Gate is opened and shut by the member.
+	Gate *Gate
+	// Sources are all informers that the controller works from. The gate opens for
+	// a range only when each of them holds it.
+	Sources []Source
+	// Controller is the controller itself.
+	Controller Controller
+	// RenewalFailed, if set, is called when a renewal was not answered. It should
+	// close the connections of Client: where requests get through and answers do not,
+	// the record would live on while nobody works on its range.
+	RenewalFailed func()
+	// Metrics takes what is counted and measured, Events what is told about the
+	// records. Default: nobody.
+	Metrics Metrics
+	Events  Events
+	// Clock is for tests. Default: the real one.
+	Clock clock.Clock
+}
+
+// Member takes part in a ring for one controller of this process.
+type Member struct {
+	cfg   Config
+	epoch time.Time
+}
+
+// New checks cfg, fills in its defaults and returns a member.
+func New(cfg Config) (*Member, error) {
+	if cfg.LeaseDuration == 0 {
+		cfg.LeaseDuration = DefaultLeaseDuration
+	}
+	if cfg.StepLimit == 0 {
+		cfg.StepLimit = max(DefaultStepLimit, cfg.LeaseDuration)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = noMetrics{}
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	switch {
+	case cfg.Client == nil, cfg.Gate == nil, cfg.Controller == nil:
+		return nil, errors.New("a ring member needs Client, Gate and Controller")
+	case cfg.ControllerName == "", cfg.HolderIdentity == "":
+		return nil, errors.New("a ring member needs ControllerName and HolderIdentity")
+	case cfg.StepLimit < cfg.LeaseDuration:
+		return nil, fmt.Errorf("StepLimit is %v, want at least LeaseDuration (%v): a dead peer is recognised by its lease", cfg.StepLimit, cfg.LeaseDuration)
+	}
+	if err := fence.CheckLease(cfg.LeaseDuration); err != nil {
+		return nil, fmt.Errorf("LeaseDuration %w", err)
+	}
+	cfg.Gate.countRefused(cfg.Metrics.Refused)
+	return &Member{cfg: cfg, epoch: cfg.Clock.Now()}, nil
+}
+
+// Run takes part in the ring until ctx ends; then it leaves in good order, which
+// takes at most LeaseDuration, and returns. It registers again whenever its
+// record is lost. The controller must go on working until Run returns.
+func (m *Member) Run(ctx context.Context) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", m.cfg.ControllerName)
+	ctx = klog.NewContext(ctx, logger)
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 3 * time.Second}
+	pause := backoff
+	for ctx.Err() == nil {
+		t, err := m.register(ctx)
+		if err != nil {
+			logger.Error(err, "Could not register on the ring; will try again")
+			select {
+			case <-ctx.Done():
+			case <-m.cfg.Clock.After(pause.Step()):
+			}
+			continue
+		}
+		pause = backoff
+		t.run(ctx)
+	}
+}
+
+// confidence is until when a renewal that was sent at that instant lets the
+// instance believe that it is alive.
+func (m *Member) confidence(sent time.Time) time.Time {
+	return sent.Add(fence.Confidence(m.cfg.LeaseDuration))
+}

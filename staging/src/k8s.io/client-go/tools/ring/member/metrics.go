@@ -1,0 +1,95 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/client-go/tools/ring"
+)
+
+// Metrics takes what a member counts and measures. All labels have few values: the
+// constants of this file, and the phases. The methods may be called from several
+// goroutines and must not block.
+type Metrics interface {
+	// Registered is called for each registration, the first and those after the
+	// loss of a record.
+	Registered()
+	// State tells the present phase, "" while not registered, and the owned share of
+	// the key space, from 0 to 1.
+	State(phase shardingv1alpha1.InstancePhase, owned float64)
+	// Load tells with each renewal how many objects the instance is responsible for,
+	// and how many are in work.
+	Load(workloads, busy int64)
+	// Renewed is called for each renewal of the record.
+	Renewed(result string)
+	// HandedOver is called for each handover: by the receiver when its gate has opened
+	// for the range, or by the donor when the handover is called off.
+	HandedOver(kind ring.Kind, result string)
+	// Step tells how long a step of a handover took.
+	Step(step string, took time.Duration)
+	// Unserved tells how long the keys of a range had no worker, as far as the
+	// receiver can tell by its own clock. It counts, for a join and a move, from when
+	// it saw the donor in phase Wait, which is one write after the donor shut its
+	// gate; for a crash, from when the dead instance was last heard of, which is up to
+	// a third of the lease too long; for a leave, from when the record was gone, which
+	// leaves out how long the instance drained.
+	Unserved(kind ring.Kind, took time.Duration)
+	// Refused is called for each write that was not sent, or was refused, because the
+	// instance may no longer own the object.
+	Refused(by string)
+}
+
+// How a handover ends.
+const (
+	ResultWarm      = "warm"       // the receiver held the range when it was granted
+	ResultCold      = "cold"       // the receiver had to fill its caches first
+	ResultCalledOff = "called_off" // the donor keeps the range
+)
+
+// How a renewal ends.
+const (
+	ResultRenewed = "renewed"
+	ResultFailed  = "failed" // no answer, or an error
+	ResultLost    = "lost"   // the record is gone
+)
+
+// The steps of a handover.
+const (
+	StepFill  = "fill"  // the receiver's: from when a range is named to when its caches hold it
+	StepDrain = "drain" // the donor's: from when its gate is shut to when nothing of the range is in work
+	StepGrant = "grant" // the donor's: from there to when the grant is in the log
+	StepOpen  = "open"  // the receiver's: from when the range is its own to when its gate is open
+)
+
+// Who refuses a write.
+const (
+	RefusedBySelf   = "self"   // the instance: it could not renew its record in time
+	RefusedByServer = "server" // the API server's fence
+)
+
+type noMetrics struct{}
+
+func (noMetrics) Registered()                                   {}
+func (noMetrics) State(shardingv1alpha1.InstancePhase, float64) {}
+func (noMetrics) Load(int64, int64)                             {}
+func (noMetrics) Renewed(string)                                {}
+func (noMetrics) HandedOver(ring.Kind, string)                  {}
+func (noMetrics) Step(string, time.Duration)                    {}
+func (noMetrics) Unserved(ring.Kind, time.Duration)             {}
+func (noMetrics) Refused(string)                                {}

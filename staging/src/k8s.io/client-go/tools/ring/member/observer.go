@@ -1,0 +1,211 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
+)
+
+// observer tells Metrics and Events what one registration goes through. The views of
+// the log say what changed hands, and how; the observer adds when, by this process's
+// clock, and what its gate and caches have come to. It is not safe for concurrent use.
+type observer struct {
+	name string
+	// self is the instance's record as it was registered.
+	self    ring.Record
+	metrics Metrics
+	events  Events
+
+	view *ring.View
+	// heard is when each record was last seen to change, draining when it was seen
+	// to wait for its own work to end.
+	heard, draining map[string]time.Time
+	// gains are the ranges that the gate has not been opened for yet.
+	gains   []gain
+	serving hashkey.Ranges
+	// follow are the keys that the caches are to hold, filled those that they have
+	// come to hold.
+	follow, filled hashkey.Ranges
+	// named is when follow changed, shut when the gate was shut for a range, drained
+	// when the work there had ended; zero: not under way.
+	named, shut, drained time.Time
+}
+
+// gain is a range that has become the instance's own.
+type gain struct {
+	ring.Received
+	// unservedSince is when it was last worked on, seen when it was seen to be this
+	// instance's.
+	unservedSince, seen time.Time
+	warm                bool
+}
+
+func newObserver(name string, view *ring.View, metrics Metrics, events Events) *observer {
+	self, _ := view.Get(name)
+	return &observer{name: name, self: self, metrics: metrics, events: events, view: view, heard: map[string]time.Time{}, draining: map[string]time.Time{}}
+}
+
+// observe takes what a decision has come to: held are the keys that all caches
+// hold, serving those that the gate is open for. idle says that nothing is in work
+// in a range that the gate was shut for.
+func (o *observer) observe(now time.Time, view *ring.View, d ring.Decision, held, serving hashkey.Ranges, idle bool) {
+	if before := o.view; view != before {
+		o.view = view
+		o.listen(now, before)
+		o.received(now, before, held)
+		o.gave(now, before)
+		o.forget()
+	}
+	o.opened(now, serving)
+
+	if !d.Follow.Equal(o.follow) {
+		o.follow, o.named = d.Follow, now
+	}
+	if !o.named.IsZero() && held.Covers(o.follow) {
+		if !o.follow.Minus(o.filled).Empty() {
+			o.metrics.Step(StepFill, now.Sub(o.named))
+		}
+		o.filled, o.named = o.follow, time.Time{}
+	}
+	if !serving.Covers(o.serving) && o.shut.IsZero() {
+		o.shut = now
+	}
+	if !o.shut.IsZero() && idle {
+		o.metrics.Step(StepDrain, now.Sub(o.shut))
+		o.shut, o.drained = time.Time{}, now
+	}
+	o.serving = serving
+	o.metrics.State(d.Phase, float64(d.Owned.Width())/float64(hashkey.Limit))
+}
+
+// listen notes when each record was last heard of.
+func (o *observer) listen(now time.Time, before *ring.View) {
+	for _, r := range o.view.Records() {
+		old, _ := before.Get(r.Name)
+		if old.Revision != r.Revision {
+			o.heard[r.Name] = now
+		}
+		if r.Phase == shardingv1alpha1.InstanceWait && old.Phase != r.Phase {
+			o.draining[r.Name] = now
+		}
+	}
+}
+
+// forget drops what is known of records that have gone, and of draining that has ended.
+func (o *observer) forget() {
+	for name := range o.heard {
+		r, ok := o.view.Get(name)
+		if !ok {
+			delete(o.heard, name)
+		}
+		if r.Phase != shardingv1alpha1.InstanceWait {
+			delete(o.draining, name)
+		}
+	}
+}
+
+// received notes ranges that have become the instance's own.
+func (o *observer) received(now time.Time, before *ring.View, held hashkey.Ranges) {
+	for _, r := range o.view.ReceivedSince(before, o.name) {
+		var since time.Time
+		switch r.Kind {
+		case ring.KindCrash:
+			since = o.heard[r.Donor]
+		case ring.KindJoin, ring.KindMove:
+			since = o.draining[r.Donor]
+		}
+		if since.IsZero() {
+			since = now
+		}
+		o.gains = append(o.gains, gain{Received: r, unservedSince: since, seen: now, warm: held.Covers(r.Ranges)})
+	}
+}
+
+// gave tells of handovers in which this instance was the donor, and that have ended.
+func (o *observer) gave(now time.Time, before *ring.View) {
+	for _, h := range before.Handovers() {
+		if h.Donor != o.name {
+			continue
+		}
+		ranges := h.Share(o.name, before.Owned(o.name))
+		switch h.Outcome(o.view) {
+		case ring.Granted:
+			if !o.drained.IsZero() {
+				o.metrics.Step(StepGrant, now.Sub(o.drained))
+				o.drained = time.Time{}
+			}
+			o.events.Eventf(reference(h.Record), v1.EventTypeNormal, eventGranted, "%s gave %s to %s", o.name, ranges, h.Receiver)
+		case ring.CalledOff:
+			o.metrics.HandedOver(h.Kind, ResultCalledOff)
+			o.events.Eventf(reference(h.Record), v1.EventTypeWarning, eventCalledOff, "%s keeps %s, which %s was to receive", o.name, ranges, h.Receiver)
+		}
+	}
+}
+
+// opened tells of ranges that are worked on again.
+func (o *observer) opened(now time.Time, serving hashkey.Ranges) {
+	owned := o.view.Owned(o.name)
+	var waiting []gain
+	for _, g := range o.gains {
+		// Some of it may have been given away at once.
+		g.Ranges = g.Ranges.Intersect(owned)
+		if !serving.Covers(g.Ranges) {
+			waiting = append(waiting, g)
+			continue
+		}
+		if g.Ranges.Empty() {
+			continue
+		}
+		result := ResultCold
+		if g.warm {
+			result = ResultWarm
+		}
+		o.metrics.HandedOver(g.Kind, result)
+		o.metrics.Step(StepOpen, now.Sub(g.seen))
+		o.metrics.Unserved(g.Kind, now.Sub(g.unservedSince))
+		o.welcome(g.Received)
+	}
+	o.gains = waiting
+}
+
+// welcome tells the event of a range that is worked on again.
+func (o *observer) welcome(r ring.Received) {
+	self, _ := o.view.Get(o.name)
+	switch on := reference(self); r.Kind {
+	case ring.KindFirst:
+		o.events.Eventf(on, v1.EventTypeNormal, eventJoined, "Works on all keys: nobody owned any")
+	case ring.KindJoin:
+		o.events.Eventf(on, v1.EventTypeNormal, eventJoined, "Works on %s, from %s", r.Ranges, r.Donor)
+	case ring.KindMove:
+		o.events.Eventf(on, v1.EventTypeNormal, eventTookOver, "Works on %s, from %s: a boundary has moved", r.Ranges, r.Donor)
+	case ring.KindLeave:
+		o.events.Eventf(on, v1.EventTypeNormal, eventTookOver, "Works on %s: %s has left", r.Ranges, r.Donor)
+	case ring.KindCrash:
+		o.events.Eventf(on, v1.EventTypeWarning, eventTookOver, "Works on %s: the record of %s has expired", r.Ranges, r.Donor)
+	}
+}
+
+// fenced tells that the instance has stopped working because it could no longer trust
+// its lease. It may be called from any goroutine.
+func (o *observer) fenced(message string) {
+	o.events.Eventf(reference(o.self), v1.EventTypeWarning, eventFenced, "%s", message)
+}

@@ -1,0 +1,163 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/ring"
+)
+
+// told writes down what an observer tells.
+type told struct {
+	noMetrics
+	lines []string
+}
+
+func (t *told) note(format string, args ...any) {
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+}
+func (t *told) HandedOver(kind ring.Kind, result string)    { t.note("%s %s", kind, result) }
+func (t *told) Step(step string, took time.Duration)        { t.note("%s took %v", step, took) }
+func (t *told) Unserved(kind ring.Kind, took time.Duration) { t.note("%s unserved %v", kind, took) }
+func (t *told) Eventf(object runtime.Object, _, reason, _ string, _ ...any) {
+	t.note("event %s on %s", reason, object.(*v1.ObjectReference).Name)
+}
+
+func key(k int64) *int64 { return &k }
+
+func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
+	const (
+		active  = shardingv1alpha1.InstanceActive
+		waiting = shardingv1alpha1.InstanceWait
+		leaving = shardingv1alpha1.InstanceLeaving
+		locked  = shardingv1alpha1.InstanceLocked
+	)
+	low, all := hashkey.Between(hashkey.Max, 99), hashkey.All()
+	high := all.Minus(low)
+	a := ring.Record{Name: "a", Revision: 1, Key: key(hashkey.Max), Phase: active}
+	b := ring.Record{Name: "b", Revision: 2, Donor: "a"}
+	named := ring.Record{Name: "b", Revision: 3, Donor: "a", Next: key(99), Phase: locked}
+	granted := ring.Record{Name: "b", Revision: 5, Donor: "a", Key: key(99), Phase: locked}
+	aWaits, aAgain, aLeaves := a, a, a
+	aWaits.Revision, aWaits.Phase = 4, waiting
+	aAgain.Revision = 6
+	aLeaves.Revision, aLeaves.Phase = 7, leaving
+
+	// step is what an instance has come to at that second.
+	type step struct {
+		at            int
+		view          *ring.View
+		d             ring.Decision
+		held, serving hashkey.Ranges
+		busy          bool
+	}
+	for name, tc := range map[string]struct {
+		self  string
+		steps []step
+		want  []string
+	}{
+		"first": {
+			self: "a",
+			steps: []step{
+				{at: 1, view: ring.NewView(1, ring.Record{Name: "a", Revision: 1})},
+				{at: 2, view: ring.NewView(2, ring.Record{Name: "a", Revision: 2, Key: key(hashkey.Max)}), d: ring.Decision{Follow: all, Phase: locked}},
+				{at: 4, view: ring.NewView(2, ring.Record{Name: "a", Revision: 2, Key: key(hashkey.Max)}), d: ring.Decision{Follow: all, Phase: locked}, held: all, serving: all},
+			},
+			want: []string{"first cold", "open took 2s", "first unserved 2s", "event Joined on a", "fill took 2s"},
+		},
+		"join": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(2, a, b)},
+				{at: 2, view: ring.NewView(3, a, named), d: ring.Decision{Follow: low, Phase: locked}},
+				{at: 4, view: ring.NewView(3, a, named), d: ring.Decision{Follow: low, Phase: locked}, held: low},
+				{at: 5, view: ring.NewView(4, aWaits, named), d: ring.Decision{Follow: low, Phase: locked}, held: low},
+				{at: 7, view: ring.NewView(5, aWaits, granted), d: ring.Decision{Follow: low, Phase: locked}, held: low},
+				{at: 8, view: ring.NewView(6, aAgain, granted), d: ring.Decision{Follow: low, Phase: active}, held: low, serving: low},
+			},
+			want: []string{"fill took 2s", "join warm", "open took 1s", "join unserved 3s", "event Joined on b"},
+		},
+		"donor": {
+			self: "a",
+			steps: []step{
+				{at: 1, view: ring.NewView(2, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
+				{at: 2, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all, Phase: waiting}, held: all, serving: high, busy: true},
+				{at: 5, view: ring.NewView(4, aWaits, named), d: ring.Decision{Follow: all, Phase: waiting}, held: all, serving: high},
+				{at: 6, view: ring.NewView(5, aWaits, granted), d: ring.Decision{Follow: high, Phase: active}, held: high, serving: high},
+			},
+			want: []string{"fill took 0s", "drain took 3s", "grant took 1s", "event Granted on b"},
+		},
+		"donor calls off": {
+			self: "a",
+			steps: []step{
+				{at: 1, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all}, held: all, serving: all},
+				{at: 2, view: ring.NewView(4, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
+			},
+			want: []string{"fill took 0s", "join called_off", "event CalledOff on b"},
+		},
+		"crash": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), d: ring.Decision{Follow: low}, held: low, serving: low},
+				{at: 2, view: ring.NewView(6, aAgain, granted), d: ring.Decision{Follow: low}, held: low, serving: low},
+				{at: 8, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: low, serving: low},
+				{at: 9, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: all},
+			},
+			want: []string{"fill took 0s", "crash cold", "open took 1s", "crash unserved 7s", "event TookOver on b", "fill took 1s"},
+		},
+		"leave": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 2, view: ring.NewView(7, aLeaves, granted), d: ring.Decision{Follow: all}, held: all, serving: low},
+				{at: 8, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: low},
+				{at: 9, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: all},
+			},
+			want: []string{"fill took 0s", "leave warm", "open took 1s", "leave unserved 1s", "event TookOver on b"},
+		},
+		"a boundary moves up": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 2, view: ring.NewView(7, aWaits, ring.Record{Name: "b", Revision: 7, Donor: "a", Key: key(99), Next: key(200)}), held: all, serving: low},
+				{at: 4, view: ring.NewView(8, aWaits, ring.Record{Name: "b", Revision: 8, Donor: "a", Key: key(200)}), held: all, serving: low},
+				{at: 5, view: ring.NewView(8, aWaits, ring.Record{Name: "b", Revision: 8, Donor: "a", Key: key(200)}), held: all, serving: all},
+			},
+			want: []string{"move warm", "open took 1s", "move unserved 3s", "event TookOver on b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := &told{}
+			begin := time.Now()
+			o := newObserver(tc.self, tc.steps[0].view, got, got)
+			for _, s := range tc.steps {
+				o.observe(begin.Add(time.Duration(s.at)*time.Second), s.view, s.d, s.held, s.serving, !s.busy)
+			}
+			if a, b := strings.Join(got.lines, "; "), strings.Join(tc.want, "; "); a != b {
+				t.Errorf("told\n%s, want\n%s", a, b)
+			}
+		})
+	}
+}

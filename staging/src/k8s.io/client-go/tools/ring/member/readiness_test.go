@@ -1,0 +1,187 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+var (
+	low  = hashkey.Between(hashkey.Max, 99)
+	high = hashkey.Between(99, 199)
+	both = low.Union(high)
+)
+
+// inBubble runs f with a term whose sources are slow and follow low and high.
+func inBubble(t *testing.T, f func(t *testing.T, ctx context.Context, i *instance, term *term)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		i := newInstance(t, newRegistry(t)).slow()
+		term := i.registered(ctx)
+		term.setFollow(both)
+		f(t, ctx, i, term)
+	})
+}
+
+// answer answers the newest question of each source in turn.
+func (i *instance) answer(term *term) {
+	for _, s := range i.sources {
+		synctest.Wait()
+		asked := s.asked()
+		close(asked[len(asked)-1].answer)
+	}
+	term.settle()
+}
+
+func TestAQuestionGoesToOneSourceAfterTheOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		for n, s := range i.sources {
+			if term.hold(ctx, low, 7) {
+				t.Fatalf("the range counts as held, source %d was not asked", n)
+			}
+			synctest.Wait()
+			for _, later := range i.sources[n+1:] {
+				if len(later.asked()) > 0 {
+					t.Errorf("source %s was asked before %s answered", later.name, s.name)
+				}
+			}
+			// Asking again while the question is under way asks nobody again.
+			if asked := s.asked(); len(asked) != 1 || !asked[0].ranges.Equal(low) || asked[0].revision != "7" {
+				t.Fatalf("source %s was asked %v, want once for %v as of 7", s.name, asked, low)
+			}
+			close(s.asked()[0].answer)
+		}
+		term.settle()
+		if !term.hold(ctx, low, 7) {
+			t.Error("the range does not count as held, though all sources hold it")
+		}
+	})
+}
+
+func TestAnAnswerIsHandedToTheDecidingGoroutine(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.hold(ctx, low, 7)
+		for _, s := range i.sources {
+			synctest.Wait()
+			close(s.asked()[0].answer)
+		}
+		synctest.Wait()
+		if len(term.events) != 1 || !term.ready.ranges.Empty() {
+			t.Errorf("%d events are posted and %v is known to be held, want one event and nothing yet", len(term.events), term.ready.ranges)
+		}
+	})
+}
+
+func TestWhatIsHeldAsOfARevisionIsHeldAsOfEarlierOnes(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.hold(ctx, both, 7)
+		i.answer(term)
+		if !term.hold(ctx, low, 7) || !term.hold(ctx, both, 3) {
+			t.Error("a part or an earlier revision does not count as held")
+		}
+		if term.hold(ctx, low, 8) {
+			t.Error("a later revision counts as held")
+		}
+		synctest.Wait()
+		if n := len(i.sources[0].asked()); n != 2 {
+			t.Errorf("%d questions were asked, want one for the later revision alone", n)
+		}
+	})
+}
+
+func TestANewQuestionCancelsTheOldOne(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ranges   hashkey.Ranges
+		revision int64
+	}{"other keys": {both, 7}, "a later revision": {low, 8}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+				term.hold(ctx, low, 7)
+				synctest.Wait()
+				old := i.sources[0].asked()[0]
+				if term.hold(ctx, tc.ranges, tc.revision) {
+					t.Error("the new question was answered at once")
+				}
+				if old.ctx.Err() == nil {
+					t.Error("the old question is still under way")
+				}
+				i.answer(term)
+				if !term.hold(ctx, tc.ranges, tc.revision) {
+					t.Error("the new question was not answered")
+				}
+			})
+		})
+	}
+}
+
+// The answer may be on its way to the deciding goroutine as the new question is asked.
+func TestTheAnswerToAnOldQuestionDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.hold(ctx, both, 7)
+		for _, s := range i.sources {
+			synctest.Wait()
+			close(s.asked()[0].answer)
+		}
+		synctest.Wait()
+		if len(term.events) != 1 {
+			t.Fatal("the answer is not on its way")
+		}
+		term.hold(ctx, low, 8)
+		term.settle()
+		if term.hold(ctx, low, 8) {
+			t.Error("an answer as of revision 7 was taken for one as of 8")
+		}
+	})
+}
+
+func TestAnAnswerDoesNotCountForKeysThatAreNoLongerFollowed(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.hold(ctx, both, 7)
+		term.setFollow(low)
+		i.answer(term)
+		if term.hold(ctx, both, 7) {
+			t.Error("keys that are not followed count as held")
+		}
+	})
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.hold(ctx, both, 7)
+		term.setFollow(low)
+		i.answer(term)
+		if !term.hold(ctx, low, 7) {
+			t.Error("keys that are followed still do not count as held")
+		}
+	})
+}
+
+func TestKeysThatWereLetGoMustBeAskedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.hold(ctx, both, 7)
+		i.answer(term)
+		term.setFollow(low)
+		term.setFollow(both)
+		if !term.hold(ctx, low, 7) {
+			t.Error("keys that were followed all the time do not count as held")
+		}
+		if term.hold(ctx, high, 7) {
+			t.Error("keys that were let go count as held")
+		}
+	})
+}

@@ -1,0 +1,66 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/fence"
+)
+
+// register creates a new instance and reads the log up to its creation.
+func (m *Member) register(ctx context.Context) (*term, error) {
+	sent := m.cfg.Clock.Now()
+	created, err := m.cfg.Client.Create(ctx, &shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: m.cfg.ControllerName + "-"},
+		Spec: shardingv1alpha1.ControllerInstanceSpec{
+			ControllerName:       m.cfg.ControllerName,
+			HolderIdentity:       m.cfg.HolderIdentity,
+			LeaseDurationSeconds: int32(m.cfg.LeaseDuration / time.Second),
+		},
+	}, metav1.CreateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("the API server does not serve %s; start it with the feature gate ControllerRing on, or this process with it off: %w", shardingv1alpha1.SchemeGroupVersion, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating a ControllerInstance: %w", err)
+	}
+	// The registry exactly as of its own creation tells an instance who is older:
+	// the oldest may take everything when nobody owns anything.
+	view, err := m.list(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if err != nil {
+		return nil, err
+	}
+	t := &term{
+		Member:   m,
+		self:     fence.Identity{Name: created.Name, UID: created.UID},
+		observer: newObserver(created.Name, view, m.cfg.Metrics, m.cfg.Events),
+		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
+		status:   shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit},
+		kick:     make(chan struct{}, 1),
+		beat:     make(chan struct{}, 1),
+		events:   make(chan func(), 64),
+	}
+	m.cfg.Gate.begin(t.self, m.confidence(sent))
+	return t, nil
+}

@@ -1,0 +1,385 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+)
+
+// registry serves ControllerInstances as far as a member uses them: one line of
+// revisions, lists as of any of them, watches from any of them, and preconditions.
+// What a member uses besides panics.
+type registry struct {
+	shardingclient.ControllerInstanceInterface
+	t *testing.T
+
+	lock sync.Mutex
+	// states holds all records as of each revision, events what made it of the one before.
+	states []map[string]shardingv1alpha1.ControllerInstance
+	events []watch.Event
+	// changed is closed and replaced with each revision.
+	changed chan struct{}
+	// withheld keeps new revisions from the watches.
+	withheld bool
+	requests []request
+
+	// before is called with each request that arrives, after with each that has been
+	// carried out and its answer. Their error is what the member gets. They may block.
+	before func(context.Context, request) error
+	after  func(context.Context, request, *shardingv1alpha1.ControllerInstance) error
+	// raw takes an event that a watch is to send as it is, end ends a watch.
+	raw chan watch.Event
+	end chan struct{}
+
+	// instances are all that were made to use the registry.
+	instances []*instance
+}
+
+// request is one that arrived at the registry.
+type request struct {
+	// at counts from the beginning of the test.
+	at   time.Duration
+	verb string
+	name string
+	// created is what was to be created. body is a patch, part the part that it was for:
+	// spec or status.
+	created      *shardingv1alpha1.ControllerInstance
+	body         map[string]any
+	part         string
+	list         metav1.ListOptions
+	precondition *metav1.Preconditions
+}
+
+// epoch is when every test in a bubble begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+var resource = shardingv1alpha1.Resource("controllerinstances")
+
+func newRegistry(t *testing.T) *registry {
+	r := &registry{t: t, changed: make(chan struct{}), raw: make(chan watch.Event), end: make(chan struct{})}
+	// No client knows a revision 0.
+	r.states = []map[string]shardingv1alpha1.ControllerInstance{{}}
+	r.events = []watch.Event{{}}
+	r.edit(shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: "other", HashKey: key(7)},
+	})
+	return r
+}
+
+// revision returns the newest one.
+func (r *registry) revision() int64 {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return int64(len(r.states) - 1)
+}
+
+func (r *registry) newest() map[string]shardingv1alpha1.ControllerInstance {
+	return r.states[len(r.states)-1]
+}
+
+// get returns the newest state of a record.
+func (r *registry) get(name string) (shardingv1alpha1.ControllerInstance, bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	instance, ok := r.newest()[name]
+	return instance, ok
+}
+
+// edit writes a record as it is, by somebody else than a member.
+func (r *registry) edit(instance shardingv1alpha1.ControllerInstance) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.putLocked(&instance)
+}
+
+// remove deletes a record as the end of its lease does.
+func (r *registry) remove(name string) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.removeLocked(name)
+}
+
+// withhold says whether the watches are to send nothing for now.
+func (r *registry) withhold(withheld bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.withheld = withheld
+	r.wakeLocked()
+}
+
+func (r *registry) wakeLocked() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *registry) appendLocked(eventType watch.EventType, instance *shardingv1alpha1.ControllerInstance) map[string]shardingv1alpha1.ControllerInstance {
+	instance.ResourceVersion = strconv.Itoa(len(r.states))
+	next := maps.Clone(r.newest())
+	r.states = append(r.states, next)
+	r.events = append(r.events, watch.Event{Type: eventType, Object: instance.DeepCopy()})
+	r.wakeLocked()
+	return next
+}
+
+func (r *registry) putLocked(instance *shardingv1alpha1.ControllerInstance) {
+	eventType := watch.Added
+	if _, ok := r.newest()[instance.Name]; ok {
+		eventType = watch.Modified
+	}
+	r.appendLocked(eventType, instance)[instance.Name] = *instance.DeepCopy()
+}
+
+func (r *registry) removeLocked(name string) {
+	instance := r.newest()[name]
+	delete(r.appendLocked(watch.Deleted, instance.DeepCopy()), name)
+}
+
+// intercept sets what is asked of each request that arrives.
+func (r *registry) intercept(before func(context.Context, request) error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.before = before
+}
+
+// got returns the requests so far that match.
+func (r *registry) got(match func(request) bool) []request {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	var out []request
+	for _, q := range r.requests {
+		if match(q) {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+func ofVerb(verb string) func(request) bool {
+	return func(q request) bool { return q.verb == verb }
+}
+
+func ofPatch(part string) func(request) bool {
+	return func(q request) bool { return q.verb == "patch" && q.part == part }
+}
+
+// times returns when these requests arrived.
+func times(requests []request) []time.Duration {
+	var out []time.Duration
+	for _, q := range requests {
+		out = append(out, q.at)
+	}
+	return out
+}
+
+// do takes a request through. One whose ctx has ended is not even sent.
+func (r *registry) do(ctx context.Context, q request, carryOut func() (*shardingv1alpha1.ControllerInstance, error)) (*shardingv1alpha1.ControllerInstance, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.lock.Lock()
+	q.at = time.Since(epoch)
+	r.requests = append(r.requests, q)
+	before, after := r.before, r.after
+	r.lock.Unlock()
+	if before != nil {
+		if err := before(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.lock.Lock()
+	answer, err := carryOut()
+	r.lock.Unlock()
+	if err == nil && after != nil {
+		err = after(ctx, q, answer)
+	}
+	return answer, err
+}
+
+// Create implements ControllerInstanceInterface.
+func (r *registry) Create(ctx context.Context, instance *shardingv1alpha1.ControllerInstance, _ metav1.CreateOptions) (*shardingv1alpha1.ControllerInstance, error) {
+	return r.do(ctx, request{verb: "create", created: instance.DeepCopy()}, func() (*shardingv1alpha1.ControllerInstance, error) {
+		created := instance.DeepCopy()
+		created.Name = fmt.Sprintf("%s%d", created.GenerateName, len(r.states))
+		created.UID = types.UID("uid-" + created.Name)
+		r.putLocked(created)
+		return created, nil
+	})
+}
+
+// List implements ControllerInstanceInterface.
+func (r *registry) List(ctx context.Context, options metav1.ListOptions) (*shardingv1alpha1.ControllerInstanceList, error) {
+	list := &shardingv1alpha1.ControllerInstanceList{}
+	_, err := r.do(ctx, request{verb: "list", list: options}, func() (*shardingv1alpha1.ControllerInstance, error) {
+		revision := len(r.states) - 1
+		if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+			revision = r.number(options.ResourceVersion)
+		}
+		list.ResourceVersion = strconv.Itoa(revision)
+		state := r.states[revision]
+		for _, name := range slices.Sorted(maps.Keys(state)) {
+			if instance := state[name]; r.selects(options, &instance) {
+				list.Items = append(list.Items, *instance.DeepCopy())
+			}
+		}
+		return nil, nil
+	})
+	return list, err
+}
+
+// Watch implements ControllerInstanceInterface.
+func (r *registry) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if _, err := r.do(ctx, request{verb: "watch", list: options}, func() (*shardingv1alpha1.ControllerInstance, error) { return nil, nil }); err != nil {
+		return nil, err
+	}
+	results := make(chan watch.Event)
+	w := watch.NewProxyWatcher(results)
+	send := func(event watch.Event) {
+		select {
+		case results <- event:
+		case <-w.StopChan():
+		case <-ctx.Done():
+		}
+	}
+	go func() {
+		defer close(results)
+		for sent := r.number(options.ResourceVersion); ; {
+			r.lock.Lock()
+			var next []watch.Event
+			if !r.withheld {
+				next, sent = r.events[sent+1:], len(r.events)-1
+			}
+			changed := r.changed
+			r.lock.Unlock()
+			for _, event := range next {
+				if r.selects(options, event.Object.(*shardingv1alpha1.ControllerInstance)) {
+					send(event)
+				}
+			}
+			select {
+			case <-changed:
+			case event := <-r.raw:
+				send(event)
+			case <-r.end:
+				return
+			case <-w.StopChan():
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return w, nil
+}
+
+// Patch implements ControllerInstanceInterface for merge patches of spec or status.
+func (r *registry) Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*shardingv1alpha1.ControllerInstance, error) {
+	q := request{verb: "patch", name: name, part: "spec"}
+	if slices.Equal(subresources, []string{"status"}) {
+		q.part = "status"
+	}
+	if patchType != types.MergePatchType {
+		r.t.Errorf("got a patch of type %s", patchType)
+	}
+	if err := json.Unmarshal(data, &q.body); err != nil {
+		return nil, err
+	}
+	return r.do(ctx, q, func() (*shardingv1alpha1.ControllerInstance, error) {
+		old, ok := r.newest()[name]
+		if !ok {
+			return nil, apierrors.NewNotFound(resource, name)
+		}
+		metadata, _ := q.body["metadata"].(map[string]any)
+		for field, value := range metadata {
+			if want := map[string]string{"uid": string(old.UID), "resourceVersion": old.ResourceVersion}[field]; value != want {
+				return nil, apierrors.NewConflict(resource, name, fmt.Errorf("%s is %s, not %v", field, want, value))
+			}
+		}
+		before, err := json.Marshal(old)
+		if err != nil {
+			return nil, err
+		}
+		patch, err := json.Marshal(map[string]any{q.part: q.body[q.part]})
+		if err != nil {
+			return nil, err
+		}
+		after, err := jsonpatch.MergePatch(before, patch)
+		if err != nil {
+			return nil, err
+		}
+		patched := &shardingv1alpha1.ControllerInstance{}
+		if err := json.Unmarshal(after, patched); err != nil {
+			return nil, err
+		}
+		r.putLocked(patched)
+		return patched, nil
+	})
+}
+
+// Delete implements ControllerInstanceInterface.
+func (r *registry) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	_, err := r.do(ctx, request{verb: "delete", name: name, precondition: options.Preconditions}, func() (*shardingv1alpha1.ControllerInstance, error) {
+		old, ok := r.newest()[name]
+		if !ok {
+			return nil, apierrors.NewNotFound(resource, name)
+		}
+		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != old.UID {
+			return nil, apierrors.NewConflict(resource, name, errors.New("the UID in the precondition differs"))
+		}
+		r.removeLocked(name)
+		return nil, nil
+	})
+	return err
+}
+
+func (r *registry) number(resourceVersion string) int {
+	n, err := strconv.Atoi(resourceVersion)
+	if err != nil {
+		r.t.Errorf("asked for resource version %q", resourceVersion)
+	}
+	return n
+}
+
+func (r *registry) selects(options metav1.ListOptions, instance *shardingv1alpha1.ControllerInstance) bool {
+	selector, err := fields.ParseSelector(options.FieldSelector)
+	if err != nil {
+		r.t.Error(err)
+		return false
+	}
+	return selector.Matches(fields.Set{"spec.controllerName": instance.Spec.ControllerName})
+}

@@ -1,0 +1,157 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/klog/v2"
+)
+
+// term is one registration of a member, from its creation to its loss.
+type term struct {
+	*Member
+	self fence.Identity
+
+	// events carries what happened to the one goroutine that decides.
+	events chan func()
+	// kick asks that goroutine to decide again, beat the one that renews to do so now.
+	kick, beat chan struct{}
+
+	lock   sync.Mutex
+	status shardingv1alpha1.ControllerInstanceStatus
+	owned  hashkey.Ranges
+
+	// The fields below belong to the deciding goroutine.
+	machine   *ring.Machine
+	observer  *observer
+	phase     shardingv1alpha1.InstancePhase
+	follow    hashkey.Ranges
+	releasing hashkey.Ranges
+	// settled is the revision that the log must have reached before the next
+	// write: the instance's own last one.
+	settled int64
+	writing bool
+	retryAt time.Time
+	lost    bool
+	ready   readiness
+}
+
+func (t *term) run(ctx context.Context) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "instance", t.self.Name)
+	logger.Info("Registered on the ring", "leaseDuration", t.cfg.LeaseDuration)
+	t.cfg.Metrics.Registered()
+	defer t.cfg.Metrics.State("", 0)
+	// Leaving takes requests of its own, so ctx only starts it.
+	work, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logger))
+	var wg sync.WaitGroup
+	defer func() {
+		t.cfg.Gate.expire()
+		t.drain(ctx)
+		cancel()
+		t.cfg.Gate.notify(func() {})
+		wg.Wait()
+		t.cfg.Controller.Released(hashkey.All())
+	}()
+	t.cfg.Gate.notify(t.again)
+	for _, s := range t.cfg.Sources {
+		wg.Go(func() { t.forward(work, s.HeldChanged()) })
+	}
+	wg.Go(func() { t.renew(work) })
+	wg.Go(func() { t.readLog(work) })
+
+	leaving := ctx.Done()
+	var giveUp <-chan time.Time
+	for !t.lost {
+		wake := t.decide(work, ctx.Err() != nil)
+		if t.lost {
+			return
+		}
+		var timer <-chan time.Time
+		if wake > 0 {
+			timer = t.cfg.Clock.After(wake)
+		}
+		select {
+		case f := <-t.events:
+			f()
+			// What is there already is taken before the next decision.
+			for len(t.events) > 0 {
+				(<-t.events)()
+			}
+		case <-t.kick:
+		case <-timer:
+		case <-leaving:
+			leaving = nil
+			giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
+		case <-giveUp:
+			logger.Info("Could not leave the ring in time; the record will expire")
+			return
+		}
+	}
+}
+
+// drain waits for work that is still under way. Without a deadline to believe in, its
+// requests fail, so it ends soon. However late it ends, it must not see the next term,
+// in whose name its requests would be sent. Only a member that will have no next term,
+// since ctx has ended, stops waiting after a lease.
+func (t *term) drain(ctx context.Context) {
+	leaving := ctx.Done()
+	var limit <-chan time.Time
+	for t.cfg.Gate.Busy(hashkey.All()) > 0 {
+		select {
+		case <-t.kick:
+		case <-leaving:
+			leaving, limit = nil, t.cfg.Clock.After(t.cfg.LeaseDuration)
+		case <-limit:
+			return
+		}
+	}
+}
+
+// again asks for a new decision.
+func (t *term) again() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+// forward asks for a new decision whenever changed has something.
+func (t *term) forward(ctx context.Context, changed <-chan struct{}) {
+	for {
+		select {
+		case <-changed:
+			t.again()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// post hands f to the deciding goroutine.
+func (t *term) post(ctx context.Context, f func()) {
+	select {
+	case t.events <- f:
+	case <-ctx.Done():
+	}
+}

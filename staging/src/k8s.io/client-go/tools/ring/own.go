@@ -1,0 +1,140 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+)
+
+// decideOwner is for an instance that owns a range and stays.
+func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *Decision) {
+	// What comes from predecessors that are about to go is cached while they work.
+	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name))
+	d.Phase = shardingv1alpha1.InstanceActive
+	if in.Serving.Empty() {
+		d.Phase = shardingv1alpha1.InstanceLocked
+	}
+
+	giving := m.toGive(handovers)
+	if giving != nil {
+		m.decideGive(giving, in, d)
+	} else {
+		m.give = give{}
+	}
+	w := m.toCallOff(self, handovers, in, d)
+	switch {
+	case w != nil:
+		d.Write = w
+	case giving == nil:
+		m.decideSplit(in, d)
+	}
+}
+
+// toGive returns the handover that this instance serves as donor; nil: none. It
+// serves one at a time, to its end, as what has been granted already may not be
+// known yet.
+func (m *Machine) toGive(handovers []Handover) *Handover {
+	var next *Handover
+	for i := range handovers {
+		h := &handovers[i]
+		if h.Donor != m.name {
+			continue
+		}
+		if m.give.of(h) {
+			return h
+		}
+		if next == nil || h.rank() < next.rank() {
+			next = h
+		}
+	}
+	return next
+}
+
+// toCallOff returns the write that closes a void handover, or one for which this
+// instance, the receiver of a boundary that moves up, has waited in vain.
+func (m *Machine) toCallOff(self Record, handovers []Handover, in Input, d *Decision) (w *Write) {
+	waits := false
+	for i := range handovers {
+		h := &handovers[i]
+		switch {
+		case h.Void != nil && h.closer == m.name:
+			w = callOff(h.Record, h.Void.Error())
+		case h.up() && h.Receiver == m.name:
+			waits = true
+			since := m.await(waiting{peer: h.Donor, named: true, key: *self.Next}, in.Now)
+			if in.Now-since >= m.grantLimit() {
+				w = callOff(self, h.Donor+" has not given up its part in time")
+			} else {
+				d.wakeAt(since + m.grantLimit())
+			}
+		}
+	}
+	if !waits {
+		m.wait = waiting{}
+	}
+	return w
+}
+
+// decideGive takes a handover on from the donor's side.
+func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
+	if !m.give.of(h) {
+		m.give = give{record: h.Record.registration(), key: *h.Record.Next, since: in.Now}
+	}
+	g := &m.give
+	// The share is looked at anew each time: a predecessor's death adds the dead one's
+	// range to it.
+	share := h.Share(m.name, d.Owned)
+	asked := g.draining
+	if !g.draining {
+		receiver, _ := m.view.Get(h.Receiver)
+		if !receiver.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() && in.Now-g.since < m.limits.Step {
+			d.wakeAt(g.since + m.limits.Step)
+			return
+		}
+		g.draining, g.drainingSince = true, in.Now
+	}
+	d.Phase = shardingv1alpha1.InstanceWait
+	d.Open = d.Open.Minus(share)
+	switch {
+	case !asked:
+		// This decision shuts the gate; the next asks what is still in work.
+		d.wakeAt(in.Now)
+	case in.Idle(share) && h.Kind == KindJoin:
+		d.Write = write(ReasonGrant, h.Record, h.Record.Next, nil, h.Record.Donor)
+	case in.Idle(share):
+		d.Write = write(ReasonMove, h.Record, h.Record.Next, nil, h.Record.Donor)
+	case in.Now-g.drainingSince >= m.limits.Step:
+		d.Write = callOff(h.Record, "work in the range has not ended in time")
+	default:
+		d.wakeAt(g.drainingSince + m.limits.Step)
+	}
+}
+
+// decideSplit names a key for the next instance that wishes one of this instance.
+func (m *Machine) decideSplit(in Input, d *Decision) {
+	if d.Phase != shardingv1alpha1.InstanceActive || d.Owned.Width() < 2 {
+		return
+	}
+	for _, r := range m.view.Records() {
+		if r.Donor != m.name || r.Key != nil || r.leaving() {
+			continue
+		}
+		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned))
+		d.Write = write(ReasonSplit, r, nil, &key, r.Donor)
+		return
+	}
+}

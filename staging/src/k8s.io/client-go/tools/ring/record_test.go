@@ -1,0 +1,69 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+func TestARecordHoldsWhatDecisionsUse(t *testing.T) {
+	got, err := NewRecord(&shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", ResourceVersion: "41"},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: "job", HashKey: at(5), NextHashKey: at(6), Donor: "d"},
+		Status: shardingv1alpha1.ControllerInstanceStatus{
+			Phase: shardingv1alpha1.InstanceWait, Workloads: 7, Cached: []shardingv1alpha1.HashKeyRange{{First: 1, Last: 5}},
+		},
+	})
+	want := Record{
+		Name: "a", UID: "uid", Controller: "job", Revision: 41, Key: at(5), Next: at(6), Donor: "d",
+		Phase: shardingv1alpha1.InstanceWait, Cached: keys(0, 5), Workloads: 7,
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("record %+v, %v; want %+v", got, err, want)
+	}
+	if _, err := NewRecord(&shardingv1alpha1.ControllerInstance{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "x1"}}); err == nil || !strings.Contains(err.Error(), `ControllerInstance a has resourceVersion "x1"`) {
+		t.Errorf("a resource version that is no number: error %v", err)
+	}
+}
+
+func TestCachedRangesAreReportedWithBothEndsIncluded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ranges hashkey.Ranges
+		want   []shardingv1alpha1.HashKeyRange
+	}{
+		"nothing":         {nil, []shardingv1alpha1.HashKeyRange{}},
+		"everything":      {hashkey.All(), []shardingv1alpha1.HashKeyRange{{First: 0, Last: hashkey.Max}}},
+		"one key":         {keys(6, 7), []shardingv1alpha1.HashKeyRange{{First: 7, Last: 7}}},
+		"across the seam": {keys(300, 100), []shardingv1alpha1.HashKeyRange{{First: 0, Last: 100}, {First: 301, Last: hashkey.Max}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cached := StatusCached(tc.ranges)
+			if !reflect.DeepEqual(cached, tc.want) {
+				t.Errorf("reported as %v, want %v", cached, tc.want)
+			}
+			if got := CachedRanges(cached); !got.Equal(tc.ranges) {
+				t.Errorf("read back as %v, want %v", got, tc.ranges)
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"sort"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// split returns the key at which the owner's range is cut: the receiver gets what
+// lies up to and including it. It is the median of the keys of the owner's objects,
+// so that each side has half of them, or the middle of the range if fewer than two
+// objects, or too many at the range's end, leave no median to cut at. owned holds two
+// keys or more; the result is never the owner's own key.
+func split(owned hashkey.Ranges, view *View, owner string, keys []int64) int64 {
+	record, _ := view.Get(owner)
+	last := *record.Key
+	// Distances along the ring from the first key of the range, which may lie
+	// above the last one if the range goes round the seam. (last+1) - width is
+	// that first key, modulo the line's length.
+	const mask = hashkey.Limit - 1
+	width := owned.Width()
+	first := (uint64(last) + 1 - width) & mask
+	distance := func(key int64) uint64 { return (uint64(key) - first) & mask }
+	at := width/2 - 1
+	if len(keys) >= 2 {
+		sort.Slice(keys, func(i, j int) bool { return distance(keys[i]) < distance(keys[j]) })
+		if median := distance(keys[len(keys)/2-1]); median < width-1 {
+			at = median
+		}
+	}
+	return int64((first + at) & mask)
+}

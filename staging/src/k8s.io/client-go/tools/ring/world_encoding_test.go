@@ -1,0 +1,143 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+)
+
+// encode appends the state's encoding. Two states have the same encoding if and only if
+// the same can happen from both.
+func (s *state) encode(b []byte) []byte {
+	b = append(b, s.started, s.starts, s.moves, s.leaves, s.faults)
+	// The registry as the slowest reader knows it, and every event since. What any process
+	// knows of the registry is one of the views in between.
+	base := s.head
+	for _, p := range s.proc {
+		if p != nil && p.up && p.read == s.base() {
+			base = p.machine.View()
+			break
+		}
+	}
+	b = append(b, byte(len(base.records)), byte(len(s.log)))
+	for i := range base.records {
+		b = encodeRecord(b, &base.records[i])
+	}
+	for _, e := range s.log {
+		b = append(b, flag(e.deleted))
+		b = encodeRecord(b, &e.record)
+	}
+	for i, p := range s.proc {
+		if p == nil {
+			b = append(b, 0)
+			continue
+		}
+		b = append(b, p.name[0], flag(p.up), byte(p.stray))
+		b = s.encodeWrite(b, &p.late)
+		if !p.up {
+			continue
+		}
+		b = s.encodeWrite(b, &p.flying)
+		b = append(b, flag(p.leaving)|flag(p.lapsed)<<1|flag(p.undecided)<<2|flag(p.wakes)<<3|flag(p.heldAt >= p.machine.gainedAt)<<4,
+			byte(p.read-s.base()), byte(max(0, p.settled-p.read)), byte(max(0, p.heldAt-p.read)),
+			byte(p.serving), byte(p.busy), byte(p.follow), byte(p.held), byte(s.fresh[i]), byte(p.owned), phaseByte(p.phase))
+		m := &p.machine
+		b = append(b, byte(len(m.older)))
+		for _, o := range m.older {
+			b = append(b, o.name[0])
+		}
+		if m.give == (give{}) {
+			b = append(b, 0)
+		} else {
+			b = append(b, m.give.record.name[0], byte(cellOfKey(&m.give.key)), p.since(m.give.since), flag(m.give.draining))
+			if m.give.draining {
+				b = append(b, p.since(m.give.drainingSince))
+			}
+		}
+		if m.wait == (waiting{}) {
+			b = append(b, 0)
+		} else {
+			b = append(b, 1, nameByte(m.wait.peer), flag(m.wait.named), byte(cellOfKey(&m.wait.key)), p.since(m.wait.since))
+		}
+		if m.leave.begun {
+			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut))
+		} else {
+			b = append(b, 0)
+		}
+	}
+	return b
+}
+
+// since is how many steps have passed since t, at most 3, the longest time limit.
+func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/step), 3)) }
+
+func encodeRecord(b []byte, r *Record) []byte {
+	return append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Workloads))
+}
+
+// encodeWrite leaves out what a write says if it can only be refused.
+func (s *state) encodeWrite(b []byte, w *Write) []byte {
+	switch {
+	case !w.sent():
+		return append(b, 0)
+	case !s.applies(w):
+		return append(b, 1)
+	}
+	return append(b, 2+flag(w.Delete), w.Name[0], byte(cellOfKey(w.Key)), byte(cellOfKey(w.Next)), nameByte(w.Donor))
+}
+
+func phaseByte(phase shardingv1alpha1.InstancePhase) byte {
+	if phase == "" {
+		return 0
+	}
+	return phase[0]
+}
+
+func nameByte(name string) byte {
+	if name == "" {
+		return 0
+	}
+	return name[0]
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// hash returns 128 bits. That any two of a hundred million different states share a
+// hash has a probability below 1e-22.
+func hash(b []byte) [2]uint64 {
+	for len(b)%8 != 0 {
+		b = append(b, 0xff)
+	}
+	h, g := uint64(0x9e3779b97f4a7c15), uint64(0xc2b2ae3d27d4eb4f)
+	for ; len(b) > 0; b = b[8:] {
+		word := binary.LittleEndian.Uint64(b)
+		hi, lo := bits.Mul64(h^word, 0xa0761d6478bd642f)
+		h = hi ^ lo ^ g
+		hi, lo = bits.Mul64(g^bits.RotateLeft64(word, 29), 0xe7037ed1a0b428db)
+		g = hi ^ lo ^ h
+	}
+	return [2]uint64{h, g}
+}
