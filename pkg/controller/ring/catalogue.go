@@ -1,0 +1,66 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
+)
+
+// The names of the controllers.
+const (
+	ReplicaSetController = "replicaset-controller"
+)
+
+var (
+	pods        = schema.GroupResource{Resource: "pods"}
+	replicaSets = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+)
+
+// Rings returns the catalogue. It must not be changed.
+func Rings() []Ring { return rings }
+
+// There is one ring for each controller so far, named for it.
+var rings = []Ring{
+	{
+		Name: ReplicaSetController,
+		Controllers: []Controller{{
+			Name:      ReplicaSetController,
+			Workloads: replicaSets,
+			Reads: []Read{
+				{Resource: replicaSets, Path: sharding.HashKeyPath},
+				{Resource: pods, Path: sharding.ControllerHashKeyPath},
+			},
+			Writes: []Write{
+				{Resource: replicaSets, GovernedBy: Own},
+				{Resource: Any, GovernedBy: ByController},
+			},
+		}},
+	},
+}
+
+// ControllerNamed returns the controller of that name, and whether the catalogue has it.
+func ControllerNamed(name string) (Controller, bool) {
+	for _, r := range rings {
+		for _, c := range r.Controllers {
+			if c.Name == name {
+				return c, true
+			}
+		}
+	}
+	return Controller{}, false
+}
