@@ -17,14 +17,11 @@ limitations under the License.
 package internalversion
 
 import (
-	"fmt"
-	"sort"
-	"strings"
-
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	_ "k8s.io/kubernetes/pkg/apis/sharding/install"
 	"k8s.io/kubernetes/pkg/printers"
@@ -36,7 +33,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 		{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
 		{Name: "Controller", Type: "string", Description: spec["controllerName"]},
 		{Name: "Phase", Type: "string", Description: status["phase"]},
-		{Name: "Range", Type: "string", Description: "The hash keys the instance owns, in hexadecimal, and after an arrow where their upper end is to move. A lone object tells only the upper end."},
+		{Name: "Range", Type: "string", Description: "The hash keys that the instance owns, as (after, upTo] in hexadecimal; behind an arrow, the key to which the upper end is to move. A lone object tells only the upper end."},
 		{Name: "Workloads", Type: "integer", Description: status["workloads"]},
 		{Name: "Age", Type: "string", Description: meta["creationTimestamp"]},
 		{Name: "Holder", Type: "string", Priority: 1, Description: spec["holderIdentity"]},
@@ -53,7 +50,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 func printControllerInstance(obj *sharding.ControllerInstance, options printers.GenerateOptions) ([]metav1.TableRow, error) {
 	keys := "-"
 	if obj.Spec.HashKey != nil {
-		keys = "≤" + formatHashKey(*obj.Spec.HashKey)
+		keys = "≤" + hashkey.Format(*obj.Spec.HashKey)
 	}
 	return []metav1.TableRow{controllerInstanceRow(obj, keys, options)}, nil
 }
@@ -61,22 +58,18 @@ func printControllerInstance(obj *sharding.ControllerInstance, options printers.
 // printControllerInstanceList prints instances with their ranges. It takes the list for
 // whole rings, one for each controller.
 func printControllerInstanceList(list *sharding.ControllerInstanceList, options printers.GenerateOptions) ([]metav1.TableRow, error) {
-	rings := map[string][]int64{}
+	records := make([]ring.Record, 0, len(list.Items))
 	for i := range list.Items {
-		if spec := &list.Items[i].Spec; spec.HashKey != nil {
-			rings[spec.ControllerName] = append(rings[spec.ControllerName], *spec.HashKey)
-		}
+		obj := &list.Items[i]
+		records = append(records, ring.Record{Name: obj.Name, Controller: obj.Spec.ControllerName, Key: obj.Spec.HashKey})
 	}
-	for _, ring := range rings {
-		sort.Slice(ring, func(i, j int) bool { return ring[i] < ring[j] })
-	}
-
+	views := ring.NewViews(0, records...)
 	rows := make([]metav1.TableRow, 0, len(list.Items))
 	for i := range list.Items {
 		obj := &list.Items[i]
 		keys := "-"
-		if obj.Spec.HashKey != nil {
-			keys = ownRange(rings[obj.Spec.ControllerName], *obj.Spec.HashKey)
+		if owned := views.Ring(obj.Spec.ControllerName).Owned(obj.Name); !owned.Empty() {
+			keys = owned.String()
 		}
 		rows = append(rows, controllerInstanceRow(obj, keys, options))
 	}
@@ -86,7 +79,7 @@ func printControllerInstanceList(list *sharding.ControllerInstanceList, options 
 func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, options printers.GenerateOptions) metav1.TableRow {
 	next := "<none>"
 	if obj.Spec.NextHashKey != nil {
-		next = formatHashKey(*obj.Spec.NextHashKey)
+		next = hashkey.Format(*obj.Spec.NextHashKey)
 		keys += "→" + next
 	}
 	row := metav1.TableRow{
@@ -101,29 +94,6 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, renewed)
 	}
 	return row
-}
-
-// ownRange prints the keys that the owner of key has in a ring, given as the keys of
-// all its owners in ascending order: (predecessor,key], and for the lowest of them, which
-// also owns what lies above the highest, [0,key] and that.
-func ownRange(ring []int64, key int64) string {
-	predecessor := ring[len(ring)-1]
-	if i := sort.Search(len(ring), func(i int) bool { return ring[i] >= key }); i > 0 {
-		predecessor = ring[i-1]
-	}
-	var parts []string
-	for _, r := range hashkey.Between(predecessor, key) {
-		start := "[" + formatHashKey(0)
-		if r.Start > 0 {
-			start = "(" + formatHashKey(int64(r.Start-1))
-		}
-		parts = append(parts, start+","+formatHashKey(int64(r.End-1))+"]")
-	}
-	return strings.Join(parts, ",")
-}
-
-func formatHashKey(key int64) string {
-	return fmt.Sprintf("%016x", key)
 }
 
 func orNone(s string) string {

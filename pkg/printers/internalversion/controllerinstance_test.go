@@ -107,30 +107,30 @@ func TestPrintControllerInstanceList(t *testing.T) {
 		},
 		"one with the highest key": {
 			owners: []owner{rs(max)},
-			want:   []string{"[0000000000000000,7fffffffffffffff]"},
+			want:   []string{"[0000000000000000, 7fffffffffffffff]"},
 		},
 		"one with another key": {
 			owners: []owner{rs(5)},
-			want:   []string{"[0000000000000000,7fffffffffffffff]"},
+			want:   []string{"[0000000000000000, 7fffffffffffffff]"},
 		},
 		"three, not in order": {
 			owners: []owner{rs(max), rs(1<<61 - 1), rs(1<<62 - 1)},
 			want: []string{
-				"(3fffffffffffffff,7fffffffffffffff]",
-				"[0000000000000000,1fffffffffffffff]",
-				"(1fffffffffffffff,3fffffffffffffff]",
+				"(3fffffffffffffff, 7fffffffffffffff]",
+				"[0000000000000000, 1fffffffffffffff]",
+				"(1fffffffffffffff, 3fffffffffffffff]",
 			},
 		},
 		"the lowest also owns what lies above the highest": {
 			owners: []owner{rs(0x0fffffffffffffff), rs(0x5fffffffffffffff)},
 			want: []string{
-				"[0000000000000000,0fffffffffffffff],(5fffffffffffffff,7fffffffffffffff]",
-				"(0fffffffffffffff,5fffffffffffffff]",
+				"(5fffffffffffffff, 0fffffffffffffff]",
+				"(0fffffffffffffff, 5fffffffffffffff]",
 			},
 		},
 		"lowest key 0": {
 			owners: []owner{rs(0), rs(max)},
-			want:   []string{"[0000000000000000,0000000000000000]", "(0000000000000000,7fffffffffffffff]"},
+			want:   []string{"[0000000000000000, 0000000000000000]", "(0000000000000000, 7fffffffffffffff]"},
 		},
 		"move, join": {
 			owners: []owner{
@@ -138,15 +138,15 @@ func TestPrintControllerInstanceList(t *testing.T) {
 				{controller: "replicaset-controller", next: ptr.To[int64](0x1fffffffffffffff)},
 				rs(0x3fffffffffffffff),
 			},
-			want: []string{"(3fffffffffffffff,7fffffffffffffff]→5fffffffffffffff", "-→1fffffffffffffff", "[0000000000000000,3fffffffffffffff]"},
+			want: []string{"(3fffffffffffffff, 7fffffffffffffff]→5fffffffffffffff", "-→1fffffffffffffff", "[0000000000000000, 3fffffffffffffff]"},
 		},
 		"rings apart": {
 			owners: []owner{rs(0xff), {controller: "job-controller", key: ptr.To(max)}, rs(max)},
-			want:   []string{"[0000000000000000,00000000000000ff]", "[0000000000000000,7fffffffffffffff]", "(00000000000000ff,7fffffffffffffff]"},
+			want:   []string{"[0000000000000000, 00000000000000ff]", "[0000000000000000, 7fffffffffffffff]", "(00000000000000ff, 7fffffffffffffff]"},
 		},
-		"one key twice": {
+		"of two with one key the first by name owns its range": {
 			owners: []owner{rs(0xff), rs(max), rs(0xff)},
-			want:   []string{"[0000000000000000,00000000000000ff]", "(00000000000000ff,7fffffffffffffff]", "[0000000000000000,00000000000000ff]"},
+			want:   []string{"[0000000000000000, 00000000000000ff]", "(00000000000000ff, 7fffffffffffffff]", "-"},
 		},
 	}
 	for name, test := range tests {

@@ -20,22 +20,20 @@ package validation
 import (
 	"fmt"
 	"regexp"
+	"time"
 
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
 
 const (
-	// minLeaseDurationSeconds is etcd's shortest time to live at its default election
-	// timeout. A shorter one would be lengthened there, and not be what the field says.
-	minLeaseDurationSeconds = 2
-	// maxLeaseDurationSeconds bounds how long the range of a dead instance can be
-	// without an owner.
-	maxLeaseDurationSeconds = 3600
+	minLeaseDurationSeconds = int32(fence.MinLease / time.Second)
+	maxLeaseDurationSeconds = int32(fence.MaxLease / time.Second)
 
 	holderIdentityMaxLength = 253
 

@@ -26,29 +26,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/sharding"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/utils/clock"
 )
 
 // PluginName is the name of the admission plugin.
 const PluginName = "ControllerRing"
-
-// workloads has what each ring controller works on. Objects of that resource are
-// governed by their own key, all others by that of their controller.
-var workloads = map[string]schema.GroupResource{
-	"replicaset-controller": apps.Resource("replicasets"),
-}
 
 // Register registers the plugin.
 func Register(plugins *admission.Plugins) {
@@ -116,26 +110,25 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	p.follow()
-	if view, controller, alive := p.registry.trusted(instance); alive && judge(view, controller, instance, a) == nil {
+	if view, alive := p.registry.trusted(instance); alive && judge(view, instance, a) == nil {
 		return nil
 	}
 	quorumReads.WithContext(ctx).Inc()
 	views, err := p.registry.read(ctx, p.client.ShardingV1alpha1().ControllerInstances())
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("ControllerInstance %s cannot be looked up, so its write is not let in: %w", instance.Name, err))
+		return apierrors.NewInternalError(fmt.Errorf("ControllerInstance %s cannot be looked up, so its write is refused: %w", instance.Name, err))
 	}
-	view, controller := find(views, instance.Name)
-	if refusal := judge(view, controller, instance, a); refusal != nil {
+	if refusal := judge(views.Of(instance.Name), instance, a); refusal != nil {
 		refusals.WithContext(ctx).WithLabelValues(refusal.reason).Inc()
 		conflict := apierrors.NewConflict(resource, a.GetName(), refusal)
-		conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: ring.CauseFenced, Message: refusal.message}}
+		conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseFenced, Message: refusal.message}}
 		return conflict
 	}
 	return nil
 }
 
-// follow follows the registry from the first write to it, or by one of its
-// instances, on: an API server without rings has nothing to follow.
+// follow starts to follow the registry, at the first write to it or by one of its
+// instances: an API server without rings has nothing to follow.
 func (p *plugin) follow() {
 	p.start.Do(func() { p.registry.follow(p.client.ShardingV1alpha1().ControllerInstances(), p.drained) })
 }
@@ -145,20 +138,22 @@ type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
 
-// judge returns nil if the instance may make the write in that view of its
-// controller's ring.
-func judge(view *ring.View, controller string, instance identity.Identity, a admission.Attributes) *refusal {
+// judge returns nil if the instance may make the write in that view of its ring.
+func judge(view *ring.View, instance fence.Identity, a admission.Attributes) *refusal {
 	record, ok := view.Get(instance.Name)
 	if !ok {
 		return &refusal{"gone", fmt.Sprintf("ControllerInstance %s (UID %s) is gone; another instance may work on the object now", instance.Name, instance.UID)}
 	}
 	if record.UID != instance.UID {
-		return &refusal{"replaced", fmt.Sprintf("ControllerInstance %s has UID %s, the write comes from its predecessor with UID %s", instance.Name, record.UID, instance.UID)}
+		return &refusal{"replaced", fmt.Sprintf("ControllerInstance %s has UID %s; the write comes from its predecessor with UID %s", instance.Name, record.UID, instance.UID)}
 	}
-	keys, n := governing(controller, a)
-	if n == 0 {
-		return nil
+	resource := a.GetResource().GroupResource()
+	controller, _ := catalogue.ControllerNamed(record.Controller)
+	governedBy, covered := controller.Governing(resource)
+	if !covered {
+		return &refusal{"unknown", fmt.Sprintf("no hash key is known to govern what controller %q writes to %s, so ControllerInstance %s must not write it; the controllers that can are those of kube-controller-manager that run on a ring", record.Controller, resource, instance.Name)}
 	}
+	keys, n := governing(governedBy, a)
 	owned := view.Owned(instance.Name)
 	for _, key := range keys[:n] {
 		if owned.Contains(key) {
@@ -168,33 +163,24 @@ func judge(view *ring.View, controller string, instance identity.Identity, a adm
 		if !ok {
 			owner.Name = "nobody"
 		}
-		return &refusal{"not_owner", fmt.Sprintf("hash key %016x, which governs the object, belongs to %s; ControllerInstance %s owns %s", key, owner.Name, instance.Name, ranges(owned))}
+		return &refusal{"not_owner", fmt.Sprintf("hash key %s, which governs the object, belongs to %s; ControllerInstance %s owns %s", hashkey.Format(key), owner.Name, instance.Name, owned)}
 	}
 	return nil
 }
 
 // governing returns the keys, n of them, that the instance must own to make the
-// write.
-func governing(controller string, a admission.Attributes) (keys [2]int64, n int) {
-	workload, known := workloads[controller]
-	if !known {
-		// What that controller works on is not known, so neither is whose key counts.
-		return keys, 0
-	}
-	own := a.GetResource().GroupResource() == workload
+// write: those of the object before and after it. An object without metadata, such as
+// the options of a deletion, has none.
+func governing(by catalogue.GovernedBy, a admission.Attributes) (keys [2]int64, n int) {
 	for _, object := range [...]runtime.Object{a.GetOldObject(), a.GetObject()} {
 		if object == nil {
 			continue
 		}
 		accessor, err := meta.Accessor(object)
 		if err != nil {
-			continue // such as the options of a deletion: no metadata, no key
+			continue
 		}
-		key, ok := metav1.HashKeyOf(accessor), true
-		if !own {
-			key, ok = metav1.HashKeyOfController(accessor)
-		}
-		if ok {
+		if key, ok := by.KeyOf(accessor); ok {
 			keys[n] = key
 			n++
 		}

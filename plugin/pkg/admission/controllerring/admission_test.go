@@ -28,13 +28,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/tools/ring"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/core"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/utils/ptr"
 )
 
-const controller = "replicaset-controller"
+const controller = catalogue.ReplicaSetController
 
 func controlledBy(uids ...types.UID) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{UID: "own"}
@@ -54,25 +55,23 @@ func TestWhatGovernsAWrite(t *testing.T) {
 	pod := func(uids ...types.UID) *core.Pod { return &core.Pod{ObjectMeta: controlledBy(uids...)} }
 	set := func(uids ...types.UID) *apps.ReplicaSet { return &apps.ReplicaSet{ObjectMeta: controlledBy(uids...)} }
 	for name, tc := range map[string]struct {
-		controller string
+		by         catalogue.GovernedBy
 		attributes admission.Attributes
 		want       []types.UID
 	}{
-		"create":                       {controller, attributes("/pods", nil, pod("x", "y"), ""), []types.UID{"x"}},
-		"delete":                       {controller, attributes("/pods", pod("x"), nil, ""), []types.UID{"x"}},
-		"update":                       {controller, attributes("/pods", pod("x"), pod("x"), ""), []types.UID{"x", "x"}},
-		"status":                       {controller, attributes("/pods", pod("x"), pod("x"), "status"), []types.UID{"x", "x"}},
-		"adoption":                     {controller, attributes("/pods", pod(), pod("x"), ""), []types.UID{"x"}},
-		"release":                      {controller, attributes("/pods", pod("x"), pod(), ""), []types.UID{"x"}},
-		"from one to another":          {controller, attributes("/pods", pod("x"), pod("y"), ""), []types.UID{"x", "y"}},
-		"no controller":                {controller, attributes("/pods", pod(), pod(), ""), nil},
-		"nothing but metadata less":    {controller, attributes("/pods", nil, &metav1.DeleteOptions{}, ""), nil},
-		"a ReplicaSet by its own":      {controller, attributes("apps/replicasets", set("deployment"), set("deployment"), "status"), []types.UID{"own", "own"}},
-		"a resource of that name":      {controller, attributes("example.com/replicasets", nil, set("x"), ""), []types.UID{"x"}},
-		"a controller that is foreign": {"foreign", attributes("/pods", nil, pod("x"), ""), nil},
+		"create":                    {catalogue.ByController, attributes("/pods", nil, pod("x", "y"), ""), []types.UID{"x"}},
+		"delete":                    {catalogue.ByController, attributes("/pods", pod("x"), nil, ""), []types.UID{"x"}},
+		"update":                    {catalogue.ByController, attributes("/pods", pod("x"), pod("x"), ""), []types.UID{"x", "x"}},
+		"status":                    {catalogue.ByController, attributes("/pods", pod("x"), pod("x"), "status"), []types.UID{"x", "x"}},
+		"adoption":                  {catalogue.ByController, attributes("/pods", pod(), pod("x"), ""), []types.UID{"x"}},
+		"release":                   {catalogue.ByController, attributes("/pods", pod("x"), pod(), ""), []types.UID{"x"}},
+		"from one to another":       {catalogue.ByController, attributes("/pods", pod("x"), pod("y"), ""), []types.UID{"x", "y"}},
+		"no controller":             {catalogue.ByController, attributes("/pods", pod(), pod(), ""), nil},
+		"nothing but metadata less": {catalogue.ByController, attributes("/pods", nil, &metav1.DeleteOptions{}, ""), nil},
+		"a ReplicaSet by its own":   {catalogue.Own, attributes("apps/replicasets", set("deployment"), set("deployment"), "status"), []types.UID{"own", "own"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			keys, n := governing(tc.controller, tc.attributes)
+			keys, n := governing(tc.by, tc.attributes)
 			if n != len(tc.want) {
 				t.Fatalf("%d keys, want those of %q", n, tc.want)
 			}
@@ -88,7 +87,7 @@ func TestWhatGovernsAWrite(t *testing.T) {
 func ringOf(keys map[string]int64) *ring.View {
 	var records []ring.Record
 	for name, key := range keys {
-		records = append(records, ring.Record{Name: name, UID: types.UID("uid-" + name), Key: &key})
+		records = append(records, ring.Record{Name: name, UID: types.UID("uid-" + name), Controller: controller, Key: &key})
 	}
 	return ring.NewView(1, records...)
 }
@@ -111,12 +110,12 @@ func TestJudge(t *testing.T) {
 		"another":              {ring: map[string]int64{"a": math.MaxInt64}, uid: "other", want: "replaced"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			identity := identity.Identity{Name: "a", UID: "uid-a"}
+			instance := fence.Identity{Name: "a", UID: "uid-a"}
 			if tc.uid != "" {
-				identity.UID = tc.uid
+				instance.UID = tc.uid
 			}
 			got := ""
-			if refusal := judge(ringOf(tc.ring), controller, identity, write); refusal != nil {
+			if refusal := judge(ringOf(tc.ring), instance, write); refusal != nil {
 				got = refusal.reason
 			}
 			if got != tc.want {
@@ -124,52 +123,19 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
-	newcomer := ring.NewView(1, ring.Record{Name: "a", UID: "uid-a"})
-	if refusal := judge(newcomer, controller, identity.Identity{Name: "a", UID: "uid-a"}, write); refusal == nil || !strings.Contains(refusal.message, "belongs to nobody; ControllerInstance a owns nothing") {
-		t.Errorf("a newcomer: %v", refusal)
+	joining := ring.NewView(1, ring.Record{Name: "a", UID: "uid-a", Controller: controller})
+	if refusal := judge(joining, fence.Identity{Name: "a", UID: "uid-a"}, write); refusal == nil || !strings.Contains(refusal.message, "belongs to nobody; ControllerInstance a owns nothing") {
+		t.Errorf("an instance that joins: %v", refusal)
 	}
 }
 
-// Every key of a small line is tried, for rings of two and three, against what the
-// moved boundary would do: the neighbours keep theirs, and nobody else is concerned.
-func TestRefuseMove(t *testing.T) {
-	for _, keys := range []map[string]int64{
-		{"a": 3, "b": 7}, {"a": 3, "b": math.MaxInt64}, {"a": 0, "b": 1}, {"a": 2, "b": 5, "c": 7}, {"a": 5, "b": 2, "c": 7}, {"a": 7, "b": 5, "c": 2},
-	} {
-		view := ringOf(keys)
-		for name, own := range keys {
-			for next := range int64(10) {
-				taken := false
-				for _, key := range keys {
-					taken = taken || key == next
-				}
-				moved := map[string]int64{}
-				for n, key := range keys {
-					moved[n] = key
-				}
-				moved[name] = next
-				// It is a move if the others follow one another as before.
-				want := !taken && order(moved) == order(keys)
-				if got := refuseMove(view, name, next) == ""; got != want {
-					t.Errorf("%v: %s from %d to %d: allowed %v, want %v", keys, name, own, next, got, want)
-				}
-			}
-		}
+// A controller that the catalogue does not know, or what it does not say whose key
+// governs, must not be written on trust.
+func TestAnUnknownControllerWritesNothing(t *testing.T) {
+	all := int64(math.MaxInt64)
+	view := ring.NewView(1, ring.Record{Name: "a", UID: "uid-a", Controller: "somebody-elses", Key: &all})
+	write := attributes("/pods", nil, &core.Pod{ObjectMeta: controlledBy("x")}, "")
+	if refusal := judge(view, fence.Identity{Name: "a", UID: "uid-a"}, write); refusal == nil || refusal.reason != "unknown" {
+		t.Errorf("refused for %v, want unknown", refusal)
 	}
-	if message := refuseMove(ringOf(map[string]int64{"a": 5}), "a", 3); !strings.Contains(message, "owns all hash keys") {
-		t.Errorf("alone: %q", message)
-	}
-	if message := refuseMove(ringOf(map[string]int64{"a": 5}), "nobody", 3); !strings.Contains(message, "owns no range") {
-		t.Errorf("not in the ring: %q", message)
-	}
-}
-
-// order returns the names in order of key, beginning with a: the ring has no first.
-func order(keys map[string]int64) string {
-	var names string
-	for _, r := range ringOf(keys).Ring() {
-		names += r.Name
-	}
-	i := strings.Index(names, "a")
-	return names[i:] + names[:i]
 }

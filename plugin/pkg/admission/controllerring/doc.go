@@ -17,39 +17,39 @@ limitations under the License.
 // Package controllerring is the admission plugin that guards the rings of
 // controllers.
 //
-// The fence: a write that names a controller instance (identity.Header) is
-// refused with 409 when that instance is gone, when another has its name, or when
-// it does not own the hash key that governs the object. So a process that was
-// paused, and goes on with what it had in hand after others have taken over its
-// range, changes nothing. Writes that name no instance are not touched.
+// The fence: a write that names a controller instance (fence.Header) is refused with 409
+// when that instance is gone, when another has its name, when it does not own the hash
+// key that governs the object, or when the catalogue (pkg/controller/ring) does not say
+// whose key that is. So a process that was paused, and goes on after others have taken
+// over its range, changes nothing. Writes that name no instance are not touched.
 //
-// The key that governs an object is its own where it is what the ring's controller
-// works on (a ReplicaSet of the replicaset-controller), and its controller's
-// otherwise: the controller reference of a pod that is created, deleted or
-// changed, that of the adopter in an adoption, that of the former owner in a
-// release. Where there is no such reference nobody's key is concerned: it is
-// enough that the instance is alive. Events pass without a look: nobody works from
-// them, and an instance that is fenced must be able to say so.
+// The catalogue governs an object by its own key where it is what the controller works
+// on (a ReplicaSet of the replicaset-controller), and by its controller's otherwise: the
+// controller reference of a pod that is created, deleted or changed, that of the adopter
+// in an adoption, that of the former owner in a release. An object without such a
+// reference has no governing key: it is enough that the instance is alive. Events are
+// not checked: nobody works from them, and an instance that is fenced must be able to
+// say so.
 //
-// The API server watches the registry and decides from what it has seen only if it
-// knows the instance to be alive now:
+// The API server watches the registry. It decides from what it has seen only if it knows
+// the instance to be alive now:
 //
-//	last write of the record + ring.Confidence(lease) > now
+//	last write of the record + fence.Confidence(lease) > now
 //
-// on its own monotonic clock. When that write was made it does not ask anybody's
-// clock, and not when it heard of it either, which may have been late: every half
-// second it reads the revision that storage is at, and a write with a higher
-// revision than one of these readings was made after it.
+// on its own monotonic clock. To date that write it trusts neither another clock nor the
+// moment when it heard of the write, which may have been late. Every half second it reads
+// the revision of storage, and a write with a higher revision than one of these readings
+// was made after it.
 //
-// Such an instance can have lost a key since only by its own doing, and before it
-// gives one away it has ended its work there. A view that is behind therefore
-// lets nothing wrong pass. In all other cases, and before any refusal, the
-// registry is read with quorum, and what it says counts.
+// Since then such an instance can have lost a key only by its own doing, and before it
+// gives one away it has ended its work there. So a view that is behind lets nothing wrong
+// pass. In all other cases, and before any refusal, the registry is read with quorum, and
+// what it says counts.
 //
 // What is not guaranteed: the check comes before the write is stored. If the API
 // server is held up between the two (a validating webhook, a paused process) until
 // the instance's lease has ended, the write is stored nevertheless.
 //
-// The lever: spec.nextHashKey of an instance that owns a range can be set to what
-// the two neighbours leave it, and to nothing else.
+// The lever: spec.nextHashKey of an instance that owns a range can be set to a key between
+// those of the two neighbours, and to nothing else.
 package controllerring

@@ -28,14 +28,14 @@ var (
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_refusals_total",
-		Help:           "Writes of controller instances that were refused, by reason: the instance is gone, is replaced by another of its name, or is not_owner of the object's hash key.",
+		Help:           "Writes of controller instances that were refused, by reason: the instance is gone, is replaced by another of its name, is not_owner of the governing hash key, or its controller is unknown to the catalogue of rings.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 	quorumReads = metrics.NewCounter(&metrics.CounterOpts{
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_quorum_reads_total",
-		Help:           "Writes of controller instances for which the registry was read with quorum, since what the API server had seen of it was not enough.",
+		Help:           "Writes of controller instances for which the registry was read with quorum, because what the API server had seen of it was not enough.",
 		StabilityLevel: metrics.ALPHA,
 	})
 

@@ -24,13 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
 
-// validateMove refuses to move the upper end of an instance's range to where its
-// neighbours do not leave it. What a donor names for a newcomer, which owns no
-// range yet, is the donor's affair.
+// validateMove refuses to move the upper end of an instance's range past its
+// neighbours. What a donor names for an instance that joins, which owns no range yet,
+// is not checked.
 func (p *plugin) validateMove(ctx context.Context, a admission.Attributes) error {
 	if a.GetOperation() != admission.Update || a.GetSubresource() != "" {
 		return nil
@@ -51,42 +50,10 @@ func (p *plugin) validateMove(ctx context.Context, a admission.Attributes) error
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("the neighbours of ControllerInstance %s cannot be looked up: %w", instance.Name, err))
 	}
-	view, _ := find(views, instance.Name)
-	if message := refuseMove(view, instance.Name, *next); message != "" {
+	if err := views.Of(instance.Name).CheckMove(instance.Name, *next); err != nil {
 		return apierrors.NewInvalid(sharding.Kind("ControllerInstance"), instance.Name, field.ErrorList{
-			field.Invalid(field.NewPath("spec", "nextHashKey"), *next, message),
+			field.Invalid(field.NewPath("spec", "nextHashKey"), hashkey.Format(*next), err.Error()),
 		})
 	}
 	return nil
-}
-
-// refuseMove says why the upper end of the instance's range cannot be moved to
-// next, nothing if it can.
-func refuseMove(view *ring.View, name string, next int64) string {
-	self, ok := view.Get(name)
-	if !ok || view.Owned(name).Empty() {
-		return "must be unset: the instance owns no range in its ring"
-	}
-	predecessor, successor, ok := view.Neighbours(name)
-	if !ok {
-		return "must be unset: the instance owns all hash keys, there is no other to move any to or from"
-	}
-	after, before := *predecessor.Key, *successor.Key
-	if next != *self.Key && next != before && hashkey.Between(after, before).Contains(next) {
-		return ""
-	}
-	seam := ""
-	if after >= before {
-		seam = " (going on from the highest hash key to 0)"
-	}
-	return fmt.Sprintf("must lie in (%d, %d), in hexadecimal (%016x, %016x)%s, between the hash keys of its neighbours %s and %s, and must not be hashKey itself, %d",
-		after, before, after, before, seam, predecessor.Name, successor.Name, *self.Key)
-}
-
-// ranges returns what an instance owns for people to read.
-func ranges(owned hashkey.Ranges) string {
-	if owned.Empty() {
-		return "nothing"
-	}
-	return owned.String()
 }

@@ -18,8 +18,6 @@ package controllerring
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -31,21 +29,21 @@ import (
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/ring"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
 const (
-	// readPeriod is how often the revision that storage is at is read. An instance
-	// that renews every third of its lease is known to be alive all the time as long
-	// as readPeriod and the time that news takes are below half a lease.
+	// readPeriod is how often the revision of storage is read. An instance that renews
+	// every third of its lease is known to be alive all the time as long as readPeriod
+	// and the delay of the watch are below half a lease.
 	readPeriod = 500 * time.Millisecond
-	// keptReadings bounds how late news of a write may come to be dated.
+	// keptReadings bounds how late news of a write may come and still be dated.
 	keptReadings = 20
 )
 
-// reading says that at one instant storage was at that revision at most.
+// reading says that at one instant storage was at most at that revision.
 type reading struct {
 	at       time.Time
 	revision int64
@@ -63,7 +61,8 @@ type known struct {
 type registry struct {
 	clock clock.PassiveClock
 
-	lock     sync.RWMutex
+	lock sync.RWMutex
+	// rings holds a view for each controller.
 	rings    map[string]*ring.View
 	records  map[string]known
 	readings []reading
@@ -73,55 +72,30 @@ func newRegistry(c clock.PassiveClock) *registry {
 	return &registry{clock: c, rings: map[string]*ring.View{}, records: map[string]known{}}
 }
 
-// trusted returns the ring of the instance, and its controller, if the instance is
-// known to be alive now.
-func (r *registry) trusted(instance identity.Identity) (view *ring.View, controller string, alive bool) {
+// trusted returns the ring of the instance, if the instance is known to be alive now.
+func (r *registry) trusted(instance fence.Identity) (view *ring.View, alive bool) {
 	r.lock.RLock()
 	defer r.lock.RUnlock()
 	k := r.records[instance.Name]
-	if k.alive.IsZero() || r.clock.Since(k.alive) >= ring.Confidence(k.lease) {
-		return nil, "", false
+	if k.alive.IsZero() || r.clock.Since(k.alive) >= fence.Confidence(k.lease) {
+		return nil, false
 	}
-	return r.rings[k.controller], k.controller, true
+	return r.rings[k.controller], true
 }
 
 // read reads the registry with quorum.
-func (r *registry) read(ctx context.Context, client shardingclient.ControllerInstanceInterface) (map[string]*ring.View, error) {
+func (r *registry) read(ctx context.Context, client shardingclient.ControllerInstanceInterface) (ring.Views, error) {
 	at := r.clock.Now()
 	list, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err
+		return ring.Views{}, err
 	}
-	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+	views, err := ring.ReadList(list)
 	if err != nil {
-		return nil, fmt.Errorf("list of ControllerInstances has resourceVersion %q, want a number: %w", list.ResourceVersion, err)
+		return ring.Views{}, err
 	}
-	r.dated(reading{at: at, revision: revision})
-	members := map[string][]ring.Record{}
-	for i := range list.Items {
-		record, err := ring.NewRecord(&list.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		controller := list.Items[i].Spec.ControllerName
-		members[controller] = append(members[controller], record)
-	}
-	views := map[string]*ring.View{}
-	for controller, records := range members {
-		views[controller] = ring.NewView(revision, records...)
-	}
+	r.dated(reading{at: at, revision: views.Revision})
 	return views, nil
-}
-
-// find returns the ring that the instance of that name is in, an empty one if there
-// is none, and its controller.
-func find(views map[string]*ring.View, name string) (*ring.View, string) {
-	for controller, view := range views {
-		if _, ok := view.Get(name); ok {
-			return view, controller
-		}
-	}
-	return ring.NewView(0), ""
 }
 
 // dated keeps a reading. One that is below the last is of no use: it was begun
@@ -166,7 +140,7 @@ func (r *registry) put(instance *shardingv1alpha1.ControllerInstance) error {
 		}
 	}
 	r.records[record.Name] = k
-	r.set(k.controller, r.rings[k.controller].With(record))
+	r.rings[k.controller] = r.rings[k.controller].With(record)
 	return nil
 }
 
@@ -176,15 +150,8 @@ func (r *registry) remove(name string) {
 	defer r.lock.Unlock()
 	if k, ok := r.records[name]; ok {
 		delete(r.records, name)
-		r.set(k.controller, r.rings[k.controller].Without(name))
+		r.rings[k.controller] = r.rings[k.controller].Without(name)
 	}
-}
-
-// set makes a view the present one. The view is complete then, so that it can be
-// read by many at a time.
-func (r *registry) set(controller string, view *ring.View) {
-	view.Ring()
-	r.rings[controller] = view
 }
 
 // follow follows the registry until stop is closed. It does not block.
@@ -221,7 +188,7 @@ func (r *registry) follow(client shardingclient.ControllerInstanceInterface, sto
 		ctx, cancel := context.WithTimeout(ctx, 10*readPeriod)
 		defer cancel()
 		if _, err := r.read(ctx, client); err != nil {
-			logger.V(2).Info("Could not read the registry; writes are checked one by one until it can be read", "err", err)
+			logger.V(2).Info("Could not read the registry; each write is checked by a read of its own until it can be read", "err", err)
 		}
 	}, readPeriod)
 }

@@ -29,30 +29,30 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 type instanceKey struct{}
 
-// WithInstance puts the instance that identity.Header names into the context
+// WithInstance puts the instance that fence.Header names into the context
 // of the request. A header that names none is a bad request. Requests without the
-// header pass as they are, and all do with the gate ControllerRing off.
+// header pass as they are, and all do with the feature gate ControllerRing off.
 func WithInstance(handler http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		values := req.Header[identity.Header]
+		values := req.Header[fence.Header]
 		if len(values) == 0 {
 			handler.ServeHTTP(w, req)
 			return
 		}
-		instance, err := identity.Parse(values[0])
+		instance, err := fence.Parse(values[0])
 		if err == nil && len(values) > 1 {
 			err = fmt.Errorf("%d instances are named, want one", len(values))
 		}
 		if err != nil {
-			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(fmt.Sprintf("header %s: %v", identity.Header, err)), s, schema.GroupVersion{}, w, req)
+			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(fmt.Sprintf("header %s: %v", fence.Header, err)), s, schema.GroupVersion{}, w, req)
 			return
 		}
 		handler.ServeHTTP(w, req.WithContext(NewContext(req.Context(), instance)))
@@ -60,12 +60,12 @@ func WithInstance(handler http.Handler, s runtime.NegotiatedSerializer) http.Han
 }
 
 // NewContext returns ctx with the instance that has sent the request.
-func NewContext(ctx context.Context, instance identity.Identity) context.Context {
+func NewContext(ctx context.Context, instance fence.Identity) context.Context {
 	return context.WithValue(ctx, instanceKey{}, instance)
 }
 
 // FromContext returns the instance that has sent the request, and whether it named one.
-func FromContext(ctx context.Context) (identity.Identity, bool) {
-	instance, ok := ctx.Value(instanceKey{}).(identity.Identity)
+func FromContext(ctx context.Context) (fence.Identity, bool) {
+	instance, ok := ctx.Value(instanceKey{}).(fence.Identity)
 	return instance, ok
 }

@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
@@ -44,13 +44,13 @@ func TestWithInstance(t *testing.T) {
 		want   string
 		status int
 	}{
-		"none":               {want: "none", status: http.StatusOK},
-		"an instance":        {header: []string{"a/1"}, want: "a/1", status: http.StatusOK},
-		"no instance":        {header: []string{"a"}, want: "want NAME/UID", status: http.StatusBadRequest},
-		"empty":              {header: []string{""}, want: "want NAME/UID", status: http.StatusBadRequest},
-		"two":                {header: []string{"a/1", "b/2"}, want: "2 instances are named", status: http.StatusBadRequest},
-		"gate off":           {off: true, header: []string{"a/1"}, want: "none", status: http.StatusOK},
-		"gate off, no sense": {off: true, header: []string{"a"}, want: "none", status: http.StatusOK},
+		"none":                       {want: "none", status: http.StatusOK},
+		"an instance":                {header: []string{"a/1"}, want: "a/1", status: http.StatusOK},
+		"no instance":                {header: []string{"a"}, want: "want NAME/UID", status: http.StatusBadRequest},
+		"empty":                      {header: []string{""}, want: "want NAME/UID", status: http.StatusBadRequest},
+		"two":                        {header: []string{"a/1", "b/2"}, want: "2 instances are named", status: http.StatusBadRequest},
+		"feature gate off":           {off: true, header: []string{"a/1"}, want: "none", status: http.StatusOK},
+		"feature gate off, no sense": {off: true, header: []string{"a"}, want: "none", status: http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, !tc.off)
@@ -63,7 +63,7 @@ func TestWithInstance(t *testing.T) {
 			}), codecs)
 			req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/pods", nil)
 			for _, value := range tc.header {
-				req.Header.Add(identity.Header, value)
+				req.Header.Add(fence.Header, value)
 			}
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, req)
