@@ -22,6 +22,7 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
@@ -58,11 +59,11 @@ var (
 	}, []string{"controller", "result"})
 	ringHandovers = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "handovers_total", StabilityLevel: metrics.ALPHA,
-		Help: "Ranges that this instance has received, by kind (first, join, move, leave, crash) and result (warm, cold), and those that it was to give and has kept (called_off).",
+		Help: "Ranges that this instance has received, by kind (first, join, move, leave, crash) and result (warm, cold), and those that it kept as a handover was called off (called_off).",
 	}, []string{"controller", "kind", "result"})
 	ringSteps = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: ringSubsystem, Name: "handover_step_seconds", StabilityLevel: metrics.ALPHA, Buckets: ringSeconds,
-		Help: "How long the steps of handovers took: fill and open of the receiver, drain and grant of the giver.",
+		Help: "How long the steps of handovers took: fill and open of the receiver, drain and grant of the donor.",
 	}, []string{"controller", "step"})
 	ringUnserved = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: ringSubsystem, Name: "unserved_seconds", StabilityLevel: metrics.ALPHA, Buckets: ringSeconds,
@@ -70,7 +71,7 @@ var (
 	}, []string{"controller", "kind"})
 	ringRefused = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "refused_writes_total", StabilityLevel: metrics.ALPHA,
-		Help: "Writes that were not done as this instance may not own the object any more: by self, not sent since the record was not renewed in time, or by server, refused by the API server's fence.",
+		Help: "Writes that were refused because this instance may no longer own the object: by self, not sent because the record was not renewed in time, or by server, refused by the API server's fence.",
 	}, []string{"controller", "by"})
 )
 
@@ -81,16 +82,16 @@ var registerRingMetrics = sync.OnceFunc(func() {
 // ringMetrics are those of the controller with that name.
 type ringMetrics string
 
-var _ ring.Metrics = ringMetrics("")
+var _ member.Metrics = ringMetrics("")
 
-func newRingMetrics(controller string) ring.Metrics {
+func newRingMetrics(controller string) member.Metrics {
 	registerRingMetrics()
 	m := ringMetrics(controller)
-	// What an alert may count is there before it first happens.
-	for _, by := range []string{ring.RefusedBySelf, ring.RefusedByServer} {
+	// What an alert may count exists before it first happens.
+	for _, by := range []string{member.RefusedBySelf, member.RefusedByServer} {
 		ringRefused.WithLabelValues(controller, by)
 	}
-	for _, result := range []string{ring.ResultRenewed, ring.ResultFailed, ring.ResultLost} {
+	for _, result := range []string{member.ResultRenewed, member.ResultFailed, member.ResultLost} {
 		ringRenewals.WithLabelValues(controller, result)
 	}
 	m.State("", 0)
@@ -120,16 +121,16 @@ func (m ringMetrics) Load(workloads, busy int64) {
 
 func (m ringMetrics) Renewed(result string) { ringRenewals.WithLabelValues(string(m), result).Inc() }
 
-func (m ringMetrics) HandedOver(kind, result string) {
-	ringHandovers.WithLabelValues(string(m), kind, result).Inc()
+func (m ringMetrics) HandedOver(kind ring.Kind, result string) {
+	ringHandovers.WithLabelValues(string(m), string(kind), result).Inc()
 }
 
 func (m ringMetrics) Step(step string, took time.Duration) {
 	ringSteps.WithLabelValues(string(m), step).Observe(took.Seconds())
 }
 
-func (m ringMetrics) Unserved(kind string, took time.Duration) {
-	ringUnserved.WithLabelValues(string(m), kind).Observe(took.Seconds())
+func (m ringMetrics) Unserved(kind ring.Kind, took time.Duration) {
+	ringUnserved.WithLabelValues(string(m), string(kind)).Observe(took.Seconds())
 }
 
 func (m ringMetrics) Refused(by string) { ringRefused.WithLabelValues(string(m), by).Inc() }

@@ -27,13 +27,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/util/filesystem"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 )
 
-// ringSettingsPollInterval is how soon a change of the file is noticed where the
-// file system does not tell of it.
+// ringSettingsPollInterval is how soon a change of the file is noticed if the file
+// system does not report it.
 const ringSettingsPollInterval = 10 * time.Second
 
 // ringSettings is the local file that says how this controller manager takes part
@@ -45,7 +46,7 @@ const ringSettingsPollInterval = 10 * time.Second
 //	  workers: 20
 type ringSettings struct {
 	// LeaseDuration is how long a silent instance keeps its range, in whole seconds
-	// from 2s to 1h. A change counts from an instance's next registration.
+	// from 2s to 1h. A change takes effect at an instance's next registration.
 	// Default: 6s.
 	LeaseDuration ringDuration `json:"leaseDuration,omitempty"`
 	// Controllers lists the controllers that this controller manager takes part
@@ -79,12 +80,12 @@ func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSetting
 	}
 	lease := time.Duration(settings.LeaseDuration)
 	if lease == 0 {
-		lease = ring.DefaultLeaseDuration
+		lease = member.DefaultLeaseDuration
 		settings.LeaseDuration = ringDuration(lease)
 	}
 	var errs []error
-	if lease < 2*time.Second || lease > time.Hour || lease%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("leaseDuration is %v, want whole seconds from 2s to 1h", lease))
+	if err := fence.CheckLease(lease); err != nil {
+		errs = append(errs, fmt.Errorf("leaseDuration %w", err))
 	}
 	known := sets.List(sets.KeySet(defaultWorkers))
 	if settings.Controllers == nil {
@@ -100,7 +101,7 @@ func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSetting
 		case !ok:
 			errs = append(errs, fmt.Errorf("controllers[%d].name is %q, want one of %q", i, c.Name, known))
 		case seen.Has(c.Name):
-			errs = append(errs, fmt.Errorf("controllers[%d].name %q is there twice", i, c.Name))
+			errs = append(errs, fmt.Errorf("controllers[%d].name %q is listed twice", i, c.Name))
 		case c.Workers < 0:
 			errs = append(errs, fmt.Errorf("controllers[%d].workers is %d, want 1 or more, or none for the default", i, c.Workers))
 		case c.Workers == 0:
@@ -133,8 +134,8 @@ type ringSettingsFile struct {
 	changed chan struct{}
 }
 
-// newRingSettingsFile reads the file at path, which must be good; without a path
-// the defaults stand.
+// newRingSettingsFile reads the file at path, which must be valid; without a path the
+// defaults apply.
 func newRingSettingsFile(path string, defaultWorkers map[string]int) (*ringSettingsFile, error) {
 	f := &ringSettingsFile{path: path, defaultWorkers: defaultWorkers, changed: make(chan struct{})}
 	var err error
@@ -159,16 +160,15 @@ func (f *ringSettingsFile) read() (string, error) {
 	return string(data), err
 }
 
-// get returns the settings that count now, and a channel that is closed when they
-// change.
+// get returns the settings in force, and a channel that is closed when they change.
 func (f *ringSettingsFile) get() (*ringSettings, <-chan struct{}) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	return f.current, f.changed
 }
 
-// watch reads the file again whenever it changes, until ctx ends. A file that
-// cannot be read or is not good changes nothing.
+// watch reads the file again whenever it changes, until ctx ends. A file that is
+// unreadable or invalid changes nothing.
 func (f *ringSettingsFile) watch(ctx context.Context) {
 	if f.path == "" {
 		return
@@ -177,7 +177,7 @@ func (f *ringSettingsFile) watch(ctx context.Context) {
 	filesystem.WatchUntil(ctx, ringSettingsPollInterval, f.path, func() {
 		data, err := f.read()
 		if err != nil {
-			logger.Error(err, "Could not read the ring's settings; the last good ones stand", "path", f.path)
+			logger.Error(err, "Could not read the ring's settings; the last valid ones stay in force", "path", f.path)
 			return
 		}
 		f.lock.Lock()
@@ -188,7 +188,7 @@ func (f *ringSettingsFile) watch(ctx context.Context) {
 		f.data = data
 		settings, err := parseRingSettings([]byte(data), f.defaultWorkers)
 		if err != nil {
-			logger.Error(err, "The ring's settings are not good; the last good ones stand", "path", f.path)
+			logger.Error(err, "The ring's settings are invalid; the last valid ones stay in force", "path", f.path)
 			return
 		}
 		logger.Info("Read the ring's settings again", "path", f.path)
@@ -196,6 +196,6 @@ func (f *ringSettingsFile) watch(ctx context.Context) {
 		close(f.changed)
 		f.changed = make(chan struct{})
 	}, func(err error) {
-		logger.Error(err, "Could not watch the ring's settings; will look at them from time to time", "path", f.path)
+		logger.Error(err, "Could not watch the ring's settings; will read them every 10 seconds", "path", f.path)
 	})
 }

@@ -50,9 +50,9 @@ func TestParseRingSettings(t *testing.T) {
 		},
 		"unknown field":      {in: "workers: 3", err: "unknown field"},
 		"unknown controller": {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["job-controller" "replicaset-controller"]`},
-		"twice":              {in: "controllers: [{name: job-controller},{name: job-controller}]", err: "there twice"},
+		"twice":              {in: "controllers: [{name: job-controller},{name: job-controller}]", err: "listed twice"},
 		"negative workers":   {in: "controllers: [{name: job-controller, workers: -1}]", err: "want 1 or more"},
-		"lease too short":    {in: "leaseDuration: 1s", err: "from 2s to 1h"},
+		"lease too short":    {in: "leaseDuration: 1s", err: "leaseDuration is 1s, want whole seconds from 2s to 1h"},
 		"lease in parts":     {in: "leaseDuration: 2500ms", err: "whole seconds"},
 		"no duration":        {in: "leaseDuration: soon", err: "invalid duration"},
 	} {

@@ -1,0 +1,195 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/ring/member"
+	"k8s.io/client-go/util/connrotation"
+	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/utils/clock"
+)
+
+// ringHost runs the ring controllers of this process.
+type ringHost struct {
+	config                           *config.CompletedConfig
+	settings                         *ringSettingsFile
+	identity                         string
+	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
+}
+
+// host keeps the controller of that name on its ring for as long as the settings list
+// it.
+func (h *ringHost) host(ctx context.Context, name string) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", name)
+	ctx = klog.NewContext(ctx, logger)
+	for ctx.Err() == nil {
+		settings, changed := h.settings.get()
+		if _, listed := settings.controller(name); !listed {
+			logger.Info("Not on the ring: the settings do not list the controller")
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		err := wait.PollUntilContextCancel(ctx, 5*time.Second, true, func(ctx context.Context) (bool, error) {
+			if err := h.takePart(ctx, name); err != nil {
+				logger.Error(err, "Could not start the controller on the ring; will try again")
+				return false, nil
+			}
+			return true, nil
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// takePart runs the controller on the ring until ctx ends or the settings no longer
+// list it. The controller works on until it has left the ring.
+func (h *ringHost) takePart(ctx context.Context, name string) error {
+	described, ok := catalogue.ControllerNamed(name)
+	if !ok {
+		return fmt.Errorf("the catalogue of rings has no controller %q", name)
+	}
+	settings, _ := h.settings.get()
+	gate := member.NewGate(clock.RealClock{})
+	registry, reconnect, err := h.registry()
+	if err != nil {
+		return err
+	}
+	builder, err := h.builder(described, gate)
+	if err != nil {
+		return err
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	controller, err := ringConstructors[name].build(work, builder)
+	if err != nil {
+		return err
+	}
+	events := record.NewBroadcaster(record.WithContext(work))
+	defer events.Shutdown()
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: builder.reader.CoreV1().Events("")})
+	instance, err := member.New(member.Config{
+		Client:         registry.ControllerInstances(),
+		ControllerName: name,
+		HolderIdentity: h.identity,
+		LeaseDuration:  time.Duration(settings.LeaseDuration),
+		Gate:           gate,
+		Sources:        builder.sources,
+		Controller:     controller,
+		RenewalFailed:  reconnect,
+		Metrics:        newRingMetrics(name),
+		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: name}),
+	})
+	if err != nil {
+		return err
+	}
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { builder.runInformers(work) })
+	wg.Go(func() { controller.Run(work) })
+
+	part, leave := context.WithCancel(ctx)
+	defer leave()
+	wg.Go(func() { h.follow(part, name, leave, func(n int) { controller.SetWorkers(work, n) }) })
+	instance.Run(part)
+	return nil
+}
+
+// follow applies the settings as they change: the number of workers, and whether
+// the controller stays on the ring.
+func (h *ringHost) follow(ctx context.Context, name string, leave func(), setWorkers func(int)) {
+	for {
+		settings, changed := h.settings.get()
+		controller, listed := settings.controller(name)
+		if !listed {
+			klog.FromContext(ctx).Info("Leaving the ring: the settings do not list the controller any more")
+			leave()
+			return
+		}
+		setWorkers(controller.Workers)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// registry returns the client with which the registry is written, and a function that
+// closes its connections.
+func (h *ringHost) registry() (client shardingclient.ShardingV1alpha1Interface, reconnect func(), err error) {
+	config, err := h.rootClientBuilder.Config("controller-ring")
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
+	}
+	// A renewal waits for no other request: no rate limit, and, by a dialer of its
+	// own, no shared connection.
+	config.QPS = -1
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext)
+	config.Dial = dialer.DialContext
+	client, err = shardingclient.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
+	}
+	return client, dialer.CloseAll, nil
+}
+
+// builder returns what a controller of the catalogue is built from.
+func (h *ringHost) builder(controller catalogue.Controller, gate *member.Gate) (*ringBuilder, error) {
+	reader, err := h.rootClientBuilder.Client("shared-informers")
+	if err != nil {
+		return nil, fmt.Errorf("making a client for informers: %w", err)
+	}
+	config, err := h.clientBuilder.Config(controller.Name)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", controller.Name, err)
+	}
+	config.Wrap(gate.WrapTransport)
+	writer, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", controller.Name, err)
+	}
+	return &ringBuilder{
+		controller: controller,
+		reader:     reader,
+		writer:     writer,
+		gate:       gate,
+		informers:  informers.NewSharedInformerFactoryWithOptions(reader, ResyncPeriod(h.config)(), informers.WithTransform(trimManagedFields)),
+	}, nil
+}
