@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// kubectl-ring is a plugin of kubectl, which runs it as "kubectl ring" when it lies on
-// PATH: it shows how the instances of a controller share the line of hash keys.
+// Command kubectl-ring is a plugin that kubectl finds on PATH and runs as
+// "kubectl ring". It shows how the instances of a controller share the hash keys.
 package main
 
 import (
@@ -37,16 +37,10 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	"k8s.io/kubernetes/pkg/ringtable"
 
 	// Import to initialize client auth plugins.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
-)
-
-// A table that follows its ring is drawn at most once per interval.
-const (
-	terminalInterval = 100 * time.Millisecond
-	plainInterval    = time.Second
 )
 
 func main() {
@@ -58,16 +52,16 @@ func main() {
 
 func newCommand() *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
-	// Rings and what they share belong to no namespace.
+	// A ring spans all namespaces.
 	flags.Namespace = nil
 	var watch bool
 	command := &cobra.Command{
 		Use:   "kubectl ring [CONTROLLER]",
 		Short: "Show how the instances of a controller share its objects",
-		Long: `Show the ring of each controller, or of one, as a table: its instances, in order of hash key,
+		Long: `Show the ring of each controller, or of one, as a table. It lists the instances in order of hash key,
 with the range of hash keys (after, upTo] and the share of all keys that each owns.
 
-Below it stands whether the instances cover all hash keys, [0, 2^63), or which nobody works on.`,
+The line below the table says whether the instances cover all hash keys, or which keys nobody works on.`,
 		Example: `  # All rings
   kubectl ring
 
@@ -79,7 +73,7 @@ Below it stands whether the instances cover all hash keys, [0, 2^63), or which n
 			if err != nil {
 				return err
 			}
-			// A table has no place for them.
+			// Warnings would end up in the middle of the table.
 			config.WarningHandlerWithContext = rest.NoWarnings{}
 			client, err := kubernetes.NewForConfig(config)
 			if err != nil {
@@ -87,7 +81,7 @@ Below it stands whether the instances cover all hash keys, [0, 2^63), or which n
 			}
 			screen := ringtable.NewScreen(os.Stdout)
 			if watch {
-				// Such as that the connection was lost: not in the middle of the table.
+				// Log lines, such as a lost connection, go above the table.
 				klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(screen))))
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
@@ -101,21 +95,17 @@ Below it stands whether the instances cover all hash keys, [0, 2^63), or which n
 	return command
 }
 
-// run shows the rings of these controllers, of all if there are none, once or until
+// run shows the rings of these controllers, or of all if none is given, once or until
 // ctx ends.
 func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, controllers []string, watch bool) error {
 	follower, err := ringtable.Follow(ctx, client)
 	if err != nil {
 		return err
 	}
-	interval := plainInterval
-	if screen.Live() {
-		interval = terminalInterval
-	}
-	err = follower.Each(ctx, interval, func() (bool, error) {
+	err = follower.Each(ctx, screen.Interval(), func() (bool, error) {
 		now := time.Now()
 		if watch && !screen.Live() {
-			// Not a table a second where only the times differ.
+			// Without times, a table is printed only when the ring changes.
 			now = time.Time{}
 		}
 		text, err := rings(follower, controllers, screen.Width(), now)
@@ -139,7 +129,7 @@ func rings(follower *ringtable.Follower, controllers []string, width int, now ti
 		controllers = present
 	}
 	if len(controllers) == 0 {
-		return "No controller has any instance.\n", nil
+		return "No controller has instances.\n", nil
 	}
 	var texts []string
 	for _, controller := range controllers {

@@ -29,7 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/utils/ptr"
 )
 
@@ -49,7 +49,7 @@ func TestRunOnce(t *testing.T) {
 		controllers []string
 		want, not   []string
 	}{
-		{name: "nobody", want: []string{"No controller has any instance.\n"}},
+		{name: "nobody", want: []string{"No controller has instances.\n"}},
 		{name: "one ring", instances: []runtime.Object{a}, want: []string{"rs-a      Active", "AGE"}, not: []string{"replicaset-controller:"}},
 		{name: "all rings", instances: []runtime.Object{a, b}, want: []string{"job-controller:\n", "job-b ", "replicaset-controller:\n", "rs-a "}},
 		{name: "one of two", instances: []runtime.Object{a, b}, controllers: []string{"job-controller"}, want: []string{"job-b "}, not: []string{"rs-a "}},
@@ -75,7 +75,8 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
-// TestRunWatch: a new instance is shown, and the end of the context is no error.
+// TestRunWatch: a new instance appears in the table, and the end of the context is not
+// an error.
 func TestRunWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -104,7 +105,7 @@ func TestRunWatch(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	if strings.Contains(read(), "AGE") {
-		t.Errorf("times in what is no terminal:\n%s", read())
+		t.Errorf("times in output that is not a terminal:\n%s", read())
 	}
 }
 

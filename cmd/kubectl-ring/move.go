@@ -39,10 +39,11 @@ func newMoveCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Use:   "move INSTANCE KEY",
 		Short: "Move the upper end of an instance's range",
 		Long: `Move the upper end of the range that an instance owns to KEY, in hexadecimal as the table shows it.
-Down, the instance gives what lies above KEY to its successor on the ring; up, it gets it from there.
+If KEY is lower than the present end, the successor on the ring receives the keys above KEY. If it is
+higher, the successor hands over the keys up to KEY.
 
-The instances do it by themselves, by the steps of any handover: nothing is worked on twice, and nobody else
-is concerned. KEY must lie between the keys of the two neighbours.`,
+The instances take the steps of every handover: no object is worked on twice, and no other instance is
+involved. KEY must lie between the keys of the two neighbours.`,
 		Example: `  # Give more to an instance whose range ends at 3fffffffffffffff
   kubectl ring move replicaset-controller-x7k2p 5000000000000000`,
 		Args: cobra.ExactArgs(2),
@@ -63,12 +64,12 @@ is concerned. KEY must lie between the keys of the two neighbours.`,
 	return command
 }
 
-// move asks the instance of that name to move the end of its range, and tells out
-// how to follow that.
+// move asks the instance of that name to move the end of its range, and prints how to
+// follow the move.
 func move(ctx context.Context, client kubernetes.Interface, name, to string, out io.Writer) error {
 	key, err := strconv.ParseInt(strings.TrimPrefix(to, "0x"), 16, 64)
 	if err != nil || key < 0 {
-		return fmt.Errorf("KEY is %q, want a hash key from 0 to %x, in hexadecimal", to, hashkey.Max)
+		return fmt.Errorf("KEY is %q, want a hash key from 0 to %s, in hexadecimal", to, hashkey.Format(hashkey.Max))
 	}
 	instances := client.ShardingV1alpha1().ControllerInstances()
 	instance, err := instances.Get(ctx, name, metav1.GetOptions{})
@@ -79,7 +80,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, out
 	case instance.Spec.HashKey == nil:
 		return fmt.Errorf("%s owns no range yet", name)
 	case instance.Spec.NextHashKey != nil:
-		return fmt.Errorf("%s moves the end of its range to %016x already; wait until it is there", name, *instance.Spec.NextHashKey)
+		return fmt.Errorf("%s already moves the end of its range to %s; wait until that is done", name, hashkey.Format(*instance.Spec.NextHashKey))
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": instance.UID, "resourceVersion": instance.ResourceVersion},
@@ -91,7 +92,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, out
 	if _, err := instances.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s: the end of its range is to move from %016x to %016x; follow it with:\n  kubectl ring %s --watch\n",
-		name, *instance.Spec.HashKey, key, instance.Spec.ControllerName)
+	_, err = fmt.Fprintf(out, "%s: the end of its range will move from %s to %s; follow it with:\n  kubectl ring %s --watch\n",
+		name, hashkey.Format(*instance.Spec.HashKey), hashkey.Format(key), instance.Spec.ControllerName)
 	return err
 }

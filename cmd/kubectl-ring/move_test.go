@@ -28,8 +28,8 @@ import (
 
 func TestMove(t *testing.T) {
 	owner := instance("owner", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
-	newcomer := instance("newcomer", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
-	newcomer.Spec.HashKey = nil
+	joining := instance("joining", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
+	joining.Spec.HashKey = nil
 	moving := instance("moving", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
 	moving.Spec.NextHashKey = ptr.To[int64](16)
 	for _, tc := range []struct {
@@ -44,11 +44,11 @@ func TestMove(t *testing.T) {
 		{name: "owner", to: "-1", err: "want a hash key"},
 		{name: "owner", to: "half", err: "want a hash key"},
 		{name: "nobody", to: "10", err: "not found"},
-		{name: "newcomer", to: "10", err: "owns no range yet"},
-		{name: "moving", to: "20", err: "to 0000000000000010 already"},
+		{name: "joining", to: "10", err: "owns no range yet"},
+		{name: "moving", to: "20", err: "already moves the end of its range to 0000000000000010"},
 	} {
 		t.Run(tc.name+" "+tc.to, func(t *testing.T) {
-			client := fake.NewClientset(owner, newcomer, moving)
+			client := fake.NewClientset(owner, joining, moving)
 			var out strings.Builder
 			err := move(t.Context(), client, tc.name, tc.to, &out)
 			if tc.err != "" {

@@ -29,8 +29,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 func TestSize(t *testing.T) {
@@ -51,7 +51,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestBadNumbers: the error names the flag, and nothing is started.
+// TestBadNumbers: the error names the flag, and no process is started.
 func TestBadNumbers(t *testing.T) {
 	for _, flag := range []string{"instances", "nodes", "replicasets", "pods", "api-port"} {
 		dir := filepath.Join(t.TempDir(), "local")
@@ -146,7 +146,7 @@ func TestAddWithoutACluster(t *testing.T) {
 	if err := add(dir); err == nil || !strings.Contains(err.Error(), "no cluster is running") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	// As a launcher leaves it that was killed.
+	// The file that a killed launcher leaves behind.
 	if err := os.WriteFile(filepath.Join(dir, "launcher.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +155,8 @@ func TestAddWithoutACluster(t *testing.T) {
 	}
 }
 
-// TestDied: the death of a controller manager is told, that of anything else ends
-// the launcher.
+// TestDied: the death of a controller manager is reported, and that of any other
+// component ends the launcher.
 func TestDied(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")

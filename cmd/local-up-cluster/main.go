@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// local-up-cluster runs a whole cluster on this machine, in which several
-// kube-controller-managers share the ReplicaSets, and shows how they do.
+// Command local-up-cluster runs a whole cluster on this machine, in which several
+// kube-controller-managers share the ReplicaSets, and shows their ring.
 // hack/local-up-cluster.sh calls it.
 package main
 
@@ -27,7 +27,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"k8s.io/component-base/cli"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/pkg/localcluster"
 )
 
 func main() {
@@ -50,7 +50,7 @@ func newCommand() *cobra.Command {
 		Short: "Run a cluster on this machine whose controller managers share its ReplicaSets",
 		Args:  cobra.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return up(o) },
-		// A bad number is told in one line.
+		// An invalid number is reported in one line.
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
@@ -74,7 +74,7 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// add asks the program that runs the cluster for one more controller manager.
+// add asks the process that runs the cluster for one more controller manager.
 func add(dir string) error {
 	pid, err := localcluster.LauncherPID(dir)
 	if err != nil {

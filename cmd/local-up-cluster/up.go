@@ -32,19 +32,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	controllerring "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 const (
-	// The table is drawn at most once per interval.
-	terminalInterval = 100 * time.Millisecond
-	plainInterval    = time.Second
-	// progressInterval lies between two lines on the way to readiness.
+	// progressInterval lies between two progress lines until the cluster is ready.
 	progressInterval = time.Second
-	// stallAfter is how long nothing may change on that way before it is said where
-	// to look.
+	// stallAfter is how long the progress may stand still before a line names the logs.
 	stallAfter = time.Minute
 )
 
@@ -54,23 +50,22 @@ type options struct {
 	instances, nodes, replicaSets, pods, apiPort size
 }
 
-// launcher is the program while it runs a cluster.
+// launcher is the state of a running cluster.
 type launcher struct {
 	options
 	screen  *ringtable.Screen
 	begin   time.Time
 	cluster *localcluster.Cluster
-	// holders are the names of the controller managers, by the part of the
-	// instances' holder identities that is theirs.
+	// holders has the name of each controller manager by the part of a holder identity
+	// that names its process.
 	holders map[string]string
 }
 
-// up runs a cluster until a signal ends it, or the death of a component that it
-// cannot do without.
+// up runs a cluster until a signal, or until a component that it needs dies.
 func up(o options) error {
 	l := &launcher{options: o, screen: ringtable.NewScreen(os.Stdout), begin: time.Now(), holders: map[string]string{}}
 
-	// A signal ends ctx, and force when ctx has ended already.
+	// The first signal ends ctx, the second ends force.
 	ctx, end := context.WithCancelCause(context.Background())
 	force, kill := context.WithCancel(context.Background())
 	defer kill()
@@ -118,7 +113,7 @@ func up(o options) error {
 	})
 	err = l.run(ctx)
 	if ctx.Err() != nil {
-		// A signal is no error; the death of a component is one.
+		// A signal is not an error, the death of a component is.
 		err = context.Cause(ctx)
 		if errors.Is(err, context.Canceled) {
 			err = nil
@@ -133,7 +128,7 @@ func up(o options) error {
 	return err
 }
 
-// explain adds what to do about an error of localcluster.Start.
+// explain adds a remedy to an error of localcluster.Start.
 func explain(err error, dir string) error {
 	switch {
 	case errors.Is(err, localcluster.ErrPortInUse):
@@ -146,7 +141,7 @@ func explain(err error, dir string) error {
 
 func (l *launcher) logs() string { return filepath.Join(l.dir, "logs") }
 
-// line returns a line with the time since the beginning.
+// line returns a line that begins with the time since the start.
 func (l *launcher) line(format string, args ...any) string {
 	return fmt.Sprintf("%6.1fs  %s\n", time.Since(l.begin).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -158,8 +153,8 @@ func (l *launcher) say(format string, args ...any) {
 	}
 }
 
-// died says that a process has died. Without a controller manager the cluster goes on,
-// to show how the others take over; anything else ends it.
+// died reports that a process has died. If it is a controller manager the cluster goes
+// on, to show how the others take over. Otherwise the cluster ends.
 func (l *launcher) died(exit *localcluster.Exit, end context.CancelCauseFunc) {
 	controllerManager := strings.HasPrefix(exit.Process, string(localcluster.KubeControllerManager))
 	if controllerManager && strings.HasPrefix(exit.State, "signal: ") {
@@ -168,7 +163,7 @@ func (l *launcher) died(exit *localcluster.Exit, end context.CancelCauseFunc) {
 		l.say("%v", exit)
 	}
 	if !controllerManager {
-		end(fmt.Errorf("without %s the cluster cannot go on", exit.Process))
+		end(fmt.Errorf("the cluster cannot run without %s", exit.Process))
 	}
 }
 
@@ -182,14 +177,14 @@ func (l *launcher) add(ctx context.Context) {
 	l.say("%s ready", name)
 }
 
-// run creates the workloads, waits until the controller managers share and have
-// filled them, and shows how they do until ctx ends.
+// run creates the workloads, waits until the controller managers have created all
+// their pods, and shows the ring until ctx ends.
 func (l *launcher) run(ctx context.Context) error {
 	log, err := os.Create(filepath.Join(l.logs(), "launcher.log"))
 	if err != nil {
 		return err
 	}
-	// What client-go has to say would end up in the middle of the table.
+	// Log lines of client-go would end up in the middle of the table.
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
 
 	client, err := kubernetes.NewForConfig(l.cluster.RESTConfig())
@@ -232,7 +227,7 @@ func (l *launcher) waitReady(ctx context.Context, follower *ringtable.Follower) 
 			l.say("%s", progress)
 			return true, err
 		}
-		// On a terminal one line that moves on, elsewhere one for each step.
+		// A terminal shows one line that changes, other output a line for each change.
 		if l.screen.Live() {
 			err = l.screen.Show(l.line("%s", progress))
 		} else if progress != last {
@@ -250,25 +245,21 @@ func (l *launcher) waitReady(ctx context.Context, follower *ringtable.Follower) 
 
 // show shows the ring until ctx ends.
 func (l *launcher) show(ctx context.Context, follower *ringtable.Follower) error {
-	interval := plainInterval
-	if l.screen.Live() {
-		interval = terminalInterval
-	}
-	return follower.Each(ctx, interval, func() (bool, error) {
+	return follower.Each(ctx, l.screen.Interval(), func() (bool, error) {
 		ring, err := l.ring(follower)
 		if err != nil {
 			return false, err
 		}
 		now := time.Now()
 		if !l.screen.Live() {
-			// Not a table a second where only the times differ.
+			// Without times, a table is printed only when the ring changes.
 			now = time.Time{}
 		}
 		return false, l.screen.Show(ring.Text(l.screen.Width(), now))
 	})
 }
 
-// ring returns the ring with the names of the processes for those of the instances.
+// ring returns the ring, with each instance named after its process.
 func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
 	for _, name := range l.cluster.ControllerManagers() {
 		pid, err := l.cluster.PID(name)
@@ -277,7 +268,7 @@ func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
 		}
 		l.holders[fmt.Sprintf("_%d_", pid)] = name
 	}
-	ring, err := follower.Ring(names.ReplicaSetController)
+	ring, err := follower.Ring(controllerring.ReplicaSetController)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +282,7 @@ func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
 	return ring, nil
 }
 
-// hints are the commands to go on with.
+// hints lists the commands to try next.
 func (l *launcher) hints() string {
 	absolute := func(path string) string {
 		if abs, err := filepath.Abs(path); err == nil {

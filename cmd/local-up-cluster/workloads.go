@@ -30,21 +30,21 @@ import (
 )
 
 const (
-	// deployments is how many Deployments there are beside the bare ReplicaSets.
+	// deployments is the number of Deployments, besides the bare ReplicaSets.
 	deployments = 4
-	// createParallelism is how many requests create workloads at the same time.
+	// createParallelism is the number of concurrent requests that create workloads.
 	createParallelism = 8
 )
 
-// workload is a ReplicaSet or a Deployment to be.
+// workload is a ReplicaSet or a Deployment to create.
 type workload struct {
 	name       string
 	deployment bool
 	pods       int
 }
 
-// workloads spreads the pods as evenly as it goes over that many ReplicaSets, named
-// rs-1 and up, and the Deployments, named deploy-1 and up.
+// workloads spreads the pods evenly over that many ReplicaSets, named rs-1 and up, and
+// the Deployments, named deploy-1 and up.
 func workloads(replicaSets, pods int) []workload {
 	all := make([]workload, 0, replicaSets+deployments)
 	for i := range deployments {
@@ -75,7 +75,7 @@ func (w workload) create(ctx context.Context, client kubernetes.Interface) error
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
-		// kwok runs no containers, so no image is ever fetched.
+		// kwok runs no containers, so it fetches no image.
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "none", Image: "none"}}},
 	}
 	replicas := ptr.To(int32(w.pods))

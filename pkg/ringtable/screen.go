@@ -23,29 +23,37 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 )
 
-// plainWidth is for output that is no terminal.
-const plainWidth = 160
+const (
+	// terminalInterval and plainInterval lie between two texts, on a terminal and
+	// elsewhere.
+	terminalInterval = 100 * time.Millisecond
+	plainInterval    = time.Second
+	// plainWidth is the width of output that is not a terminal.
+	plainWidth = 160
+)
 
-// What a terminal understands, of ECMA-48.
+// Control sequences of ECMA-48.
 const (
 	up         = "\x1b[%dF"
 	clearBelow = "\x1b[J"
 	clearLine  = "\x1b[K"
 )
 
-// Screen shows a text that changes: in its place on a terminal, and elsewhere anew
-// whenever it is another one. Its methods may be called from several goroutines.
+// Screen shows a text that changes. On a terminal the text is redrawn in place;
+// elsewhere it is printed again whenever it differs. Its methods may be called from
+// several goroutines.
 type Screen struct {
 	out io.Writer
-	// size returns the columns and rows of the terminal; nil: there is none.
+	// size returns the columns and rows of the terminal. It is nil without a terminal.
 	size func() (columns, rows int)
 
 	mu sync.Mutex
-	// shown is the text that stands there, in lines lines.
+	// shown is the present text, which takes up this many lines.
 	shown string
 	lines int
 }
@@ -65,10 +73,18 @@ func NewScreen(out *os.File) *Screen {
 	return s
 }
 
-// Live says whether the text changes in its place.
+// Live reports whether the text is redrawn in place.
 func (s *Screen) Live() bool { return s.size != nil }
 
-// Width returns how many columns there are.
+// Interval returns the least time to leave between two texts.
+func (s *Screen) Interval() time.Duration {
+	if s.Live() {
+		return terminalInterval
+	}
+	return plainInterval
+}
+
+// Width returns the number of columns.
 func (s *Screen) Width() int {
 	if !s.Live() {
 		return plainWidth
@@ -77,8 +93,8 @@ func (s *Screen) Width() int {
 	return columns
 }
 
-// Show replaces the text that stands there, or prints it if it is another one. On a
-// terminal, what does not fit is cut off.
+// Show replaces the present text. On a terminal, lines and columns that do not fit are
+// cut off.
 func (s *Screen) Show(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +109,7 @@ func (s *Screen) Show(text string) error {
 	return s.draw(nil, text)
 }
 
-// Write prints lines that stay, above the text that changes.
+// Write prints lines above the text, where they stay.
 func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +122,7 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Leave lets the text stand where it is: what is written or shown next goes below.
+// Leave leaves the text where it is: the next output goes below it.
 func (s *Screen) Leave() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,17 +130,17 @@ func (s *Screen) Leave() error {
 	if !s.Live() {
 		return nil
 	}
-	// Over the ^C that the terminal shows.
+	// Overwrite the ^C that the terminal echoes.
 	_, err := io.WriteString(s.out, "\r"+clearBelow)
 	return err
 }
 
-// draw writes the message over the text that stands there, and the text below it, in
-// one write: no state between the two is to be seen.
+// draw replaces the present text with the message and the new text below it. It writes
+// once, so no intermediate state is visible.
 func (s *Screen) draw(message []byte, text string) error {
 	columns, rows := s.size()
 	var b bytes.Buffer
-	// A terminal that has become smaller scrolls what stood there out of reach.
+	// Lines that a shrunken terminal has scrolled away cannot be overwritten.
 	if n := min(s.lines, rows-1); n > 0 {
 		fmt.Fprintf(&b, up, n)
 	}

@@ -15,15 +15,14 @@ limitations under the License.
 */
 
 // Package localcluster runs a whole Kubernetes control plane on this machine's
-// loopback interface, out of binaries in one directory and with all its state in
-// another: etcd, kube-apiserver (TLS, RBAC), kube-scheduler, any number of
-// kube-controller-managers, and kwok, which plays the kubelets of bare Node
-// objects. Nothing runs in the pods.
+// loopback interface: etcd, kube-apiserver (TLS, RBAC), kube-scheduler, any number of
+// kube-controller-managers, and kwok, which acts as the kubelet of every Node. Pods run
+// no containers. The binaries are in one directory, and all state is in another.
 //
-// Every component is a process of its own, which can be killed, paused and
-// watched; none is started again unless asked for. All of them end with the process
-// that started them, however that ends (on Linux; elsewhere only if it calls Stop).
+// Every component is a process of its own, which can be killed, paused and inspected.
+// The package never restarts one by itself. On Linux all processes end when the process
+// that started them ends, even if that is killed. Elsewhere they end only with Stop.
 //
-// What the package does not do: keep anything from one cluster to the next.
-// Start begins with an empty etcd and new keys.
+// No state passes from one cluster to the next: Start begins with an empty etcd and
+// new keys.
 package localcluster

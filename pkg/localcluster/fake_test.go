@@ -31,15 +31,15 @@ import (
 	"testing"
 )
 
-// TestMain makes the test binary stand in for the components: under the name of
-// one it serves what a cluster asks of it and nothing else. Further flags:
+// TestMain makes the test binary stand in for the components. Run under the name of
+// one, it serves only what a cluster requests from that component. Further flags:
 //
 //	--fake-die       print a line and exit with status 3 at once
 //	--fake-deaf      do not end on SIGTERM
 //	--fake-lock=F    hold a lock on the file F as long as it lives
 //
-// A GET request for /die ends it with status 3, and each SIGTERM adds its name to the
-// file that the environment's FAKE_ENDS names.
+// A GET request for /die ends it with status 3. Each SIGTERM appends its name to the
+// file that the environment variable FAKE_ENDS names.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	for _, kind := range []Component{Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, Kwok} {
@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 
 const fakeLauncherReady = "ready"
 
-// runFakeLauncher is a program that starts a cluster, of which kwok holds the lock,
-// says that it has, and goes on until it is killed.
+// runFakeLauncher starts a cluster whose kwok holds the lock, prints that it has, and
+// runs until it is killed.
 func runFakeLauncher(lock string) {
 	_, err := Start(context.Background(), Config{
 		BinDir: os.Getenv("FAKE_LAUNCHER_BIN"),
@@ -127,8 +127,8 @@ func must(err error) {
 	}
 }
 
-// fakeBinaries returns a directory with a fake of each component, and beside it the
-// file with kwok's stages.
+// fakeBinaries returns a directory with a fake of each component, and the file with
+// kwok's stages beside it.
 func fakeBinaries(t *testing.T) string {
 	t.Helper()
 	output := t.TempDir()

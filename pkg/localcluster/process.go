@@ -36,9 +36,9 @@ import (
 const (
 	// stopGrace is how long a process has between SIGTERM and SIGKILL.
 	stopGrace = 10 * time.Second
-	// tailLines is how much of a log an error shows.
+	// tailLines is how many lines of a log an error shows.
 	tailLines = 15
-	// tailBytes bounds what is read for that.
+	// tailBytes bounds how much of a log is read for them.
 	tailBytes = 16 * 1024
 )
 
@@ -47,16 +47,16 @@ type process struct {
 	name    string
 	logFile string
 	cmd     *exec.Cmd
-	// stopping says that stop was called: the end of the process is no surprise.
+	// stopping means that the process is being ended, so its end is expected.
 	stopping atomic.Bool
 	// ended is closed once the process has ended and state is set.
 	ended chan struct{}
 	state string
 }
 
-// startProcess runs the command line, with its output added to logFile and its pid in
-// pidFile for as long as it runs. When it ends without having been stopped, died is
-// called, from a goroutine of its own.
+// startProcess runs the command line. Its output is appended to logFile, and pidFile
+// holds its pid while it runs. If it ends without having been stopped, died is called
+// from another goroutine.
 func startProcess(name string, commandLine []string, logFile, pidFile string, died func(*process)) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -80,7 +80,7 @@ func startProcess(name string, commandLine []string, logFile, pidFile string, di
 		} else {
 			p.state = "exit status 0"
 		}
-		// A pid file that stays behind names a process that is not there; kill says so.
+		// A pid file that stays behind does no harm: kill reports that the process is gone.
 		_ = os.Remove(pidFile)
 		close(p.ended)
 		if !p.stopping.Load() {
@@ -93,9 +93,9 @@ func startProcess(name string, commandLine []string, logFile, pidFile string, di
 	return p, nil
 }
 
-// starter runs functions on one thread that lasts as long as the program. The
-// kernel ends a child when the thread that started it ends, not the process, and
-// the Go runtime may end any other thread.
+// starter runs functions on one thread that lasts as long as the program. The kernel
+// ends a child when the thread that started it ends, rather than the process, and the
+// Go runtime may end any other thread.
 var starter = sync.OnceValue(func() chan<- func() {
 	functions := make(chan func())
 	go func() {
@@ -113,8 +113,8 @@ func onStarterThread(f func() error) error {
 	return <-result
 }
 
-// stop asks the process to end, and kills it when it has not done so within
-// stopGrace or by the end of ctx. It returns once the process has ended.
+// stop asks the process to end, and kills it if it runs on beyond stopGrace or the end
+// of ctx. It returns once the process has ended.
 func (p *process) stop(ctx context.Context) error {
 	p.stopping.Store(true)
 	if err := p.signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -150,14 +150,14 @@ func (p *process) running() bool {
 }
 
 func (p *process) signal(sig syscall.Signal) error {
-	// Not by pid: once the process has ended, that may belong to another one.
+	// Not by pid: once the process has ended, its pid may belong to another.
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		return fmt.Errorf("signal %s: %w", p.name, err)
 	}
 	return nil
 }
 
-// Exit is the end of a process that nobody asked for.
+// Exit is the unexpected end of a process.
 type Exit struct {
 	// Process is the name of the process.
 	Process string
@@ -167,7 +167,7 @@ type Exit struct {
 	LogFile string
 }
 
-// Error says all of that, with the last lines of the log.
+// Error includes the last lines of the log.
 func (e *Exit) Error() string {
 	return fmt.Sprintf("%s has ended (%s); %s", e.Process, e.State, describeLog(e.LogFile))
 }
@@ -189,8 +189,8 @@ func describeLog(file string) string {
 	}
 }
 
-// tailOf returns the last lines of a file, at most as many as given, without a
-// newline at the end.
+// tailOf returns at most that many of the last lines of a file, without the final
+// newline.
 func tailOf(file string, lines int) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -208,7 +208,7 @@ func tailOf(file string, lines int) (string, error) {
 	}
 	all := bytes.Split(bytes.TrimRight(content, "\n"), []byte("\n"))
 	if from > 0 && len(all) > 1 {
-		// The first line may be the end of one.
+		// The first line may be incomplete.
 		all = all[1:]
 	}
 	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))), nil

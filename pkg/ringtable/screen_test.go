@@ -28,7 +28,7 @@ import (
 	"testing"
 )
 
-// terminal is what a terminal shows of the few sequences that Screen writes.
+// terminal emulates the few control sequences that Screen writes.
 type terminal struct {
 	t             *testing.T
 	columns, rows int
@@ -132,7 +132,7 @@ func TestScreenOnATerminal(t *testing.T) {
 	check(say(s, "end"), "begin", "2 news", "a", "b", "c", "... 3 more", "end")
 	check(s.Show("new\n"), "begin", "2 news", "a", "b", "c", "... 3 more", "end", "new")
 
-	// Smaller than what stands there.
+	// The terminal becomes smaller than the present text.
 	term.rows = 2
 	check(s.Show("x\ny\n"), "begin", "2 news", "a", "b", "c", "... 3 more", "end", "... 2 more")
 }
@@ -145,7 +145,7 @@ func TestScreenElsewhere(t *testing.T) {
 	defer file.Close()
 	s := NewScreen(file)
 	if s.Live() || s.Width() != plainWidth {
-		t.Errorf("a file is no terminal: Live %t, Width %d", s.Live(), s.Width())
+		t.Errorf("a file is not a terminal: Live %t, Width %d", s.Live(), s.Width())
 	}
 	for _, text := range []string{"a\n", "a\n", "b\n", "b\n", "a\n"} {
 		if err := s.Show(text); err != nil {

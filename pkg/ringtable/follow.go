@@ -34,21 +34,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Follower holds the instances and the ReplicaSets of a cluster, by watch.
+// Follower watches the instances and the ReplicaSets of a cluster.
 type Follower struct {
 	instances   shardinglisters.ControllerInstanceLister
 	replicaSets appslisters.ReplicaSetLister
-	// changed holds something once any of them has changed.
+	// changed holds a value once any of them has changed.
 	changed chan struct{}
 }
 
-// Follow returns a Follower that has seen all there is, and follows it until ctx
-// ends. It fails if the cluster has no such resources, or does not let them be read.
+// Follow returns a Follower that has listed all objects, and watches them until ctx
+// ends. It fails if the cluster does not serve the resources or forbids reading them.
 func Follow(ctx context.Context, client kubernetes.Interface) (*Follower, error) {
-	// An informer would try again for ever, with a line in the log each time.
+	// An informer would retry forever and log each failure.
 	if _, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("the cluster serves no controllerinstances.%s: it is none of this fork, or its gate ControllerRing is off (%w)", shardingv1alpha1.GroupName, err)
+			return nil, fmt.Errorf("the cluster serves no controllerinstances.%s: it does not run this fork, or the feature gate ControllerRing is off (%w)", shardingv1alpha1.GroupName, err)
 		}
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func Follow(ctx context.Context, client kubernetes.Interface) (*Follower, error)
 	return f, nil
 }
 
-// trim drops what no table shows: a ReplicaSet's pod template is most of it.
+// trim drops the fields that no table shows. Most of a ReplicaSet is its pod template.
 func trim(object any) (any, error) {
 	if rs, ok := object.(*appsv1.ReplicaSet); ok {
 		rs.ManagedFields, rs.Annotations = nil, nil
@@ -119,9 +119,9 @@ func (f *Follower) Controllers() ([]string, error) {
 	return Controllers(instances), nil
 }
 
-// Each calls look at once, then after changes, at most once per interval, and once a
-// second without any, since times go on. It returns when look says that it is done
-// or fails, and at the end of ctx, with its error.
+// Each calls look at once, then after each change, at most once per interval. Without
+// changes it calls look every second, because the table shows ages. It returns when
+// look is done or fails, and with the error of ctx when that ends.
 func (f *Follower) Each(ctx context.Context, interval time.Duration, look func() (done bool, err error)) error {
 	for {
 		if done, err := look(); done || err != nil {

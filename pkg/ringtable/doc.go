@@ -14,12 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package localcluster
-
-import "syscall"
-
-// processAttributes gives a component a process group of its own, so that a
-// Ctrl-C in the terminal reaches the launcher alone, and ends it with the launcher.
-func processAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+// Package ringtable shows people the rings of a cluster: which keys each instance
+// owns, how much of its work is done, and whether any key has no worker.
+//
+//   - Of makes a Ring, the ring as data, from API objects.
+//   - Ring.Text prints it as a table.
+//   - Follower keeps the API objects up to date by watch.
+//   - Screen shows a text that changes, in place on a terminal.
+package ringtable

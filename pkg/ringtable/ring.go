@@ -26,13 +26,17 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/ring"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 )
 
 // Ring is the ring of one controller at one moment.
 type Ring struct {
 	Controller string
+	// Workloads is the resource that the controller works on, empty for one that the
+	// catalogue of rings does not know.
+	Workloads schema.GroupResource
 	// Instances are those that own keys, in order of key, then those that own none
 	// yet, in order of name.
 	Instances []Instance
@@ -52,7 +56,7 @@ type Instance struct {
 	// Owned holds the keys that the instance owns. At the seam of the line these are
 	// two ranges.
 	Owned hashkey.Ranges
-	// Coming holds the keys that it is to own once the handover under way is over.
+	// Coming holds the keys that it is to receive by the handover under way.
 	Coming hashkey.Ranges
 	// Workloads counts the objects that it says it is responsible for.
 	Workloads int64
@@ -105,10 +109,13 @@ func Controllers(instances []*shardingv1alpha1.ControllerInstance) []string {
 }
 
 // Of returns the ring of a controller. Instances of other controllers are left out.
-// The pods of ReplicaSets are counted for the ring of the ReplicaSet controller only.
+// Pods are counted only for a controller that the catalogue says works on ReplicaSets.
 // An instance without a valid resource version is an error.
 func Of(controller string, instances []*shardingv1alpha1.ControllerInstance, replicaSets []*appsv1.ReplicaSet) (*Ring, error) {
 	r := &Ring{Controller: controller, Gap: hashkey.All()}
+	described, _ := catalogue.ControllerNamed(controller)
+	r.Workloads = described.Workloads
+	var members []*shardingv1alpha1.ControllerInstance
 	var records []ring.Record
 	for _, i := range instances {
 		if i.Spec.ControllerName != controller {
@@ -118,33 +125,20 @@ func Of(controller string, instances []*shardingv1alpha1.ControllerInstance, rep
 		if err != nil {
 			return nil, fmt.Errorf("ring of %s: %w", controller, err)
 		}
-		records = append(records, record)
+		members, records = append(members, i), append(records, record)
 	}
 	view := ring.NewView(0, records...)
-	for _, i := range instances {
-		if i.Spec.ControllerName != controller {
-			continue
+	coming := map[string]hashkey.Ranges{}
+	for _, h := range view.Handovers() {
+		if h.Receiver != "" {
+			coming[h.Receiver] = h.OwnedAfter(h.Receiver).Minus(view.Owned(h.Receiver))
 		}
-		record, _ := view.Get(i.Name)
-		row := Instance{
-			Name:      i.Name,
-			Holder:    i.Spec.HolderIdentity,
-			Phase:     i.Status.Phase,
-			Owned:     view.Owned(i.Name),
-			Workloads: i.Status.Workloads,
-			Created:   i.CreationTimestamp.Time,
-		}
-		if i.Status.RenewTime != nil {
-			row.Renewed = i.Status.RenewTime.Time
-		}
-		if next := record.Next; next != nil {
-			moved := record
-			moved.Key = next
-			row.Coming = view.With(moved).Owned(i.Name).Minus(row.Owned)
-		}
+	}
+	for n, i := range members {
+		row := newInstance(i, view.Owned(i.Name), coming[i.Name])
 		switch i.Status.Phase {
 		case shardingv1alpha1.InstanceActive, shardingv1alpha1.InstanceWait, shardingv1alpha1.InstanceLeaving:
-			r.Gap = r.Gap.Minus(row.Owned.Intersect(record.Cached))
+			r.Gap = r.Gap.Minus(row.Owned.Intersect(records[n].Cached))
 		}
 		r.Instances = append(r.Instances, row)
 	}
@@ -153,29 +147,43 @@ func Of(controller string, instances []*shardingv1alpha1.ControllerInstance, rep
 		if a.Owned.Empty() || b.Owned.Empty() {
 			return b.Owned.Empty() && (!a.Owned.Empty() || a.Name < b.Name)
 		}
-		return upTo(a.Owned) < upTo(b.Owned)
+		// At the seam the range of the lowest key ends with the first of its two ranges.
+		return a.Owned[0].End < b.Owned[0].End
 	})
-	if controller == names.ReplicaSetController {
-		for _, rs := range replicaSets {
-			r.Pods.add(rs)
-			key := metav1.HashKeyOf(rs)
-			for i := range r.Instances {
-				if r.Instances[i].Owned.Contains(key) {
-					r.Instances[i].Pods.add(rs)
-				}
-			}
-		}
+	if r.countsPods() {
+		r.countPods(replicaSets)
 	}
 	return r, nil
 }
 
-// upTo returns the key, inclusive, that an instance's range (after, upTo] ends with.
-// At the seam that is the end of the first of the two ranges.
-func upTo(owned hashkey.Ranges) int64 { return int64(owned[0].End - 1) }
+func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.Ranges) Instance {
+	row := Instance{
+		Name:      i.Name,
+		Holder:    i.Spec.HolderIdentity,
+		Phase:     i.Status.Phase,
+		Owned:     owned,
+		Coming:    coming,
+		Workloads: i.Status.Workloads,
+		Created:   i.CreationTimestamp.Time,
+	}
+	if i.Status.RenewTime != nil {
+		row.Renewed = i.Status.RenewTime.Time
+	}
+	return row
+}
 
-// after returns the key, exclusive, that an instance's range (after, upTo] begins
-// with, and false if it begins with 0, which no key lies below.
-func after(owned hashkey.Ranges) (int64, bool) {
-	begin := owned[len(owned)-1].Start
-	return int64(begin) - 1, begin > 0
+// countsPods says whether the controller works on ReplicaSets.
+func (r *Ring) countsPods() bool { return r.Workloads == appsv1.Resource("replicasets") }
+
+// countPods counts the pods of each ReplicaSet for all, and for the owner of its key.
+func (r *Ring) countPods(replicaSets []*appsv1.ReplicaSet) {
+	for _, rs := range replicaSets {
+		r.Pods.add(rs)
+		key := metav1.HashKeyOf(rs)
+		for i := range r.Instances {
+			if r.Instances[i].Owned.Contains(key) {
+				r.Instances[i].Pods.add(rs)
+			}
+		}
+	}
 }

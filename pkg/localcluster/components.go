@@ -29,8 +29,8 @@ import (
 // Component is a kind of process in a cluster, by the name of its binary.
 type Component string
 
-// The components of a cluster. There is one process of each, of the same name, and
-// Config.Instances of KubeControllerManager, named with a number behind.
+// The components of a cluster. Each has one process of the same name, except for
+// KubeControllerManager, whose processes have a number appended to their names.
 const (
 	Etcd                  Component = "etcd"
 	KubeAPIServer         Component = "kube-apiserver"
@@ -39,7 +39,7 @@ const (
 	Kwok                  Component = "kwok"
 )
 
-// checkFiles says which of the files that a cluster needs are missing.
+// checkFiles returns an error that names the missing files.
 func checkFiles(config Config) error {
 	var missing []string
 	for _, kind := range []Component{Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, Kwok} {
@@ -57,14 +57,14 @@ func checkFiles(config Config) error {
 	return nil
 }
 
-// component is one process to be: where it answers for its health, and its flags.
+// component describes a process to start.
 type component struct {
 	kind Component
 	name string
-	// endpoint is the URL that it serves, healthPath where in it 200 means ready.
+	// endpoint is the URL that it serves. It is ready when healthPath there returns 200.
 	endpoint, healthPath string
 	args                 []string
-	// last are flags behind those of Config.Args.
+	// last are flags that follow those of Config.Args, and so override them.
 	last []string
 }
 
@@ -88,7 +88,7 @@ func (c *Cluster) etcd() (component, error) {
 			"--listen-peer-urls=" + peerURL,
 			"--initial-advertise-peer-urls=" + peerURL,
 			"--initial-cluster=local=" + peerURL,
-			// Nothing outlives the cluster, so nothing has to survive a power cut.
+			// The data does not outlive the cluster, so it need not survive a power cut.
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 		},
@@ -106,7 +106,7 @@ func (c *Cluster) apiServer(etcdURL string) (component, error) {
 			"--etcd-servers=" + etcdURL,
 			"--bind-address=" + host,
 			"--advertise-address=" + host,
-			// Endpoints must not be loopback addresses, and nothing here uses them.
+			// Endpoints cannot be loopback addresses, and nothing here uses them.
 			"--endpoint-reconciler-type=none",
 			"--secure-port=" + strconv.Itoa(port),
 			"--client-ca-file=" + c.pki.caFile,
@@ -144,7 +144,7 @@ func (c *Cluster) controllerManager(number int) (component, error) {
 			"--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + c.pki.serviceAccountKeyFile,
 			"--root-ca-file=" + c.pki.caFile,
-			// With the default of 20 a second, filling a few ReplicaSets takes minutes.
+			// At the default of 20 a second, filling a few ReplicaSets takes minutes.
 			"--kube-api-qps=200",
 			"--kube-api-burst=400",
 		}),
@@ -191,7 +191,7 @@ func (c *Cluster) kwok() (component, error) {
 	}, nil
 }
 
-// servingArgs are what all components of Kubernetes serve TLS with.
+// servingArgs returns the flags with which all components of Kubernetes serve TLS.
 func (c *Cluster) servingArgs() []string {
 	return []string{
 		"--tls-cert-file=" + c.pki.servingCertFile,
@@ -199,8 +199,8 @@ func (c *Cluster) servingArgs() []string {
 	}
 }
 
-// clientArgs are those of the components that are clients of the API server, and
-// let it judge who may read what they serve.
+// clientArgs returns the flags of the API server's clients. They delegate to it who may
+// read what they serve.
 func (c *Cluster) clientArgs(kubeconfig string, port int) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,

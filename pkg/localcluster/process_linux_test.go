@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// TestProcessesEndWithTheirLauncher: even if it is killed.
+// TestProcessesEndWithTheirLauncher: they end even if the launcher is killed.
 func TestProcessesEndWithTheirLauncher(t *testing.T) {
 	lock := filepath.Join(t.TempDir(), "lock")
 	self, err := os.Executable()

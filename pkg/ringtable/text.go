@@ -18,13 +18,13 @@ package ringtable
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
 const (
@@ -111,10 +111,14 @@ const shareColumn = 3
 
 // cells returns the table without bars, its header first.
 func (r *Ring) cells(l layout, now time.Time) [][]string {
-	pods := r.Controller == names.ReplicaSetController
-	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WORKLOADS"}
+	pods := r.countsPods()
+	workloads := "WORKLOADS"
+	if r.Workloads.Resource != "" {
+		workloads = strings.ToUpper(r.Workloads.Resource)
+	}
+	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", workloads}
 	if pods {
-		header = []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "REPLICASETS", "PODS READY"}
+		header = append(header, "PODS READY")
 	}
 	if l.times {
 		header = append(header, "AGE", "RENEWED")
@@ -154,7 +158,7 @@ func tableWidth(table [][]string) int {
 // sum says in one line what all instances do together.
 func (r *Ring) sum() string {
 	if len(r.Instances) == 0 {
-		return fmt.Sprintf("%s has no instance: nothing works on [0, 2^63)", r.Controller)
+		return fmt.Sprintf("%s has no instance: nothing works on any hash key", r.Controller)
 	}
 	var b strings.Builder
 	count, subject := fmt.Sprintf("%d instances", len(r.Instances)), "they cover"
@@ -163,21 +167,17 @@ func (r *Ring) sum() string {
 	}
 	fmt.Fprintf(&b, "%s, %d Active: ", count, r.Active())
 	if r.Gap.Empty() {
-		fmt.Fprintf(&b, "%s [0, 2^63) exactly", subject)
+		fmt.Fprintf(&b, "%s all hash keys", subject)
 	} else {
-		gaps := make([]string, 0, len(r.Gap))
-		for _, gap := range r.Gap {
-			gaps = append(gaps, rangeText(hashkey.Ranges{gap}, keyDigits))
-		}
-		fmt.Fprintf(&b, "nothing works on %s of [0, 2^63): %s", percent(r.Gap), strings.Join(gaps, ", "))
+		fmt.Fprintf(&b, "nothing works on %s of the hash keys: %s", percent(r.Gap), r.Gap)
 	}
-	if r.Controller == names.ReplicaSetController {
+	if r.countsPods() {
 		fmt.Fprintf(&b, "; %d of %d pods ready", r.Pods.Ready, r.Pods.Wanted)
 	}
 	return b.String()
 }
 
-// rangeText is what the instance owns, else, behind an arrow, what it is to own.
+// rangeText is what the instance owns or, behind an arrow, what it is to receive.
 func (i *Instance) rangeText(digits int) string {
 	switch {
 	case !i.Owned.Empty():
@@ -189,21 +189,15 @@ func (i *Instance) rangeText(digits int) string {
 	}
 }
 
-// rangeText returns a range as (after, upTo], and as [0, upTo] where it begins with
-// the lowest key there is.
-func rangeText(owned hashkey.Ranges, digits int) string {
-	if first, ok := after(owned); ok {
-		return fmt.Sprintf("(%s, %s]", keyText(first, digits), keyText(upTo(owned), digits))
-	}
-	return fmt.Sprintf("[%s, %s]", keyText(0, digits), keyText(upTo(owned), digits))
-}
+var wholeKey = regexp.MustCompile(`[0-9a-f]{16}`)
 
-func keyText(key int64, digits int) string {
-	text := fmt.Sprintf("%0*x", keyDigits, key)
-	if digits < keyDigits {
-		text = text[:digits] + "…"
+// rangeText returns a range in its usual notation, keys cut to that many digits.
+func rangeText(owned hashkey.Ranges, digits int) string {
+	text := owned.String()
+	if digits == keyDigits {
+		return text
 	}
-	return text
+	return wholeKey.ReplaceAllStringFunc(text, func(key string) string { return key[:digits] + "…" })
 }
 
 func percent(ranges hashkey.Ranges) string {

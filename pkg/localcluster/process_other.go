@@ -20,8 +20,8 @@ package localcluster
 
 import "syscall"
 
-// processAttributes gives a component a process group of its own, so that a
-// Ctrl-C in the terminal reaches the launcher alone.
+// processAttributes gives a component its own process group, so that Ctrl-C in the
+// terminal reaches only the launcher.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

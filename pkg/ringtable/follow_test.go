@@ -44,7 +44,7 @@ func TestFollow(t *testing.T) {
 	rs.Name, rs.Namespace = "rs", "default"
 	rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c"}}
 
-	// Each step is made in answer to what is seen of the one before.
+	// Each step follows once the one before has been seen.
 	var seen []string
 	step := func(what string, do error) {
 		t.Helper()

@@ -26,18 +26,17 @@ import (
 
 const host = "127.0.0.1"
 
-// Free ports are taken from below the ranges that kernels give to outgoing
-// connections, one of which could otherwise take a port between its choice and its use.
+// Free ports lie below the ranges that kernels use for outgoing connections. Otherwise
+// a connection could take a port between its choice and its use.
 const (
 	firstFreePort = 20000
 	lastFreePort  = 29999
 )
 
-// ErrPortInUse means that another program listens on the port that a component was
-// to have.
+// ErrPortInUse means that another program listens on the port of a component.
 var ErrPortInUse = errors.New("port is in use by another program")
 
-// ports hands out ports of the loopback interface, none of them twice.
+// ports allocates ports of the loopback interface, each at most once.
 type ports struct {
 	taken map[int]bool
 }
@@ -57,7 +56,7 @@ func (p *ports) free() (int, error) {
 	return 0, fmt.Errorf("no free port from %d to %d: %w", firstFreePort, lastFreePort, err)
 }
 
-// given returns that port if nobody listens on it, ErrPortInUse otherwise.
+// given returns that port, or ErrPortInUse if a program listens on it.
 func (p *ports) given(port int) (int, error) {
 	if err := checkFree(port); err != nil {
 		return 0, err

@@ -63,6 +63,10 @@ func next(k int64) options {
 	return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.NextHashKey = &k }
 }
 
+func donor(name string) options {
+	return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Donor = name }
+}
+
 func phase(p shardingv1alpha1.InstancePhase) options {
 	return func(i *shardingv1alpha1.ControllerInstance) { i.Status.Phase = p }
 }
@@ -90,9 +94,24 @@ func of(t *testing.T, instances []*shardingv1alpha1.ControllerInstance, replicaS
 	return r
 }
 
+// text is "" for no key, so that a row says only what there is.
+func text(ranges hashkey.Ranges) string {
+	if ranges.Empty() {
+		return ""
+	}
+	return ranges.String()
+}
+
 func TestOf(t *testing.T) {
+	// Ranges are written as Ranges.String does; an empty string is for no range.
 	type row struct {
 		name, owned, coming string
+	}
+	text := func(ranges hashkey.Ranges) string {
+		if ranges.Empty() {
+			return ""
+		}
+		return ranges.String()
 	}
 	for _, tc := range []struct {
 		name      string
@@ -102,16 +121,16 @@ func TestOf(t *testing.T) {
 		active    int
 	}{{
 		name: "nobody",
-		gap:  "[0000000000000000, 8000000000000000)",
+		gap:  "[0000000000000000, 7fffffffffffffff]",
 	}, {
 		name:      "one owns everything",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64))},
-		want:      []row{{name: "a", owned: "[0000000000000000, 8000000000000000)"}},
+		want:      []row{{name: "a", owned: "[0000000000000000, 7fffffffffffffff]"}},
 		active:    1,
 	}, {
 		name:      "one owns everything, whatever its key",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(quarter))},
-		want:      []row{{name: "a", owned: "[0000000000000000, 8000000000000000)"}},
+		want:      []row{{name: "a", owned: "[0000000000000000, 7fffffffffffffff]"}},
 		active:    1,
 	}, {
 		name: "in order of key",
@@ -119,9 +138,9 @@ func TestOf(t *testing.T) {
 			instance("a", key(math.MaxInt64)), instance("b", key(2*quarter-1)), instance("c", key(quarter-1)),
 		},
 		want: []row{
-			{name: "c", owned: "[0000000000000000, 2000000000000000)"},
-			{name: "b", owned: "[2000000000000000, 4000000000000000)"},
-			{name: "a", owned: "[4000000000000000, 8000000000000000)"},
+			{name: "c", owned: "[0000000000000000, 1fffffffffffffff]"},
+			{name: "b", owned: "(1fffffffffffffff, 3fffffffffffffff]"},
+			{name: "a", owned: "(3fffffffffffffff, 7fffffffffffffff]"},
 		},
 		active: 3,
 	}, {
@@ -130,20 +149,20 @@ func TestOf(t *testing.T) {
 			instance("a", key(quarter-1)), instance("b", key(3*quarter-1)),
 		},
 		want: []row{
-			{name: "a", owned: "[0000000000000000, 2000000000000000),[6000000000000000, 8000000000000000)"},
-			{name: "b", owned: "[2000000000000000, 6000000000000000)"},
+			{name: "a", owned: "(5fffffffffffffff, 1fffffffffffffff]"},
+			{name: "b", owned: "(1fffffffffffffff, 5fffffffffffffff]"},
 		},
 		active: 2,
 	}, {
-		name: "newcomers come last, by name",
+		name: "instances without a key come last, by name",
 		instances: []*shardingv1alpha1.ControllerInstance{
 			instance("a", phase(shardingv1alpha1.InstanceInit)),
-			instance("0", phase(shardingv1alpha1.InstanceLocked), next(2*quarter-1)),
+			instance("0", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1)),
 			instance("b", key(math.MaxInt64), phase(shardingv1alpha1.InstanceWait)),
 		},
 		want: []row{
-			{name: "b", owned: "[0000000000000000, 8000000000000000)"},
-			{name: "0", coming: "[0000000000000000, 4000000000000000)"},
+			{name: "b", owned: "[0000000000000000, 7fffffffffffffff]"},
+			{name: "0", coming: "[0000000000000000, 3fffffffffffffff]"},
 			{name: "a"},
 		},
 	}, {
@@ -152,10 +171,10 @@ func TestOf(t *testing.T) {
 			instance("a", key(2*quarter-1), cached(0, quarter-1)), instance("b", key(math.MaxInt64)),
 		},
 		want: []row{
-			{name: "a", owned: "[0000000000000000, 4000000000000000)"},
-			{name: "b", owned: "[4000000000000000, 8000000000000000)"},
+			{name: "a", owned: "[0000000000000000, 3fffffffffffffff]"},
+			{name: "b", owned: "(3fffffffffffffff, 7fffffffffffffff]"},
 		},
-		gap:    "[2000000000000000, 4000000000000000)",
+		gap:    "(1fffffffffffffff, 3fffffffffffffff]",
 		active: 2,
 	}, {
 		name: "an owner that has not begun",
@@ -163,10 +182,10 @@ func TestOf(t *testing.T) {
 			instance("a", key(2*quarter-1), phase(shardingv1alpha1.InstanceLocked)), instance("b", key(math.MaxInt64)),
 		},
 		want: []row{
-			{name: "a", owned: "[0000000000000000, 4000000000000000)"},
-			{name: "b", owned: "[4000000000000000, 8000000000000000)"},
+			{name: "a", owned: "[0000000000000000, 3fffffffffffffff]"},
+			{name: "b", owned: "(3fffffffffffffff, 7fffffffffffffff]"},
 		},
-		gap:    "[0000000000000000, 4000000000000000)",
+		gap:    "[0000000000000000, 3fffffffffffffff]",
 		active: 1,
 	}, {
 		name: "one that leaves is at work until it is gone",
@@ -174,8 +193,8 @@ func TestOf(t *testing.T) {
 			instance("a", key(2*quarter-1), phase(shardingv1alpha1.InstanceLeaving)), instance("b", key(math.MaxInt64)),
 		},
 		want: []row{
-			{name: "a", owned: "[0000000000000000, 4000000000000000)"},
-			{name: "b", owned: "[4000000000000000, 8000000000000000)"},
+			{name: "a", owned: "[0000000000000000, 3fffffffffffffff]"},
+			{name: "b", owned: "(3fffffffffffffff, 7fffffffffffffff]"},
 		},
 		active: 1,
 	}, {
@@ -184,14 +203,14 @@ func TestOf(t *testing.T) {
 			instance("a", key(math.MaxInt64)),
 			instance("b", key(quarter), func(i *shardingv1alpha1.ControllerInstance) { i.Spec.ControllerName = "job-controller" }),
 		},
-		want:   []row{{name: "a", owned: "[0000000000000000, 8000000000000000)"}},
+		want:   []row{{name: "a", owned: "[0000000000000000, 7fffffffffffffff]"}},
 		active: 1,
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := of(t, tc.instances)
 			var got []row
 			for _, i := range r.Instances {
-				got = append(got, row{name: i.Name, owned: i.Owned.String(), coming: i.Coming.String()})
+				got = append(got, row{name: i.Name, owned: text(i.Owned), coming: text(i.Coming)})
 			}
 			if len(got) != len(tc.want) {
 				t.Fatalf("got %v, want %v", got, tc.want)
@@ -201,7 +220,7 @@ func TestOf(t *testing.T) {
 					t.Errorf("row %d: got %v, want %v", i, got[i], tc.want[i])
 				}
 			}
-			if r.Gap.String() != tc.gap {
+			if text(r.Gap) != tc.gap {
 				t.Errorf("gap %v, want %v", r.Gap, tc.gap)
 			}
 			if r.Active() != tc.active {
@@ -211,7 +230,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestPodsGoToTheOwner: at each end of a range, and on both sides of the seam.
+// TestPodsGoToTheOwner: a pod counts for the owner of its key, also at the ends of a
+// range and on both sides of the seam.
 func TestPodsGoToTheOwner(t *testing.T) {
 	instances := []*shardingv1alpha1.ControllerInstance{instance("low", key(quarter)), instance("high", key(3*quarter))}
 	unset := replicaSet(quarter, 1, 0)
@@ -242,15 +262,15 @@ func TestPodsOfNobodyCount(t *testing.T) {
 	}
 }
 
-// TestKeysAreDerived: a ReplicaSet that was stored before there were hash keys has
-// that of its UID.
+// TestKeysAreDerived: a ReplicaSet that was stored without a hash key has the key of its
+// UID.
 func TestKeysAreDerived(t *testing.T) {
 	old := replicaSet(0, 1, 1)
 	old.UID = "2e4a1c9f-0000-4000-8000-000000000001"
 	at := hashkey.OfUID(old.UID)
 	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(at-1)), instance("b", key(at))}, old)
 	if r.Instances[0].Pods.Wanted != 0 || r.Instances[1].Pods.Wanted != 1 {
-		t.Errorf("the pod of key %x is with %v", at, r.Instances)
+		t.Errorf("the pod of key %s counts for %v", hashkey.Format(at), r.Instances)
 	}
 }
 

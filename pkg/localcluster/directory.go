@@ -26,31 +26,30 @@ import (
 	"syscall"
 )
 
-// launcherPID is the file that marks a directory as a cluster's, holds the pid of
-// the process that runs it, and is locked by it.
+// launcherPID marks a directory as a cluster's. The file holds the pid of the process
+// that runs the cluster, which keeps it locked.
 const launcherPID = "launcher.pid"
 
-// adminKubeconfig is the file in a cluster's directory that makes its bearer a
-// member of system:masters.
+// adminKubeconfig is a cluster's kubeconfig for a member of system:masters.
 const adminKubeconfig = "kubeconfig"
 
-// ErrRunning means that a directory belongs to a cluster that runs.
+// ErrRunning means that a directory belongs to a running cluster.
 var ErrRunning = errors.New("a cluster is running here")
 
 // ErrNotRunning means that no cluster runs in a directory.
 var ErrNotRunning = errors.New("no cluster is running here")
 
-// directory is where one cluster keeps everything.
+// directory is the directory of one cluster.
 type directory struct {
 	path string
-	// lock is held as long as the cluster runs. The kernel gives it up with the
-	// process, so that it says more than a pid, which another process may have by then.
+	// lock is held while the cluster runs. The kernel releases it when the process ends,
+	// so unlike a pid it cannot belong to another process by then.
 	lock *os.File
 }
 
-// claimDirectory makes the directory ready for a new cluster. What an earlier
-// cluster left there goes. It fails with ErrRunning when that cluster still runs, and
-// when the directory holds what no cluster put there.
+// claimDirectory prepares the directory for a new cluster, and deletes the files of an
+// earlier one. It fails with ErrRunning if the earlier cluster still runs, and also if
+// the directory holds files that no cluster put there.
 func claimDirectory(path string) (*directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -110,7 +109,7 @@ func (d *directory) prepare(old []os.DirEntry) error {
 	return err
 }
 
-// release gives the directory up. What is in it stays to be looked at.
+// release unlocks the directory. Its files stay for inspection.
 func (d *directory) release() error { return d.lock.Close() }
 
 func (d *directory) adminKubeconfig() string { return filepath.Join(d.path, adminKubeconfig) }
@@ -120,8 +119,8 @@ func (d *directory) kubeconfig(name string) string {
 func (d *directory) log(name string) string { return filepath.Join(d.path, "logs", name+".log") }
 func (d *directory) pid(name string) string { return filepath.Join(d.path, name+".pid") }
 
-// LauncherPID returns the pid of the process that runs the cluster in the
-// directory, and ErrNotRunning when there is none.
+// LauncherPID returns the pid of the process that runs the cluster in the directory,
+// or ErrNotRunning if no cluster runs there.
 func LauncherPID(dir string) (int, error) {
 	marker := filepath.Join(dir, launcherPID)
 	lock, err := os.Open(marker)

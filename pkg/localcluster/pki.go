@@ -35,11 +35,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// validity is how long the certificates of a cluster last.
+// validity is how long the certificates of a cluster are valid.
 const validity = 365 * 24 * time.Hour
 
-// pki holds the keys of one cluster: an authority for all certificates, and the
-// files that the components read.
+// pki holds the keys of one cluster: the authority of all certificates, and the files
+// that the components read.
 type pki struct {
 	authority *x509.Certificate
 	key       *ecdsa.PrivateKey
@@ -52,9 +52,9 @@ type pki struct {
 	serviceAccountVerificationKey string
 }
 
-// newPKI makes an authority, one serving certificate for all components, since all
-// of them listen on the same address, and the key that signs the tokens of service
-// accounts, and writes them to dir.
+// newPKI makes the authority, the serving certificate and the key that signs the tokens
+// of service accounts, and writes them to dir. All components share one serving
+// certificate because they listen on the same address.
 func newPKI(dir string) (*pki, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -123,8 +123,8 @@ func newPKI(dir string) (*pki, error) {
 	return p, nil
 }
 
-// writeKubeconfig writes a file with which its bearer is that user, in those
-// groups, for the API server at that URL.
+// writeKubeconfig writes a kubeconfig for the API server at that URL, which
+// authenticates its bearer as that user in those groups.
 func (p *pki) writeKubeconfig(file, server, user string, groups ...string) error {
 	template, err := certificateTemplate(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
@@ -165,7 +165,7 @@ func certificateTemplate(subject pkix.Name) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Begun an hour ago, should the clock be set back a little while the cluster runs.
+	// Valid from an hour ago, in case the clock is set back while the cluster runs.
 	begin := time.Now().Add(-time.Hour)
 	return &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: begin, NotAfter: begin.Add(validity)}, nil
 }

@@ -14,11 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package ringtable shows the rings of a cluster to people: what each instance
-// owns, how far it has come with it, and whether any key is without a worker.
-//
-//   - Ring, made by Of: a ring as data, out of API objects alone.
-//   - Ring.Text: that as a table.
-//   - Follower: the objects, followed by watch.
-//   - Screen: text that changes in its place on a terminal, or anew elsewhere.
-package ringtable
+package localcluster
+
+import "syscall"
+
+// processAttributes gives a component its own process group, so that Ctrl-C in the
+// terminal reaches only the launcher. The component ends with the launcher.
+func processAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -35,15 +35,15 @@ import (
 )
 
 const (
-	// stageGrace is how long each stage of Stop waits for the processes that it ends:
-	// controller managers need up to three seconds to leave their rings, and an API
-	// server that somebody watches would wait for the watch to end.
+	// stageGrace is how long each stage of Stop waits for its processes to end.
+	// Controller managers need up to three seconds to leave their rings. An API server
+	// with open watches would wait for them to end.
 	stageGrace = 5 * time.Second
-	// startTimeout bounds the wait for one component to be ready. An API server
-	// needs five seconds on an idle machine.
+	// startTimeout bounds the wait for one component to be ready. An API server takes
+	// five seconds on an idle machine.
 	startTimeout = 2 * time.Minute
-	// healthInterval lies between two requests for a component's health,
-	// requestTimeout bounds each.
+	// healthInterval lies between two health checks of a component, and requestTimeout
+	// bounds every request.
 	healthInterval = 100 * time.Millisecond
 	requestTimeout = 10 * time.Second
 )
@@ -54,28 +54,29 @@ type Config struct {
 	// kwok.
 	BinDir string
 	// KwokStages is a file with kwok's Stage objects for nodes and pods. Default:
-	// kwok/stages.yaml beside BinDir, where the build puts those of kwok's release.
+	// kwok/stages.yaml beside BinDir, where the build puts the stages of kwok's release.
 	KwokStages string
-	// Dir takes all that the cluster writes; see Cluster for the files. It is made if
-	// missing; it must be empty, or left by a cluster that has ended, whose files go.
+	// Dir holds all files that the cluster writes; Cluster lists them. It is created if
+	// missing. Otherwise it must be empty or come from a cluster that has ended, whose
+	// files are deleted.
 	Dir string
-	// Instances is how many controller managers to begin with, 0 or more.
+	// Instances is how many controller managers to start at first, 0 or more.
 	Instances int
 	// Nodes is how many nodes to create, 0 or more.
 	Nodes int
-	// APIServerPort is the port of the API server on 127.0.0.1. 0 takes a free one.
-	// All other ports are free ones.
+	// APIServerPort is the port of the API server on 127.0.0.1; 0 chooses a free one.
+	// The other components always get free ports.
 	APIServerPort int
 	// FeatureGates are set for all components of Kubernetes.
 	FeatureGates map[string]bool
 	// Args are further flags for all processes of a component, such as
-	// "--kube-api-qps=2000". They win over those that the package sets itself.
+	// "--kube-api-qps=2000". They override those that the package sets.
 	Args map[Component][]string
 	// Started, if set, is called during Start for each process once it is ready, and
 	// for the nodes, with the time since Start began. Calls do not overlap.
 	Started func(what string, after time.Duration)
-	// Died, if set, is called when a process has ended that was ready before, and that
-	// neither Stop, StopProcess nor Kill has ended.
+	// Died, if set, is called when a process that was ready has ended, unless Stop,
+	// StopProcess or Kill ended it.
 	Died func(*Exit)
 }
 
@@ -83,9 +84,9 @@ type Config struct {
 //
 //	kubeconfig           for a member of system:masters
 //	launcher.pid         pid of the process that started the cluster
-//	PROCESS.pid          pid of each process, as long as it runs
+//	PROCESS.pid          pid of each running process
 //	logs/PROCESS.log     its output
-//	kubeconfigs/, pki/   what the processes themselves use
+//	kubeconfigs/, pki/   files that the processes use
 //	etcd/                etcd's data
 //
 // where PROCESS is etcd, kube-apiserver, kube-controller-manager-N (N from 1),
@@ -96,32 +97,30 @@ type Cluster struct {
 	pki          *pki
 	apiServerURL string
 	adminConfig  *rest.Config
-	// requests sends requests to any process of the cluster, as a member of
-	// system:masters.
+	// requests is the client for requests to any process, as a member of system:masters.
 	requests *http.Client
 
-	// startMu is held while processes are being started.
+	// startMu is held while processes start.
 	startMu            sync.Mutex
 	ports              ports
 	controllerManagers int
 
 	mu sync.Mutex
-	// members are all processes that were ever started, in that order; one that was
-	// started again has the place of its first start.
+	// members has every process that was ever started, in the order of first starts.
 	members []*member
 	stopped bool
 }
 
-// member is a process of the cluster, with what it was started as.
+// member is a process of the cluster, with the component that it was started as.
 type member struct {
 	*process
 	what component
 }
 
-// Start starts a cluster, and returns once all of its processes are ready, all
-// nodes are Ready, and, if there is any controller manager, pods can be created in the
-// default namespace. When a process dies meanwhile, or ctx ends, it stops what it has
-// started and fails; the error shows the last lines of the log at fault.
+// Start starts a cluster. It returns once all processes and nodes are ready and, if
+// there is a controller manager, pods can be created in the default namespace. If a
+// process dies before that, or ctx ends, Start stops all processes and fails. The error
+// shows the last lines of the log of the process that died.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if config.Instances < 0 || config.Nodes < 0 {
 		return nil, fmt.Errorf("a cluster cannot have %d controller managers and %d nodes", config.Instances, config.Nodes)
@@ -143,12 +142,11 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// launch starts a process. died is called if it ends without having been stopped.
+// launch starts a process.
 type launch func(component) (*member, error)
 
-// whileAlive starts processes, and ends ctx when one of them dies on the way. Its
-// error is the death of the first that died, if any has. A death after start has
-// returned goes to Config.Died.
+// whileAlive calls start, and ends its ctx when a process that it launched dies. The
+// error is then the first death. Deaths after start has returned go to Config.Died.
 func (c *Cluster) whileAlive(ctx context.Context, start func(context.Context, launch) error) error {
 	c.startMu.Lock()
 	defer c.startMu.Unlock()
@@ -199,6 +197,7 @@ func (c *Cluster) launch(what component, died func(*process)) (*member, error) {
 	return m, nil
 }
 
+// start starts the processes, and waits until each of them and all nodes are ready.
 func (c *Cluster) start(ctx context.Context, launch launch) error {
 	begin := time.Now()
 	started := func(what string) {
@@ -206,17 +205,38 @@ func (c *Cluster) start(ctx context.Context, launch launch) error {
 			c.config.Started(what, time.Since(begin))
 		}
 	}
-	// waitFor waits for processes that start at the same time.
-	waitFor := func(members ...*member) error {
-		for _, m := range members {
-			if err := c.waitReady(ctx, m); err != nil {
-				return err
-			}
-			started(m.name)
+	if err := c.startServers(ctx, launch, started); err != nil {
+		return err
+	}
+	clients, err := c.launchClients(launch)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return err
+	}
+	if err := createNodes(ctx, client, c.config.Nodes); err != nil {
+		return err
+	}
+	for _, m := range clients {
+		if err := c.waitReady(ctx, m); err != nil {
+			return err
 		}
+		started(m.name)
+	}
+	if err := waitForNodes(ctx, client, c.config.Nodes); err != nil {
+		return err
+	}
+	started("nodes")
+	if c.config.Instances == 0 {
 		return nil
 	}
+	return waitForServiceAccount(ctx, client)
+}
 
+// startServers starts etcd, then the API server, each once the one before is ready.
+func (c *Cluster) startServers(ctx context.Context, launch launch, started func(what string)) error {
 	var err error
 	if c.pki, err = newPKI(filepath.Join(c.dir.path, "pki")); err != nil {
 		return err
@@ -237,48 +257,36 @@ func (c *Cluster) start(ctx context.Context, launch launch) error {
 		if err != nil {
 			return err
 		}
-		if err := waitFor(m); err != nil {
+		if err := c.waitReady(ctx, m); err != nil {
 			return err
 		}
+		started(m.name)
 	}
+	return nil
+}
 
+// launchClients starts the clients of the API server, and does not wait for them.
+func (c *Cluster) launchClients(launch launch) ([]*member, error) {
 	builders := []func() (component, error){c.scheduler, c.kwok}
 	for range c.config.Instances {
 		builders = append(builders, c.nextControllerManager)
 	}
-	var rest []*member
+	var clients []*member
 	for _, build := range builders {
 		what, err := build()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		m, err := launch(what)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		rest = append(rest, m)
+		clients = append(clients, m)
 	}
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	if err != nil {
-		return err
-	}
-	if err := createNodes(ctx, client, c.config.Nodes); err != nil {
-		return err
-	}
-	if err := waitFor(rest...); err != nil {
-		return err
-	}
-	if err := waitForNodes(ctx, client, c.config.Nodes); err != nil {
-		return err
-	}
-	started("nodes")
-	if c.config.Instances == 0 {
-		return nil
-	}
-	return waitForServiceAccount(ctx, client)
+	return clients, nil
 }
 
-// makeAdmin makes what it takes to talk to the cluster as its admin.
+// makeAdmin writes the admin's kubeconfig, and makes the client that uses it.
 func (c *Cluster) makeAdmin(apiServerURL string) error {
 	c.apiServerURL = apiServerURL
 	file := c.dir.adminKubeconfig()
@@ -318,7 +326,7 @@ func (c *Cluster) waitReady(ctx context.Context, m *member) error {
 }
 
 // AddControllerManager starts one more controller manager, and returns its name once
-// it is ready. The flags are for this one, and win over those of all.
+// it is ready. The flags apply to this one only, and override Config.Args.
 func (c *Cluster) AddControllerManager(ctx context.Context, args ...string) (name string, err error) {
 	err = c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
 		what, err := c.nextControllerManager()
@@ -339,8 +347,8 @@ func (c *Cluster) AddControllerManager(ctx context.Context, args ...string) (nam
 	return name, err
 }
 
-// StartAgain starts a process that has ended, with the flags that it had, and returns
-// once it is ready. Its log goes on.
+// StartAgain restarts a process that has ended, with the same flags, and returns once
+// it is ready. Its log continues.
 func (c *Cluster) StartAgain(ctx context.Context, process string) error {
 	return c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
 		m, err := c.member(process)
@@ -348,7 +356,7 @@ func (c *Cluster) StartAgain(ctx context.Context, process string) error {
 			return err
 		}
 		if m.running() {
-			return fmt.Errorf("%s runs", process)
+			return fmt.Errorf("%s is still running", process)
 		}
 		if m, err = launch(m.what); err != nil {
 			return err
@@ -357,8 +365,8 @@ func (c *Cluster) StartAgain(ctx context.Context, process string) error {
 	})
 }
 
-// ControllerManagers returns the names of the controller managers that run, in the
-// order in which they were started.
+// ControllerManagers returns the names of the running controller managers, in the order
+// in which they were started.
 func (c *Cluster) ControllerManagers() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -371,8 +379,8 @@ func (c *Cluster) ControllerManagers() []string {
 	return names
 }
 
-// Signal sends a signal to a process, such as SIGSTOP and SIGCONT. If the process
-// ends from it, Config.Died says so.
+// Signal sends a signal, such as SIGSTOP or SIGCONT, to a process. If the signal ends
+// the process, Config.Died is called.
 func (c *Cluster) Signal(process string, signal syscall.Signal) error {
 	m, err := c.member(process)
 	if err != nil {
@@ -390,8 +398,8 @@ func (c *Cluster) Kill(process string) error {
 	return m.kill()
 }
 
-// StopProcess ends a process with SIGTERM, or with SIGKILL should it not end within
-// ten seconds or by the end of ctx, and returns when it has ended.
+// StopProcess ends a process with SIGTERM, and with SIGKILL if it runs on for ten
+// seconds or beyond the end of ctx. It returns when the process has ended.
 func (c *Cluster) StopProcess(ctx context.Context, process string) error {
 	m, err := c.member(process)
 	if err != nil {
@@ -400,8 +408,9 @@ func (c *Cluster) StopProcess(ctx context.Context, process string) error {
 	return m.stop(ctx)
 }
 
-// Stop ends all processes, with SIGTERM, or with SIGKILL those that do not end in time
-// or by the end of ctx. It takes fifteen seconds at most. Logs and data stay in the directory.
+// Stop ends all processes with SIGTERM, and with SIGKILL those that run on too long or
+// beyond the end of ctx. It takes fifteen seconds at most. Logs and data stay in the
+// directory.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -419,7 +428,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return errors.Join(append(errs, c.dir.release())...)
 }
 
-// stopKindsLocked ends all processes of these kinds at the same time.
+// stopKindsLocked ends all processes of these kinds concurrently.
 func (c *Cluster) stopKindsLocked(ctx context.Context, kinds []Component) error {
 	ctx, cancel := context.WithTimeout(ctx, stageGrace)
 	defer cancel()
@@ -438,8 +447,8 @@ func (c *Cluster) stopKindsLocked(ctx context.Context, kinds []Component) error 
 	return errors.Join(errs...)
 }
 
-// RESTConfig returns how to reach the cluster as a member of system:masters,
-// without a limit on the rate of requests.
+// RESTConfig returns the configuration of a client that is a member of system:masters
+// and has no rate limit.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.adminConfig) }
 
 // Kubeconfig returns the path of a kubeconfig for a member of system:masters.
@@ -466,12 +475,12 @@ func (c *Cluster) Endpoint(process string) (string, error) {
 // LogFile returns the path of a process's log.
 func (c *Cluster) LogFile(process string) string { return c.dir.log(process) }
 
-// LogTail returns the last lines of a process's log, below a line that names the
-// file, for a message.
+// LogTail returns the last lines of a process's log below a line that names the file,
+// for use in a message.
 func (c *Cluster) LogTail(process string) string { return describeLog(c.LogFile(process)) }
 
-// Get returns what a process answers to a GET request for the path, such as
-// "/metrics". An answer other than 200 is an error.
+// Get sends a GET request for the path, such as "/metrics", to a process and returns
+// the body of the response. A status other than 200 is an error.
 func (c *Cluster) Get(ctx context.Context, process, path string) ([]byte, error) {
 	m, err := c.member(process)
 	if err != nil {

@@ -30,8 +30,8 @@ import (
 	"time"
 )
 
-// startFake starts a cluster of fakes without controller managers and nodes, which
-// would need a real API server, and stops it at the end of the test.
+// startFake starts a cluster of fakes, and stops it at the end of the test. It has no
+// controller managers and nodes at first, as Start would need a real API server for them.
 func startFake(t *testing.T, config Config) *Cluster {
 	t.Helper()
 	config.BinDir, config.Dir = fakeBinaries(t), t.TempDir()
@@ -103,7 +103,8 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// TestDeathWhileStarting: the error is the death, wherever the wait was.
+// TestDeathWhileStarting: Start fails with the death of a component, whichever component
+// it was waiting for.
 func TestDeathWhileStarting(t *testing.T) {
 	for _, kind := range []Component{Etcd, KubeAPIServer, KubeScheduler, Kwok} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -168,7 +169,7 @@ func TestDied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Those that the cluster is asked to end are no news.
+	// Processes that the cluster is asked to end are not reported.
 	if err := cluster.Kill("kube-controller-manager-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestDied(t *testing.T) {
 	if got, want := *<-deaths, (Exit{Process: "kube-controller-manager-3", State: "signal: killed", LogFile: cluster.LogFile("kube-controller-manager-3")}); got != want {
 		t.Errorf("got %#v, want %#v", got, want)
 	}
-	// The request ends with the process.
+	// The process ends during the request.
 	if _, err := cluster.Get(t.Context(), "kwok", "/die"); err == nil {
 		t.Error("GET /die was answered")
 	}
@@ -224,7 +225,7 @@ func TestStartAgain(t *testing.T) {
 		t.Error(err)
 	}
 	if n := strings.Count(cluster.LogTail("kube-apiserver"), "fake kube-apiserver begins"); n != 3 {
-		t.Errorf("the log tells of %d starts, want 3", n)
+		t.Errorf("the log has %d starts, want 3", n)
 	}
 }
 
@@ -238,8 +239,8 @@ func TestFlagsOfOneControllerManager(t *testing.T) {
 	}
 }
 
-// TestStopDoesNotWaitForTheDeaf: neither for a process that ignores SIGTERM, nor for
-// one that is suspended, once the context is over.
+// TestStopDoesNotWaitForTheDeaf: once the context ends, Stop waits neither for a process
+// that ignores SIGTERM nor for a suspended one.
 func TestStopDoesNotWaitForTheDeaf(t *testing.T) {
 	cluster := startFake(t, Config{Args: map[Component][]string{KubeScheduler: {"--fake-deaf"}}})
 	if err := cluster.Signal("kwok", syscall.SIGSTOP); err != nil {
@@ -283,8 +284,8 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// TestOneClusterInADirectory: not a second one while the first runs, and a second
-// one afterwards, with nothing left of the first.
+// TestOneClusterInADirectory: a second cluster can start only once the first has ended,
+// and finds none of its files.
 func TestOneClusterInADirectory(t *testing.T) {
 	cluster := startFake(t, Config{})
 	config := Config{BinDir: cluster.config.BinDir, Dir: cluster.dir.path}
@@ -299,7 +300,7 @@ func TestOneClusterInADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// As a cluster leaves them that did not stop.
+	// Files that a killed cluster leaves behind.
 	stale := []string{cluster.dir.pid("kube-controller-manager-7"), cluster.dir.log("kube-controller-manager-7"), filepath.Join(cluster.dir.path, "etcd", "data")}
 	for _, file := range stale {
 		if err := os.WriteFile(file, []byte("1\n"), 0o600); err != nil {

@@ -41,7 +41,7 @@ func TestText(t *testing.T) {
 	}{{
 		name: "nobody",
 		now:  now,
-		want: "replicaset-controller has no instance: nothing works on [0, 2^63)\n",
+		want: "replicaset-controller has no instance: nothing works on any hash key\n",
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), workloads(2))},
@@ -50,15 +50,15 @@ func TestText(t *testing.T) {
 		want: `
 INSTANCE  PHASE   RANGE                                  SHARE           REPLICASETS  PODS READY  AGE  RENEWED
 a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2            22/24       90s  1s ago
-1 instance, 1 Active: it covers [0, 2^63) exactly; 22 of 24 pods ready
+1 instance, 1 Active: it covers all hash keys; 22 of 24 pods ready
 `,
 	}, {
-		name: "three and a newcomer",
+		name: "three, and one that joins",
 		instances: []*shardingv1alpha1.ControllerInstance{
 			instance("c", key(math.MaxInt64), workloads(1)),
 			instance("b", key(3*quarter-1)),
 			instance("a", key(quarter-1), workloads(1)),
-			instance("new", phase(shardingv1alpha1.InstanceLocked), next(2*quarter-1), silent),
+			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1), silent),
 		},
 		width: 112,
 		now:   now,
@@ -68,7 +68,7 @@ a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██····�
 b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0            0/0         90s  1s ago
 c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1            20/20       90s  1s ago
 new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0            0/0         90s  never
-4 instances, 3 Active: they cover [0, 2^63) exactly; 22 of 24 pods ready
+4 instances, 3 Active: they cover all hash keys; 22 of 24 pods ready
 `,
 	}, {
 		name: "the seam, a gap, and no times",
@@ -83,7 +83,7 @@ INSTANCE  PHASE   RANGE                                 SHARE           REPLICAS
 a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0            22/24
 b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0            0/0
 c         Init    -                                      0.0% ········  0            0/0
-3 instances, 2 Active: nothing works on 25.0% of [0, 2^63): (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
+3 instances, 2 Active: nothing works on 25.0% of the hash keys: (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
 `,
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestTextOfAnotherController(t *testing.T) {
 	}
 }
 
-// TestWidth: what there is no room for goes in order, and lines are never wider than
-// asked for, down to where nothing more can go.
+// TestWidth: as the width shrinks, details go in a fixed order. Lines stay within the
+// width until no detail is left to drop.
 func TestWidth(t *testing.T) {
 	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(quarter)), instance("b", key(math.MaxInt64))})
 	for _, tc := range []struct {
@@ -136,8 +136,8 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestBarsMeet: every cell is full in the bar of one range of two, and every range has
-// a cell, however small it is.
+// TestBarsMeet: of two ranges that cover the line, each cell is full in one bar, and
+// each bar has a full cell, however small its range.
 func TestBarsMeet(t *testing.T) {
 	for _, split := range []int64{0, 1, quarter / 2, quarter, quarter*3/2 + 5, quarter * 3, math.MaxInt64 - 1} {
 		low, high := bar(hashkey.Between(math.MaxInt64, split), 8), bar(hashkey.Between(split, math.MaxInt64), 8)

@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// createParallelism is how many requests create nodes at the same time.
+// createParallelism is the number of concurrent requests that create nodes.
 const createParallelism = 8
 
 // createNodes creates nodes named node-1 and up. kwok makes them Ready.
@@ -53,7 +53,7 @@ func createNodes(ctx context.Context, client kubernetes.Interface, count int) er
 	return ctx.Err()
 }
 
-// waitForNodes waits until as many nodes are Ready.
+// waitForNodes waits until count nodes are Ready.
 func waitForNodes(ctx context.Context, client kubernetes.Interface, count int) error {
 	if count == 0 {
 		return nil
@@ -89,8 +89,8 @@ func isReady(node *corev1.Node) bool {
 	return false
 }
 
-// waitForServiceAccount waits for the account that pods of the default namespace
-// run as: without it none can be created.
+// waitForServiceAccount waits for the default namespace's service account. Without it
+// no pod can be created there.
 func waitForServiceAccount(ctx context.Context, client kubernetes.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
