@@ -21,13 +21,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// RelistBackoff is an optional interface of a list-watch that says how long its
-// reflector waits before it lists again.
+// RelistBackoff is an optional interface of a ListerWatcher that sets the back-off of its
+// reflector: how long that waits before it lists or watches again.
 type RelistBackoff interface {
+	// RelistBackoff replaces the default of the reflector, which resets it every two minutes.
 	RelistBackoff() wait.Backoff
 }
 
-// setBackoffOf makes the reflector wait as its list-watch says, if that does.
+// setBackoffOf makes the reflector use the back-off of lw, if lw has one.
 func (r *Reflector) setBackoffOf(lw ListerWatcher, clock clock.Clock) {
 	if b, ok := lw.(RelistBackoff); ok {
 		r.delayHandler = b.RelistBackoff().DelayWithReset(clock, defaultBackoffReset)

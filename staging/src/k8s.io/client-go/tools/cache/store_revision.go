@@ -16,20 +16,31 @@ limitations under the License.
 
 package cache
 
-import "k8s.io/apimachinery/pkg/util/resourceversion"
+import (
+	"errors"
 
-// A store's resource version says how far it has come, and consistency checks are
-// built on that. An older object, such as one that enters the ranges that an informer
-// follows, does not take it back. Replace and Bookmark may.
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
 
-// isBehindLocked says whether an object's resource version is older than the
-// store's.
-func (c *threadSafeMap) isBehindLocked(rv string) bool {
-	return isOlder(rv, c.rv)
+// A store's resource version says how far the store has come, and consistency checks rely on it.
+// An older object must not take it back, such as one that enters the ranges that an informer
+// follows. Only Replace and Bookmark may set an earlier resource version.
+
+// errOlder says that an object is older than the store's resource version.
+var errOlder = errors.New("the object is older than the store's resource version")
+
+// errIfOlderLocked returns errOlder if rv is older than the store's resource version, so that the
+// caller keeps the store's, and otherwise rvErr, the error of reading rv. Resource versions that
+// are not numbers are not compared.
+func (c *threadSafeMap) errIfOlderLocked(rv string, rvErr error) error {
+	if isOlder(rv, c.rv) {
+		return errOlder
+	}
+	return rvErr
 }
 
-// newestObject returns the object of a transaction that has the latest resource
-// version, and last where they cannot be compared.
+// newestObject returns the object of a transaction that has the latest resource version, or last
+// if the resource version of last cannot be compared.
 func newestObject(txns []ThreadSafeStoreTransaction, last interface{}) interface{} {
 	newest := last
 	newestRV, err := rvFromObject(last)
@@ -44,6 +55,7 @@ func newestObject(txns []ThreadSafeStoreTransaction, last interface{}) interface
 	return newest
 }
 
+// isOlder reports whether a and b are numbers and a is the lower one.
 func isOlder(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0

@@ -37,8 +37,8 @@ func TestStoreRevisionDoesNotGoBack(t *testing.T) {
 		{"an older object", func() error { return store.Add(at("b", "50")) }, "90"},
 		{"a change", func() error { return store.Update(at("a", "100")) }, "100"},
 		{"an older change", func() error { return store.Update(at("b", "99")) }, "100"},
-		{"the end of an older object", func() error { return store.Delete(at("b", "98")) }, "100"},
-		{"the end of an object", func() error { return store.Delete(at("a", "120")) }, "120"},
+		{"the deletion of an older object", func() error { return store.Delete(at("b", "98")) }, "100"},
+		{"the deletion of an object", func() error { return store.Delete(at("a", "120")) }, "120"},
 		{"an older object last in a transaction", func() error {
 			if err := store.(TransactionStore).Transaction(
 				Transaction{Type: TransactionTypeAdd, Object: at("c", "130")},

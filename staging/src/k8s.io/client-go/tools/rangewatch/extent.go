@@ -18,20 +18,21 @@ package rangewatch
 
 import "k8s.io/apimachinery/pkg/hashkey"
 
-// extent says how far something is complete: in ranges, every object as of
-// revision, and in each part as of that part's revision if that is later.
+// extent says what is complete: every object in ranges as of revision, and every object in a part
+// as of that part's revision if that is later.
 type extent struct {
 	ranges   hashkey.Ranges
 	revision uint64
 	parts    []part
 }
 
+// part is some ranges that are complete as of a revision.
 type part struct {
 	ranges   hashkey.Ranges
 	revision uint64
 }
 
-// holds says whether r is complete as of revision or later.
+// holds reports whether r is complete as of revision or later.
 func (e extent) holds(r hashkey.Ranges, revision uint64) bool {
 	if !e.ranges.Covers(r) {
 		return false
@@ -47,7 +48,7 @@ func (e extent) holds(r hashkey.Ranges, revision uint64) bool {
 	return r.Empty()
 }
 
-// reached returns the latest revision as of which all ranges are complete.
+// reached returns the latest revision as of which e.ranges is complete.
 func (e extent) reached() uint64 {
 	reached := e.revision
 	if e.ranges.Empty() {

@@ -20,25 +20,21 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// fakeServer is a collection of pods with revisions, selectors, pages and watches
-// that behave as an API server's do: lists are consistent, and watches tell what
-// enters and leaves their selection.
+// fakeServer is a collection of pods whose revisions, selectors, pages and watches behave as an API
+// server's do: lists are consistent, and watches report what enters and leaves their selection.
 type fakeServer struct {
 	field FieldPath
 
@@ -47,40 +43,42 @@ type fakeServer struct {
 	revision uint64
 	pods     map[string]*v1.Pod
 	history  []change
-	// lost is the revision up to which history is forgotten.
+	// lost is the revision below which no watch can start.
 	lost uint64
-	// cut is the generation of watches: those of older ones end.
+	// cut is the generation of watches. Those of older generations end.
 	cut int
-	// shown is how many events of history watches get; negative: all.
+	// shown is how many events of history watches get, or negative for all.
 	shown int
-	// sent is the number of events that a watch has taken.
+	// sent is how many events of history the last watch to move has taken.
 	sent int
-	// open is the number of watches that are open.
+	// open is the number of open watches.
 	open int
-	// old makes the server ignore selectors. It does not say where a watch stands when it
-	// is asked to: it refuses or, with streams, says nothing. Its watches tell by and by
-	// what others do each minute.
+	// old makes the server ignore selectors. It does not report progress on request: it refuses or,
+	// with streams, ignores that. Its watches report progress after every change, in place of the
+	// bookmark of each minute.
 	old bool
-	// streams makes the server give lists as streams too.
+	// streams makes the server stream lists too.
 	streams   bool
 	snapshots map[string]*v1.PodList
 
-	// failLists and failWatches make that many requests fail.
+	// failLists and failWatches are how many of the next requests fail.
 	failLists, failWatches int
-	// onPage is called, without a lock, before each page of a list is answered, and as
-	// often during the stream of one.
+	// onPage is called, without the lock, before each page of a list is returned, and as often
+	// during a streamed list. page is 0 for the first page, and 1 for the others.
 	onPage func(ctx context.Context, page int)
 
 	requests []request
 }
 
+// change is a pod before and after a write, either of them nil if there is none. If both are, it is
+// a bookmark.
 type change struct {
 	revision uint64
 	before   *v1.Pod
 	after    *v1.Pod
 }
 
-// request is a request that the server got.
+// request is a list or a watch that the server has answered.
 type request struct {
 	watch    bool
 	selector string
@@ -94,7 +92,7 @@ func newFakeServer(field FieldPath) *fakeServer {
 	return s
 }
 
-// write makes a change: pod replaces whatever has its name, or ends if gone is set.
+// write makes a change: pod replaces the one of its name or, if gone is set, that one is deleted.
 func (s *fakeServer) write(pod *v1.Pod, gone bool) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +111,7 @@ func (s *fakeServer) write(pod *v1.Pod, gone bool) uint64 {
 	return s.revision
 }
 
-// touch raises the revision by a change to something else.
+// touch raises the revision, as a change to another collection does.
 func (s *fakeServer) touch() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +120,7 @@ func (s *fakeServer) touch() uint64 {
 	return s.revision
 }
 
-// bookmark tells all watches the present revision.
+// bookmark sends all watches a bookmark with the current revision.
 func (s *fakeServer) bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +128,7 @@ func (s *fakeServer) bookmark() {
 	s.history = append(s.history, change{revision: s.revision})
 }
 
-// cutWatches ends all watches, as they are.
+// cutWatches ends all watches.
 func (s *fakeServer) cutWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,14 +146,14 @@ func (s *fakeServer) forget() {
 	s.cut++
 }
 
-// hold holds back all events to come.
+// hold holds back all further events.
 func (s *fakeServer) hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shown = len(s.history)
 }
 
-// release lets all events go.
+// release lets watches have all events.
 func (s *fakeServer) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +161,7 @@ func (s *fakeServer) release() {
 	s.shown = -1
 }
 
-// releaseOne lets one more event go.
+// releaseOne lets watches have one more event.
 func (s *fakeServer) releaseOne() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +169,8 @@ func (s *fakeServer) releaseOne() {
 	s.shown++
 }
 
-// replaced says whether the last request was for a watch, and the one before is
-// closed. It is for has.
+// replaced reports whether the last request was for a watch, and the watch before is closed. It is
+// a condition for has.
 func (s *fakeServer) replaced() bool {
 	n := len(s.requests)
 	return s.open == 1 && n > 0 && s.requests[n-1].watch
@@ -184,14 +182,14 @@ func (s *fakeServer) setOnPage(onPage func(ctx context.Context, page int)) {
 	s.onPage = onPage
 }
 
-// setFailing makes requests to come fail.
+// setFailing makes the next requests fail, as many of each kind.
 func (s *fakeServer) setFailing(lists, watches int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failLists, s.failWatches = lists, watches
 }
 
-// has says whether the server's state is as condition has it.
+// has reports whether condition, which is called with the lock held, is true.
 func (s *fakeServer) has(condition func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,7 +304,7 @@ func (s *fakeServer) ListWithContext(ctx context.Context, options metav1.ListOpt
 		slices.SortFunc(all.Items, func(a, b v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	list := &v1.PodList{ListMeta: all.ListMeta, Items: all.Items}
-	// Few objects make a page here, so that lists have several.
+	// Pages are small, so that lists have several.
 	if limit := int(min(options.Limit, 7)); limit > 0 && len(list.Items) > limit {
 		list.Items = all.Items[:limit]
 		list.Continue = fmt.Sprintf("%d-%d", s.revision, len(s.requests))
@@ -336,7 +334,7 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	defer s.mu.Unlock()
 	asks := options.SendInitialEvents != nil
 	if asks && options.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan || asks && s.old && !s.streams {
-		return nil, apierrors.NewBadRequest("progress is not told")
+		return nil, apierrors.NewBadRequest("progress is not reported on request")
 	}
 	if s.failWatches > 0 {
 		s.failWatches--
@@ -363,7 +361,7 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	return w, nil
 }
 
-// listStream begins a list as a stream of events.
+// listStream begins a streamed list.
 func (s *fakeServer) listStream(ctx context.Context, options metav1.ListOptions, ranges hashkey.Ranges) (watch.Interface, error) {
 	if options.ResourceVersion != "" || options.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan || !options.AllowWatchBookmarks || options.TimeoutSeconds == nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("the stream of a consistent list wants other options than %v", options))
@@ -389,193 +387,4 @@ func (s *fakeServer) listStream(ctx context.Context, options metav1.ListOptions,
 	s.requests = append(s.requests, request{selector: options.ShardSelector, objects: len(w.initial)})
 	w.start(ctx)
 	return w, nil
-}
-
-// fakeWatch sends the events of one watch.
-type fakeWatch struct {
-	server *fakeServer
-	// isList is set for the stream of a list, initial are its objects still to come.
-	isList  bool
-	initial []*v1.Pod
-	// ranges are nil for all objects.
-	ranges hashkey.Ranges
-	cut    int
-	from   uint64
-	next   int
-	// tells is the revision that the watch tells after tellsAfter events of history, 0
-	// when it has.
-	tells      uint64
-	tellsAfter int
-	// told is the revision that the watch of an old server has told.
-	told   uint64
-	events chan watch.Event
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-func (w *fakeWatch) ResultChan() <-chan watch.Event { return w.events }
-func (w *fakeWatch) Stop()                          { w.cancel() }
-
-func (w *fakeWatch) start(ctx context.Context) {
-	w.ctx, w.cancel = context.WithCancel(ctx)
-	context.AfterFunc(w.ctx, w.server.changed.Broadcast)
-	go w.run()
-}
-
-func (w *fakeWatch) run() {
-	defer func() {
-		w.server.mu.Lock()
-		defer w.server.mu.Unlock()
-		if !w.isList {
-			w.server.open--
-		}
-		close(w.events)
-	}()
-	for n := 0; ; n++ {
-		if w.isList && n%7 == 0 {
-			w.server.mu.Lock()
-			onPage := w.server.onPage
-			w.server.mu.Unlock()
-			if onPage != nil {
-				onPage(w.ctx, min(n/7, 1))
-			}
-		}
-		event, ok := w.take()
-		if !ok {
-			return
-		}
-		if event == nil {
-			continue
-		}
-		select {
-		case w.events <- *event:
-		case <-w.ctx.Done():
-			return
-		}
-	}
-}
-
-// take waits for the next change, and returns what it is for the watch.
-func (w *fakeWatch) take() (*watch.Event, bool) {
-	s := w.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w.isList && w.cut == s.cut && w.ctx.Err() == nil {
-		if event := w.takeListed(); event != nil {
-			return event, true
-		}
-	}
-	if revision := w.progress(); revision > 0 && w.cut == s.cut && w.ctx.Err() == nil {
-		w.tells, w.told = 0, revision
-		return &watch.Event{Type: watch.Bookmark, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(revision, 10)}}}, true
-	}
-	for w.cut == s.cut && w.ctx.Err() == nil && w.progress() == 0 && (w.next == len(s.history) || s.shown >= 0 && w.next >= s.shown) {
-		s.changed.Wait()
-	}
-	if w.cut != s.cut || w.ctx.Err() != nil {
-		return nil, false
-	}
-	if w.progress() > 0 {
-		return nil, true
-	}
-	c := s.history[w.next]
-	w.next++
-	if !w.isList {
-		s.sent = w.next
-	}
-	if c.revision <= w.from {
-		return nil, true
-	}
-	in := func(pod *v1.Pod) bool { return pod != nil && (w.ranges == nil || s.matches(pod, w.ranges)) }
-	revision := strconv.FormatUint(c.revision, 10)
-	switch {
-	case c.before == nil && c.after == nil:
-		return &watch.Event{Type: watch.Bookmark, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: revision}}}, true
-	case in(c.before) && in(c.after):
-		return &watch.Event{Type: watch.Modified, Object: c.after.DeepCopy()}, true
-	case in(c.after):
-		return &watch.Event{Type: watch.Added, Object: c.after.DeepCopy()}, true
-	case in(c.before):
-		last := c.before.DeepCopy()
-		last.ResourceVersion = revision
-		return &watch.Event{Type: watch.Deleted, Object: last}, true
-	}
-	return nil, true
-}
-
-// progress returns the revision that the watch is to tell now, or 0.
-func (w *fakeWatch) progress() uint64 {
-	s := w.server
-	switch {
-	case w.isList || s.shown >= 0 && s.shown < len(s.history):
-		return 0
-	case w.tells > 0 && w.next >= w.tellsAfter:
-		return w.tells
-	case s.old && w.next == len(s.history) && w.told < s.revision:
-		return s.revision
-	}
-	return 0
-}
-
-// takeListed returns the next object of a list, and after the last and what has
-// happened since, its end.
-func (w *fakeWatch) takeListed() *watch.Event {
-	s := w.server
-	switch {
-	case len(w.initial) > 0:
-		pod := w.initial[0]
-		w.initial = w.initial[1:]
-		return &watch.Event{Type: watch.Added, Object: pod.DeepCopy()}
-	case w.next == len(s.history):
-		w.from = s.revision
-	case s.shown < 0 || w.next < s.shown:
-		return nil
-	case w.next > 0:
-		w.from = max(w.from, s.history[w.next-1].revision)
-	}
-	end := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		ResourceVersion: strconv.FormatUint(w.from, 10),
-		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
-	}}
-	return &watch.Event{Type: watch.Bookmark, Object: end}
-}
-
-var uids atomic.Int64
-
-// newPod returns a pod of that name, with a UID of its own, whose hash key is
-// percent of the way along the line; with a controller of that key by
-// ByControllerHashKey, and with none if percent is negative.
-func newPod(field FieldPath, name string, percent int) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name:          name,
-		UID:           types.UID(fmt.Sprintf("uid-%d", uids.Add(1))),
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test"}},
-	}}
-	pod.HashKey = metav1.HashKeyOf(pod)
-	setPercent(field, pod, percent)
-	return pod
-}
-
-func setPercent(field FieldPath, pod *v1.Pod, percent int) {
-	key := int64(percent)*(math.MaxInt64/100) + 1
-	switch {
-	case field == ByHashKey:
-		pod.HashKey = key
-	case percent < 0:
-		pod.OwnerReferences = nil
-	default:
-		yes := true
-		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "owner", UID: types.UID(fmt.Sprintf("owner-%d", percent)), HashKey: key, Controller: &yes}}
-	}
-}
-
-// percents returns the range from start to end percent of the line.
-func percents(start, end int) hashkey.Ranges {
-	at := func(percent int) uint64 {
-		if percent == 100 {
-			return hashkey.Limit
-		}
-		return uint64(percent) * (math.MaxInt64 / 100)
-	}
-	return hashkey.NewRanges(hashkey.Range{Start: at(start), End: at(end)})
 }

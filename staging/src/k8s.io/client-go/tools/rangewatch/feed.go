@@ -31,13 +31,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// feed is the list-watch that the informer's reflector works with. A reflector has
-// one list or one watch at a time, and what feeds it hands on its state from one
-// to the next.
+// feed is the ListerWatcher of the informer's reflector. A reflector runs one list or one watch at
+// a time, and each passes its state, delivered, on to the next.
 type feed struct {
 	*Source
 	delivered delivered
-	// stream feeds the present watch, or did the last one.
+	// stream is the current watch, or the last one if it has ended.
 	stream *stream
 }
 
@@ -47,35 +46,34 @@ var (
 	_ cache.RelistBackoff            = &feed{}
 )
 
-// delivered is what the reflector has been given so far. Whoever feeds it next
-// starts from here: everything that a reflector has received it passes on to the
-// store, in that order.
+// delivered is what the reflector has been given so far, from where the next list or watch goes on.
+// A reflector passes everything that it receives on to the store, in the same order.
 type delivered struct {
-	// ranges are followed by a watch that has come to revision.
+	// ranges are followed by a watch that has reached revision.
 	ranges   hashkey.Ranges
 	revision uint64
-	// past tells of ranges that were delivered as of later revisions, so that the watch
-	// repeats what was between.
+	// past lists ranges that were delivered as of later revisions. What the watch brings for them
+	// up to those is a repetition.
 	past []part
-	// pending are those of ranges that were listed as of a later revision, and are not
-	// complete before the watch has come to that of pending.
+	// pending is the part of ranges that was listed as of a later revision. It is complete once the
+	// watch has reached pending.revision.
 	pending part
-	// known are the objects that the store has once it has processed everything:
-	// those in ranges, and beyond them those of a growth on its way.
+	// known has the objects that are in the store once it has processed everything: those in
+	// ranges, and those that a growth in progress has delivered.
 	known map[objectID]entry
-	// last is the resource version that the store then has.
+	// last is the resource version that the store has then.
 	last uint64
 	// unconfirmed is set while the store may not yet have processed everything.
 	unconfirmed bool
-	// lists counts the lists that ran beside a watch.
+	// lists counts the lists that were started beside a watch.
 	lists uint64
 }
 
-// entry is what is kept of an object for as long as the store has it.
+// entry is what is kept of an object while the store has it.
 type entry struct {
 	revision uint64
 	key      int64
-	// seen is the number of the last list that had the object.
+	// seen is the number of the last list that contained the object.
 	seen uint64
 }
 
@@ -83,12 +81,12 @@ func newFeed(source *Source) *feed {
 	return &feed{Source: source, delivered: delivered{revision: firstRevision, known: map[objectID]entry{}}}
 }
 
-// IsWatchListSemanticsUnSupported keeps the reflector from asking for the initial
-// list as a stream of events.
+// IsWatchListSemanticsUnSupported keeps the reflector from requesting the initial list as a stream
+// of events.
 func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// RelistBackoff implements cache.RelistBackoff: a list anew after events that the
-// server has forgotten is not to wait as one after a failure is.
+// RelistBackoff implements cache.RelistBackoff. It begins far below the reflector's default: a
+// relist mostly follows on expired events, not on a failure, and need not wait.
 func (f *feed) RelistBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: 30 * time.Second}
 }
@@ -103,12 +101,11 @@ func (f *feed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return f.WatchWithContext(context.Background(), options)
 }
 
-// ListWithContext gives the reflector everything in the wanted ranges anew, by a
-// consistent list and whatever the options. The informer replaces the store's
-// content with it in one step, and serves what it had until then.
+// ListWithContext returns a consistent list of the wanted ranges, whatever the options. The
+// informer replaces the store's content with it in one step, and serves the old content until then.
 func (f *feed) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	f.endStream()
-	f.delivered = delivered{last: f.delivered.last} // what replaces it needs no more of it
+	f.delivered = delivered{last: f.delivered.last} // the list needs nothing else, and replaces it
 	for {
 		ranges := f.wanted()
 		result, next, err := f.listAll(ctx, ranges)
@@ -123,18 +120,18 @@ func (f *feed) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runti
 	}
 }
 
-// WatchWithContext starts the reflector's watch where the last list or watch ended,
-// which is all that the options could say.
+// WatchWithContext starts the reflector's watch where the last list or watch ended, which is what
+// the options ask for.
 func (f *feed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if options.SendInitialEvents != nil {
-		return nil, errors.New("a list as a stream of events is not supported")
+		return nil, errors.New("listing as a stream of events is not supported")
 	}
 	f.endStream()
 	f.stream = newStream(ctx, f.Source, &f.delivered)
 	return f.stream, nil
 }
 
-// endStream waits until the last watch no longer touches what is delivered.
+// endStream ends the last watch, and waits until it no longer touches delivered.
 func (f *feed) endStream() {
 	if f.stream != nil {
 		f.stream.Stop()
@@ -143,11 +140,11 @@ func (f *feed) endStream() {
 }
 
 // errSuperseded says that the wanted ranges changed while they were listed.
-var errSuperseded = errors.New("other ranges are wanted now")
+var errSuperseded = errors.New("the wanted ranges changed during the list")
 
-// listAll lists ranges for the reflector, until they are no longer wanted. Of an
-// object that the store has already, the list has the store's: a relist holds what
-// there is and what has changed, not everything twice.
+// listAll lists ranges for the reflector, and fails with errSuperseded if they are no longer
+// wanted. Objects that have not changed are the store's own, so a relist needs memory for those
+// that have.
 func (f *feed) listAll(ctx context.Context, ranges hashkey.Ranges) (runtime.Object, delivered, error) {
 	next := delivered{ranges: ranges, revision: max(f.delivered.last, firstRevision), known: map[objectID]entry{}, unconfirmed: true}
 	objects := map[objectID]*prepared{}
@@ -156,7 +153,7 @@ func (f *feed) listAll(ctx context.Context, ranges hashkey.Ranges) (runtime.Obje
 		superseding := make(chan struct{})
 		defer func() {
 			cancel(nil)
-			<-superseding // it must not take a wake-up that is meant for the stream
+			<-superseding // else it could take a token from wake that is meant for the stream
 		}()
 		go func() {
 			defer close(superseding)

@@ -31,26 +31,26 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// list calls each for every object of a consistent list of ranges, one by one, and
-// returns the revision as of which the list is. Where an object changes meanwhile,
-// each is called for it again, with ended set if it is gone. A server that does not
-// know the selector gives objects of other ranges too.
+// list makes a consistent list of ranges, calls each for every object, one by one, and returns the
+// revision of the list. If an object changes meanwhile, each may be called for it again, with ended
+// set if it was deleted. A server that does not know the selector sends objects of other ranges
+// too.
 //
-// The list is a stream of events where the server has that, so that no more than
-// one object is in memory that each does not keep. It is a list in pages elsewhere.
+// The list is a stream of events where the server supports that, so no more than one object is in
+// memory beyond those that each keeps. Otherwise it is a list in pages.
 func (s *Source) list(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
 	if s.streams {
 		revision, err := s.listStream(ctx, ranges, each)
 		if !errors.Is(err, errNoStreams) {
 			return revision, err
 		}
-		s.logger.V(2).Info("Listing in pages, since the server does not stream lists", "err", err)
+		s.logger.V(2).Info("Listing in pages, because the server does not stream lists", "err", err)
 	}
 	return s.listPages(ctx, ranges, each)
 }
 
-// errNoStreams says that a server does not list as a stream.
-var errNoStreams = errors.New("lists are not streamed")
+// errNoStreams says that a server does not stream lists.
+var errNoStreams = errors.New("the server does not stream lists")
 
 func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
 	yes, timeout := true, watchTimeout()
@@ -75,7 +75,7 @@ func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each fun
 		case event, ok := <-w.ResultChan():
 			switch {
 			case !ok:
-				return 0, errors.New("the stream of a list has ended early")
+				return 0, errors.New("the stream of a list ended before the list was complete")
 			case event.Type == watch.Error:
 				return 0, apierrors.FromObject(event.Object)
 			case event.Type == watch.Bookmark:
@@ -95,12 +95,12 @@ func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each fun
 	}
 }
 
-// isRefused says whether a server does not know what it was asked for.
+// isRefused reports whether the server refused a request because it does not know an option of it.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// pageSize is the number of objects in a page: what client-go's pager asks for.
+// pageSize is the number of objects in a page, as in client-go's pager.
 const pageSize = 500
 
 func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
@@ -123,7 +123,7 @@ func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func
 				s.warnUnselected()
 			}
 		}
-		// Each object with its own allocation: one that is kept must not keep the page.
+		// Each object gets its own allocation, because one that is kept must not keep the page.
 		objects, err := meta.ExtractListWithAlloc(list)
 		if err != nil {
 			return 0, err
@@ -139,20 +139,19 @@ func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func
 	}
 }
 
-// warnUnselected reports a server that ignores the selector: it says so in lists,
-// and streams show it by an object of another range.
+// warnUnselected warns once that the server ignores the selector. A list shows that by its missing
+// shardInfo, a stream or a watch by an object of another range.
 func (s *Source) warnUnselected() {
 	s.warnOnce.Do(func() {
-		s.logger.Info("Warning: the server does not know the selector of hash keys and sends all objects; they are filtered here. Upgrade it, or turn on its features ShardedListAndWatch and ControllerRing")
+		s.logger.Info("Warning: the server does not know the selector for hash keys and sends all objects, which are filtered here. Upgrade it, or turn on its feature gates ShardedListAndWatch and ControllerRing")
 	})
 }
 
-// watchTimeout returns how many seconds a watch may take. As with reflectors, one that
-// has died in silence is replaced in the end, and not all are at the same time.
+// watchTimeout returns how many seconds a watch may last: 300 to 599. As in reflectors, the limit
+// replaces a watch that died silently, and the spread keeps watches from ending all at once.
 func watchTimeout() int64 { return 300 + rand.Int63n(300) }
 
-// isSharded says whether the server applied the selector, which it tells in lists
-// alone.
+// isSharded reports whether the server applied the selector to a list. Only lists say that.
 func isSharded(list runtime.Object) bool {
 	switch list := list.(type) {
 	case metav1.ShardedListInterface:

@@ -24,17 +24,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// informer is an informer whose objects are transformed as they arrive, not when
-// the list that has them is complete.
+// informer transforms the objects of a list as they arrive, not once the list is complete.
 type informer struct {
 	cache.SharedIndexInformer
 	source *Source
 }
 
-// SetTransform implements cache.SharedInformer. On a relist, an object that has not
-// changed is the store's own, and is not transformed again.
+// SetTransform implements cache.SharedInformer. On a relist, an object that has not changed stays
+// the one in the store and is not transformed again.
 func (i *informer) SetTransform(transform cache.TransformFunc) error {
-	// Fails once the informer has started.
+	// This fails once the informer has started.
 	if err := i.SharedIndexInformer.SetTransform(i.source.transformed); err != nil {
 		return err
 	}
@@ -42,14 +41,14 @@ func (i *informer) SetTransform(transform cache.TransformFunc) error {
 	return nil
 }
 
-// prepared is an object in a list for the informer that is as it is to be in the
-// store: transformed, or the store's own.
+// prepared wraps an object of a list in the state in which the store is to have it: already
+// transformed, or the store's own.
 type prepared struct{ object any }
 
 func (*prepared) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 func (p *prepared) DeepCopyObject() runtime.Object { return p }
 
-// prepare returns what the store is to have for an object of a list.
+// prepare returns what the store is to have for obj, an object of a list.
 func (s *Source) prepare(id objectID, obj runtime.Object) (*prepared, error) {
 	stored, exists, err := s.store.GetByKey(id.String())
 	if err != nil {
@@ -73,7 +72,7 @@ func (s *Source) transformed(obj any) (any, error) {
 	return s.transform(obj)
 }
 
-// isSame says whether a stored object is one in the state in which the server has it.
+// isSame reports whether stored is obj in the same state: with its UID and resource version.
 func isSame(stored any, obj runtime.Object) bool {
 	a, err := meta.Accessor(stored)
 	if err != nil {

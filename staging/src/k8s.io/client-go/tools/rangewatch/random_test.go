@@ -30,10 +30,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Whatever happens, in whatever order: the store never claims more than it has,
-// WaitFor is exact, handlers are told what makes sense (the record checks that),
-// and at quiet points the store is the server's content in the ranges.
-func TestRandom(t *testing.T) {
+// The store never claims more than it has, WaitFor is exact, handlers get events that fit each
+// other (record checks that), and at quiet points the store equals the server's content in the
+// ranges.
+func TestClaimsHoldWhateverHappens(t *testing.T) {
 	const seeds, rounds, steps = 4, 10, 25
 	for seed := range int64(seeds) {
 		for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
@@ -62,21 +62,20 @@ type random struct {
 	*rand.Rand
 	*harness
 	want hashkey.Ranges
-	// expiries is how often the server is still to forget its events: the reflector's
-	// back-off doubles with each.
+	// expiries is how often the server may still forget its events. It is limited because the
+	// reflector's back-off doubles with each.
 	expiries int
-	// claimed is the latest resource version of the store that was seen.
+	// claimed is the last resource version that the store had.
 	claimed uint64
 }
 
-// round does some things at random, while somebody else writes, and ends with a
-// quiet point.
+// round takes random steps while a goroutine writes, and ends with a quiet point.
 func (r *random) round(steps int) {
 	r.Helper()
 	seed := r.Int63()
 	writer := &random{Rand: rand.New(rand.NewSource(seed)), harness: r.harness}
 	pager := &random{Rand: rand.New(rand.NewSource(seed + 1)), harness: r.harness}
-	// Somebody writes between the pages of lists, too.
+	// Pods are also written between the pages of lists.
 	var paging sync.Mutex
 	over := false
 	r.server.setOnPage(func(context.Context, int) {
@@ -117,7 +116,7 @@ func (r *random) round(steps int) {
 	r.settled(r.want)
 }
 
-// pause gives the others time, at random.
+// pause gives the other goroutines a random time to run.
 func (r *random) pause() { time.Sleep(time.Duration(r.Intn(300)) * time.Microsecond) }
 
 func (r *random) step() {
@@ -156,7 +155,7 @@ func (r *random) step() {
 	}
 }
 
-// ranges returns some ranges: none, one, or two.
+// ranges returns none, one or two random ranges.
 func (r *random) ranges() hashkey.Ranges {
 	var ranges hashkey.Ranges
 	for range []int{0, 1, 1, 1, 2}[r.Intn(5)] {
@@ -166,7 +165,7 @@ func (r *random) ranges() hashkey.Ranges {
 	return ranges
 }
 
-// write makes a change to one of few pods.
+// write creates, changes or deletes a random one of 60 pods.
 func (r *random) write() uint64 {
 	name := fmt.Sprintf("pod-%02d", r.Intn(60))
 	pod, exists := r.server.content(hashkey.All())[name]
@@ -189,8 +188,8 @@ func (r *random) write() uint64 {
 	return r.server.write(pod, false)
 }
 
-// checkClaims checks what the store is said to have, or says of itself: ranges as
-// of revision. It looks at the objects that have not changed since.
+// checkClaims checks the claim that the store has ranges as of revision. It looks at the objects
+// that have not changed since.
 func (r *random) checkClaims(ranges hashkey.Ranges, revision string) {
 	r.Helper()
 	as, err := parseRevision(revision)

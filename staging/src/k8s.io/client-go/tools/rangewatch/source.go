@@ -34,40 +34,38 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// FieldPath names the hash key by which objects are selected, as in a shard
-// selector.
+// FieldPath names the hash key by which objects are selected, as in a shard selector.
 type FieldPath string
 
 const (
 	// ByHashKey selects objects by their own hash key.
 	ByHashKey FieldPath = sharding.HashKeyPath
-	// ByControllerHashKey selects objects by the hash key of their controller. An
-	// object without one is in every range.
+	// ByControllerHashKey selects objects by the hash key of their controller. An object without
+	// a controller is in every range.
 	ByControllerHashKey FieldPath = sharding.ControllerHashKeyPath
 )
 
 // Config is what a Source needs.
 type Config struct {
-	// Field is the hash key that the ranges are about.
+	// Field is the hash key that has to lie in the ranges. Required.
 	Field FieldPath
-	// ListWatch lists and watches the whole collection, with the options that it is
-	// given handed on to the server unchanged.
+	// ListWatch lists and watches the whole collection. It must pass the options that it is given
+	// to the server unchanged. Required.
 	ListWatch cache.ListerWatcher
-	// Object is an example of the objects, as for an informer: of their type, and,
-	// where that is Unstructured, of their kind.
+	// Object is an example of the objects, as for an informer: of their type and, if that is
+	// Unstructured, of their kind. Required.
 	Object runtime.Object
-	// IncompleteRelists gives up completeness for memory: where the server no longer
-	// has the events that were missed, the store is brought up to date object by
-	// object, and nothing is held until that is done. Otherwise the store keeps what
-	// it has until the new replaces it in one step, and holds besides what has changed.
+	// IncompleteRelists trades completeness for memory. If it is set, a relist brings the store up
+	// to date object by object, and nothing is held until that is done. Otherwise the store keeps
+	// its content until the new content replaces it in one step, and what has changed is in memory
+	// beside it. A relist follows when the server no longer has the events that the watch needs.
 	IncompleteRelists bool
-	// Logger is used for what has no better one. Default: klog.Background().
+	// Logger is what the Source logs to. Default: klog.Background().
 	Logger klog.Logger
 }
 
-// Source feeds one informer with the objects of a set of ranges that can be
-// changed at any time. Its methods may be called from any goroutine and do not
-// block, WaitFor apart.
+// Source feeds one informer with the objects of a set of ranges, which can be changed at any time.
+// Except for NewInformer its methods may be called from any goroutine, and only WaitFor blocks.
 type Source struct {
 	field     FieldPath
 	listWatch cache.ListerWatcherWithContext
@@ -75,20 +73,21 @@ type Source struct {
 	logger    klog.Logger
 	store     cache.Store
 	transform cache.TransformFunc
-	// streams is set where lists may be asked for as streams.
+	// streams is set if the client can list as a stream.
 	streams           bool
 	incompleteRelists bool
-	// tellsProgress is set until a server has refused to say where a watch stands.
+	// tellsProgress is set until the server has refused to report progress on request. Only the
+	// goroutine of a stream uses it.
 	tellsProgress bool
 
-	// wake tells whoever feeds the reflector that want or waiters have changed.
+	// wake has a token after want or waiters have changed. What feeds the reflector takes it.
 	wake        chan struct{}
 	heldChanged chan struct{}
 	warnOnce    sync.Once
 
 	mu   sync.Mutex
 	want hashkey.Ranges
-	// held is what the store holds, as far as that has been made sure of.
+	// held is what the store was confirmed to have, limited to want.
 	held    extent
 	waiters map[*waiter]struct{}
 }
@@ -100,21 +99,20 @@ type waiter struct {
 	done     chan struct{}
 }
 
-// NewSource returns a Source that holds no ranges. It fails where cfg lacks
-// something, and where the client-go feature AtomicFIFO is off: without it a store
-// does not say which revision it has reached.
+// NewSource returns a Source that holds no ranges. It fails if cfg is invalid, or if the client-go
+// feature gate AtomicFIFO is off: without it, a store does not say which revision it has reached.
 func NewSource(cfg Config) (*Source, error) {
 	if cfg.Field != ByHashKey && cfg.Field != ByControllerHashKey {
-		return nil, fmt.Errorf("unknown hash key field %q: use %q or %q", cfg.Field, ByHashKey, ByControllerHashKey)
+		return nil, fmt.Errorf("unknown Config.Field %q: use %q or %q", cfg.Field, ByHashKey, ByControllerHashKey)
 	}
 	if cfg.ListWatch == nil || cfg.Object == nil {
-		return nil, errors.New("a list-watch and an example object are needed")
+		return nil, errors.New("Config.ListWatch and Config.Object must be set")
 	}
 	if _, ok := cfg.Object.(metav1.Object); !ok {
-		return nil, fmt.Errorf("the example object is a %T: it must be an object with metadata", cfg.Object)
+		return nil, fmt.Errorf("Config.Object is a %T: it must be an object with metadata", cfg.Object)
 	}
 	if !features.FeatureGates().Enabled(features.AtomicFIFO) {
-		return nil, fmt.Errorf("the client-go feature %s is off: turn it on (unset KUBE_FEATURE_%s), an informer that follows a range needs it", features.AtomicFIFO, features.AtomicFIFO)
+		return nil, fmt.Errorf("the client-go feature gate %s is off, but an informer that follows ranges needs it: unset KUBE_FEATURE_%s", features.AtomicFIFO, features.AtomicFIFO)
 	}
 	logger := cfg.Logger
 	if logger.GetSink() == nil {
@@ -134,23 +132,22 @@ func NewSource(cfg Config) (*Source, error) {
 	}, nil
 }
 
-// NewInformer returns the informer that the Source feeds. It must be called once,
-// and before the other methods can have an effect.
+// NewInformer returns the informer that the Source feeds. It must be called once. The other methods
+// may be called before it, but nothing is held until the informer runs.
 func (s *Source) NewInformer(options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
 	if s.store != nil {
-		panic("coding error: a Source has one informer")
+		panic("coding error: NewInformer was called twice on one Source")
 	}
 	i := &informer{SharedIndexInformer: cache.NewSharedIndexInformerWithOptions(newFeed(s), s.object, options), source: s}
 	s.store = i.GetStore()
 	if err := i.SetTransform(nil); err != nil {
-		panic(err) // only of an informer that has started
+		panic(err) // the informer has not started, so this cannot happen
 	}
 	return i
 }
 
-// SetRanges sets the ranges that are to be held, and returns at once. What a change
-// leaves out is no longer in Held when SetRanges returns; it leaves the store
-// soon after.
+// SetRanges sets the ranges to hold, and returns at once. Ranges that are left out are no longer in
+// Held when SetRanges returns. Their objects leave the store soon after.
 func (s *Source) SetRanges(r hashkey.Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,24 +156,22 @@ func (s *Source) SetRanges(r hashkey.Ranges) {
 	s.wakeUp()
 }
 
-// Held returns the ranges of which the store has every object as of some recent
-// revision, and follows what happens to them.
+// Held returns the ranges that the store has completely, as of some recent revision, and follows.
 func (s *Source) Held() hashkey.Ranges {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held.ranges
 }
 
-// HeldChanged returns a channel that has a token after Held has changed, one for
-// all changes since the last was taken. It is for one reader.
+// HeldChanged returns a channel that has a token after Held has changed: one for all changes since
+// the last token was taken. It is for one reader.
 func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 
-// WaitFor returns nil once the store has every object of r as of revision or
-// later. It may be called before the ranges are set and before the informer runs.
-// Where the watch does not bring a revision by itself, the server is asked how far it is.
-// revision is a resource version from the same storage as the collection's, or ""
-// for whatever the store has. The error is ctx's, or says that revision is no
-// number.
+// WaitFor returns nil once the store has every object of r as of revision or later. It may be
+// called before the ranges are set and before the informer runs. If the watch has not reached the
+// revision, the server is asked to report its progress. revision is a resource version from the
+// same storage as the collection's, or "" for any. WaitFor fails when ctx ends, with its cause, or
+// if revision is not a number.
 func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges, revision string) error {
 	w := &waiter{ranges: r, done: make(chan struct{})}
 	if revision != "" {
@@ -202,7 +197,7 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges, revision string)
 	}
 }
 
-// wakeUp makes the feeder look at want and waiters again.
+// wakeUp makes what feeds the reflector look at want and waiters again.
 func (s *Source) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
@@ -210,15 +205,15 @@ func (s *Source) wakeUp() {
 	}
 }
 
-// wanted returns the ranges that are to be held.
+// wanted returns the ranges to hold.
 func (s *Source) wanted() hashkey.Ranges {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.want
 }
 
-// setHeldLocked sets what the store holds, limited to what it is to hold: the rest
-// is about to leave.
+// setHeldLocked sets what the store holds, limited to the wanted ranges: the rest is about to
+// leave.
 func (s *Source) setHeldLocked(held extent) {
 	held.ranges = held.ranges.Intersect(s.want)
 	changed := !held.ranges.Equal(s.held.ranges)
@@ -232,7 +227,7 @@ func (s *Source) setHeldLocked(held extent) {
 	}
 }
 
-// releaseLocked ends the calls of WaitFor that have what they wait for.
+// releaseLocked ends the calls of WaitFor whose ranges are held.
 func (s *Source) releaseLocked() {
 	for w := range s.waiters {
 		if s.held.holds(w.ranges, w.revision) {
@@ -242,26 +237,25 @@ func (s *Source) releaseLocked() {
 	}
 }
 
-// objectID is how the store tells objects apart. It has no UID: revisions order
-// the objects that had a name one after another.
+// objectID is the store's key of an object. It needs no UID, because revisions tell apart the
+// objects that have had a name one after another.
 type objectID = cache.ObjectName
 
-// noKey stands for the key of an object that has none: an object without
-// controller, by ControllerHashKey.
+// noKey stands for the missing key of an object without controller, by ByControllerHashKey.
 const noKey int64 = -1
 
-// identity is what is known of an object without keeping it.
+// identity is what the Source has to know of an object, without keeping it.
 type identity struct {
 	id       objectID
 	revision uint64
 	key      int64
 }
 
-// identify reads obj's identity.
+// identify returns the identity of obj. It fails if obj has no metadata or no revision.
 func (s *Source) identify(obj runtime.Object) (identity, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return identity{}, fmt.Errorf("%T from the server is no object: %w", obj, err)
+		return identity{}, fmt.Errorf("the server sent a %T, which is not an object with metadata: %w", obj, err)
 	}
 	revision, err := parseRevision(accessor.GetResourceVersion())
 	if err != nil {
@@ -280,7 +274,7 @@ func (s *Source) keyOf(obj metav1.Object) int64 {
 	return noKey
 }
 
-// matches says whether an object with that key is in r.
+// matches reports whether an object with that key is in r.
 func matches(key int64, r hashkey.Ranges) bool {
 	if key == noKey {
 		return !r.Empty()
@@ -288,20 +282,20 @@ func matches(key int64, r hashkey.Ranges) bool {
 	return r.Contains(key)
 }
 
-// newBookmark returns a bookmark's object, of the type that the reflector expects.
+// newBookmark returns the object of a bookmark, of the type that the reflector expects.
 func (s *Source) newBookmark(resourceVersion string) runtime.Object {
 	bookmark := s.object.DeepCopyObject()
 	bookmark.(metav1.Object).SetResourceVersion(resourceVersion)
 	return bookmark
 }
 
-// firstRevision is older than every object: etcd's first write has revision 2.
+// firstRevision is lower than any object's revision: the first write to etcd has revision 2.
 const firstRevision uint64 = 1
 
 func parseRevision(resourceVersion string) (uint64, error) {
 	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("resource version %q is not the number that an API server gives: %w", resourceVersion, err)
+		return 0, fmt.Errorf("resource version %q is not a number; use one that the API server gave out: %w", resourceVersion, err)
 	}
 	return revision, nil
 }

@@ -36,9 +36,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// stream is the watch that the reflector holds. One goroutine does everything that
-// touches what is delivered; lists and the opening of watches run beside it, so
-// that events keep flowing.
+// stream is the watch that the reflector holds. Only one goroutine touches delivered. Lists, and
+// the opening of watches, run beside it, so that events keep flowing.
 //
 //	          SetRanges: what leaves is DELETED, then what is missing is listed
 //	        ┌──────────────────────────────────────────────────────────────┐
@@ -47,22 +46,21 @@ import (
 //	│ following    │◀─────────────────────────────────────│ following and listing │
 //	└───────┬──────┘                                      └───────────────────────┘
 //	        │    ▲
-//	        └────┘ WaitFor a revision that the watch has not brought: the watch anew
+//	        └────┘ WaitFor a revision that the watch has not reached: the watch is opened anew
 //
-// Growing without a gap. The ranges R are followed, D is to come. The base B is
-// where the watch of R stands when the list of D begins, and the list, which is
-// consistent, turns out to be as of a revision L that is not before B. Objects of the
-// list that did not change since B are delivered from it, one by one. Those that did
-// are not: the watch of R and D together, which is opened at B, brings them, and D is
-// pending until it has come to L. So each object's revisions come in order, and
-// what the store has for R is as of its resource version, as with any watch. What the
-// new watch repeats for R is recognised by revision and left out. Where R is empty,
-// everything is delivered from the list, and B is L.
+// Growing without a gap. The ranges R are followed, and D is to be added. The base B is the
+// revision that the watch of R has reached when the list of D begins. The list is consistent, at a
+// revision L that is not before B. Its objects that have not changed since B are delivered, one by
+// one. Those that have changed are left to a watch of R and D together, which is opened at B, and D
+// is pending until that watch has reached L. So each object's revisions come in order, and the
+// store's content for R is as of its resource version, as with any watch. What the new watch
+// repeats for R is recognized by its revision and dropped. If R is empty, B is L: everything comes
+// from the list.
 //
-// Progress without events. Watches of a quiet collection say where they stand once a
-// minute only. Where that is not enough, for a growth or for a WaitFor, the watch is
-// opened anew and asks for it: a server that knows hash keys then sends a bookmark as
-// soon as it has sent everything up to its present revision. Nothing is listed.
+// Progress without events. The watch of a quiet collection reports its progress once a minute only.
+// If a growth or a WaitFor needs it sooner, the watch is opened anew and requests it: a server that
+// knows hash keys then sends a bookmark as soon as it has sent everything up to its current
+// revision. Nothing is listed.
 type stream struct {
 	*Source
 	*delivered
@@ -71,22 +69,22 @@ type stream struct {
 	out    chan watch.Event
 	done   chan struct{}
 
-	// target are the wanted ranges that the stream works towards.
+	// target is the wanted ranges that the stream works towards.
 	target hashkey.Ranges
 
-	// following is the watch of the server that is passed on; it selects selected, and
-	// is to bring a bookmark that is not before asked. It is nil where there is none.
+	// following is the server's watch whose events are passed on, or nil. It selects selected. If
+	// asked is not 0, a bookmark is to come from it that is not before that revision.
 	following watch.Interface
 	selected  hashkey.Ranges
 	asked     uint64
-	// since is when it was opened, lively whether it has brought something.
+	// since is when following was opened, lively whether it has brought anything.
 	since  time.Time
 	lively bool
-	// opening is the watch that is to take its place.
+	// opening is the watch that is to replace following.
 	opening    *opening
 	watchRetry retry
 
-	// listing is the list of a growth, which runs or waits for its watch.
+	// listing is the list of a growth. It runs, or is complete and waits for its watch.
 	listing   *listing
 	listRetry retry
 }
@@ -95,7 +93,7 @@ type stream struct {
 type opening struct {
 	ranges hashkey.Ranges
 	from   uint64
-	// asked is the revision for which the server is asked to say when it is reached, or 0.
+	// asked is the revision whose arrival the server is asked to report, or 0.
 	asked  uint64
 	result chan opened
 	cancel context.CancelFunc
@@ -106,29 +104,30 @@ type opened struct {
 	err   error
 }
 
-// listing is a list of ranges as of revision that runs beside the watch.
+// listing is a list that runs beside the watch. Its part has the ranges and, once listed, the
+// revision.
 type listing struct {
 	part
 	number uint64
 	// base is the revision up to which objects are delivered from the list.
 	base uint64
-	// left are the objects that the watch has seen leave meanwhile. What the list has of
-	// them may be older.
+	// left has the objects that the watch has seen leave meanwhile. The list may have them in an
+	// older state.
 	left sets.Set[objectID]
-	// listed is set at the end.
+	// listed is set once the list is complete.
 	listed  bool
 	objects chan listedObject
 	ended   chan listEnd
 	cancel  context.CancelFunc
 }
 
-// listedObject is an object of a list, or the end of one that the list had before.
+// listedObject is an object of a list or, with ended set, one that was deleted during the list.
 type listedObject struct {
 	runtime.Object
 	ended bool
 }
 
-// listEnd is the end of a list.
+// listEnd is the outcome of a list.
 type listEnd struct {
 	revision uint64
 	err      error
@@ -140,19 +139,19 @@ type retry struct {
 	timer   <-chan time.Time
 }
 
-// succeeded ends a row of failures.
+// succeeded resets the back-off and allows the next attempt.
 func (r *retry) succeeded() {
 	r.timer = nil
 	r.backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
 
-// failed forbids attempts for a while.
+// failed forbids attempts for the next step of the back-off.
 func (r *retry) failed() { r.timer = time.After(r.backoff.Step()) }
 
-// allowed says whether an attempt may be made.
+// allowed reports whether an attempt may be made.
 func (r *retry) allowed() bool { return r.timer == nil }
 
-// newStream starts a stream that goes on from what is delivered.
+// newStream starts a stream that continues from state.
 func newStream(ctx context.Context, source *Source, state *delivered) *stream {
 	ctx, cancel := context.WithCancel(ctx)
 	st := &stream{
@@ -180,7 +179,7 @@ func (st *stream) run() {
 	defer st.stopFollowing()
 	defer st.cancelOpening()
 	if err := st.serve(); err != nil && st.ctx.Err() == nil {
-		// The reflector lists anew, and everything is replaced in one step.
+		// The error makes the reflector relist, which replaces everything in one step.
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) {
 			status = apierrors.NewInternalError(err)
@@ -193,8 +192,7 @@ func (st *stream) run() {
 	}
 }
 
-// serve feeds the reflector until it stops the watch, or until only a new list can
-// help.
+// serve feeds the reflector until it stops the watch, or until only a relist can help.
 func (st *stream) serve() error {
 	if err := st.retarget(st.wanted()); err != nil {
 		return err
@@ -240,8 +238,7 @@ func (st *stream) serve() error {
 	}
 }
 
-// advance starts what is to be done next, and tells the store and those who wait
-// how far things are.
+// advance starts what is to be done next, and passes progress on to the store and to WaitFor.
 func (st *stream) advance() error {
 	if want := st.wanted(); !want.Equal(st.target) {
 		if err := st.retarget(want); err != nil {
@@ -259,11 +256,11 @@ func (st *stream) advance() error {
 	return st.settle(completed)
 }
 
-// retarget gives up what is on its way to other ranges, and removes at once what
-// is not wanted any more.
+// retarget gives up a change to other ranges that is in progress, and removes the objects that are
+// no longer wanted at once.
 func (st *stream) retarget(want hashkey.Ranges) error {
 	if !want.Equal(st.ranges) {
-		st.logger.V(2).Info("Ranges change", "from", st.ranges, "to", want)
+		st.logger.V(2).Info("Changing ranges", "from", st.ranges, "to", want)
 	}
 	st.target = want
 	st.cancelListing()
@@ -284,7 +281,7 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 	if err := st.remove(leaving, at); err != nil {
 		return err
 	}
-	if len(leaving) > len(st.known) { // a map does not give back what it has grown to
+	if len(leaving) > len(st.known) { // deleting does not shrink a map
 		known := make(map[objectID]entry, len(st.known))
 		maps.Copy(known, st.known)
 		st.known = known
@@ -292,12 +289,12 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 	return nil
 }
 
-// completed says how far the store is complete once it has processed everything.
+// completed returns what is complete in the store once it has processed everything.
 func (d *delivered) completed() extent {
 	return extent{ranges: d.ranges.Minus(d.pending.ranges), revision: d.revision, parts: slices.Clone(d.past)}
 }
 
-// startList lists what is missing.
+// startList starts the list of the ranges that are missing.
 func (st *stream) startList() {
 	missing := st.target.Minus(st.ranges)
 	if st.listing != nil || missing.Empty() || !st.listRetry.allowed() {
@@ -331,7 +328,7 @@ func (st *stream) startList() {
 	}()
 }
 
-// takeObject delivers an object of the list, if the watch does not bring it.
+// takeObject delivers an object of the list, unless the watch brings it.
 func (st *stream) takeObject(o listedObject) error {
 	l := st.listing
 	object, err := st.identify(o.Object)
@@ -341,12 +338,12 @@ func (st *stream) takeObject(o listedObject) error {
 	old, known := st.known[object.id]
 	switch {
 	case !known && l.left.Has(object.id):
-		return nil // the watch brings what has become of it
+		return nil // the watch brings any later state
 	case o.ended || !matches(object.key, l.ranges):
 		if !o.ended {
 			st.warnUnselected()
 		}
-		old.seen = 0 // so that it goes at the end of the list
+		old.seen = 0 // so that endList removes it
 	case matches(object.key, st.ranges) || object.revision > l.base || known && old.revision >= object.revision:
 		old.seen = l.number
 	default:
@@ -358,8 +355,8 @@ func (st *stream) takeObject(o listedObject) error {
 	return nil
 }
 
-// endList ends a list: what is left of a growth that was given up, and is not in
-// the list, is gone.
+// endList ends a list. It removes objects that an earlier growth delivered before it was given up,
+// and that the list does not have: they are gone.
 func (st *stream) endList(end listEnd) error {
 	l := st.listing
 	if end.err != nil {
@@ -377,13 +374,13 @@ func (st *stream) endList(end listEnd) error {
 	if err := st.remove(gone, l.base); err != nil {
 		return err
 	}
-	st.cancelOpening() // the watch to come includes the growth
+	st.cancelOpening() // the next watch includes the growth
 	return nil
 }
 
-// listFailed keeps everything as it is and tries again later.
+// listFailed keeps everything as it is and schedules another attempt.
 func (st *stream) listFailed(err error) {
-	st.logger.Error(err, "Listing ranges failed, what is held stays as it is; trying again", "ranges", st.listing.ranges, "held", st.Held())
+	st.logger.Error(err, "Listing ranges failed; will retry, and what is held stays held", "ranges", st.listing.ranges, "held", st.Held())
 	st.cancelListing()
 	st.listRetry.failed()
 }
@@ -395,7 +392,7 @@ func (st *stream) cancelListing() {
 	}
 }
 
-// startWatch opens a watch where there is none or another one is needed.
+// startWatch opens a watch if there is none or another one is needed.
 func (st *stream) startWatch() {
 	ranges, from, needed := st.ranges, st.revision, st.needed()
 	grows := st.listing != nil && st.listing.listed
@@ -404,7 +401,7 @@ func (st *stream) startWatch() {
 		ranges, from = ranges.Union(st.listing.ranges), st.listing.base
 		needed = max(needed, st.pendingUntil(st.listing.revision))
 	case st.following != nil && (st.selected.Equal(ranges) || !st.target.Equal(ranges)) && needed <= max(from, st.asked):
-		return // it serves, or does until the growth has been listed
+		return // it will do, at least until the growth has been listed
 	}
 	if ranges.Empty() || st.opening != nil || !st.watchRetry.allowed() {
 		return
@@ -436,8 +433,8 @@ func (st *stream) startWatch() {
 	}()
 }
 
-// needed returns the revision that the watch has to come to, for what is pending and
-// for those who wait; 0 where there is nothing, or where it makes no difference.
+// needed returns the revision that pending and the waiters need the watch to reach, or 0 if they
+// need none or the server does not report progress.
 func (st *stream) needed() uint64 {
 	if !st.tellsProgress {
 		return 0
@@ -457,10 +454,9 @@ func (st *stream) needed() uint64 {
 	return needed
 }
 
-// pendingUntil returns the revision that the watch has to come to before what is
-// pending, or a growth that was listed as of revision, can be held. That is not before
-// where the store is: it never falls back, and must not claim for these what it has
-// for others.
+// pendingUntil returns the revision that the watch has to reach before pending, or a growth that
+// was listed as of revision, can be held. It is not below the store's resource version, which never
+// goes back and must not claim for these ranges what holds only for others.
 func (d *delivered) pendingUntil(revision uint64) uint64 {
 	return max(revision, d.pending.revision, d.revision, d.last)
 }
@@ -479,13 +475,13 @@ func (st *stream) stopFollowing() {
 	}
 }
 
-// follow goes over to the watch that was opened.
+// follow switches to the watch that was opened.
 func (st *stream) follow(result opened) error {
 	o := st.opening
 	st.opening = nil
 	if result.err != nil {
 		if o.asked > 0 && isRefused(result.err) {
-			st.logger.V(2).Info("Watching without asking for progress, which the server does not tell", "err", result.err)
+			st.logger.V(2).Info("Watching without requesting progress, because the server does not report it", "err", result.err)
 			st.tellsProgress = false
 			return nil
 		}
@@ -493,7 +489,7 @@ func (st *stream) follow(result opened) error {
 	}
 	st.stopFollowing()
 	st.following, st.selected, st.asked, st.since, st.lively = result.watch, o.ranges, o.asked, time.Now(), false
-	// The new watch repeats what lies between its start and where the old one was.
+	// The new watch repeats what lies between its start and the revision that the old one reached.
 	if !st.ranges.Empty() {
 		st.past = append(st.past, part{ranges: st.ranges, revision: st.revision})
 	}
@@ -507,7 +503,7 @@ func (st *stream) follow(result opened) error {
 	return nil
 }
 
-// moveTo sets how far the watch is.
+// moveTo sets the revision that the watch has reached.
 func (d *delivered) moveTo(revision uint64) {
 	d.revision = revision
 	d.past = slices.DeleteFunc(d.past, func(p part) bool { return p.revision <= revision })
@@ -516,7 +512,7 @@ func (d *delivered) moveTo(revision uint64) {
 	}
 }
 
-// restrict gives up all ranges but those in keep.
+// restrict drops all ranges but those in keep.
 func (d *delivered) restrict(keep hashkey.Ranges) {
 	d.ranges = d.ranges.Intersect(keep)
 	for i := range d.past {
@@ -525,12 +521,12 @@ func (d *delivered) restrict(keep hashkey.Ranges) {
 	d.pending.ranges = d.pending.ranges.Intersect(keep)
 }
 
-// watchFailed tries again later, unless the server has forgotten what the watch
-// was to start from.
+// watchFailed schedules another attempt, or a relist if the server no longer has the events that
+// the watch needs.
 func (st *stream) watchFailed(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		if st.incompleteRelists {
-			st.logger.V(2).Info("Listing ranges anew, object by object", "ranges", st.ranges, "err", err)
+			st.logger.V(2).Info("Relisting ranges object by object", "ranges", st.ranges, "err", err)
 			st.cancelListing()
 			st.cancelOpening()
 			st.restrict(nil)
@@ -538,18 +534,18 @@ func (st *stream) watchFailed(err error) error {
 		}
 		return err
 	}
-	st.logger.Error(err, "Watching ranges failed, what is held stays as it is; trying again", "ranges", st.ranges, "revision", st.revision)
+	st.logger.Error(err, "Watching ranges failed; will retry, and what is held stays held", "ranges", st.ranges, "revision", st.revision)
 	st.watchRetry.failed()
 	return nil
 }
 
-// receive passes on what the watch of the server brings.
+// receive handles an event of the server's watch, or its end if ok is false.
 func (st *stream) receive(event watch.Event, ok bool) error {
 	switch {
 	case !ok:
 		st.stopFollowing()
 		if time.Since(st.since) < time.Second && !st.lively {
-			st.watchRetry.failed() // do not run in circles
+			st.watchRetry.failed() // avoid a busy loop
 		}
 		return nil
 	case event.Type == watch.Error:
@@ -575,7 +571,7 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 	}
 	switch {
 	case event.Type == watch.Bookmark && object.revision < asked:
-		st.logger.Error(nil, "The server is at an earlier revision than one that somebody waits for; trying again. Is that of an object in another storage?", "revision", object.revision, "wanted", asked)
+		st.logger.Error(nil, "The server has not reached a revision that a WaitFor needs; will retry. Does the revision come from another storage?", "revision", object.revision, "wanted", asked)
 		st.watchRetry.failed()
 	case !st.lively:
 		st.lively = true
@@ -584,8 +580,8 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 	return nil
 }
 
-// apply delivers a change, if it is news, as what it is for the ranges: the server
-// may have watched others, or all.
+// apply delivers a change that is news as what it means for the ranges, since the server may have
+// watched other ranges, or all.
 func (st *stream) apply(event watch.Event, object identity) error {
 	old, known := st.known[object.id]
 	followed := known && matches(old.key, st.ranges)
@@ -613,15 +609,15 @@ func (st *stream) apply(event watch.Event, object identity) error {
 	return nil
 }
 
-// isPast says whether the watch repeats a state of an object that is over: its range
-// has been delivered as of a later revision.
+// isPast reports whether the watch repeats an outdated state of an object, whose range has been
+// delivered as of the same or a later revision.
 func (d *delivered) isPast(object identity) bool {
 	return slices.ContainsFunc(d.past, func(p part) bool {
 		return object.revision <= p.revision && matches(object.key, p.ranges)
 	})
 }
 
-// put delivers an object that is new or has changed.
+// put delivers an object, as added or, if it is known, as modified.
 func (st *stream) put(known bool, obj runtime.Object, object identity, seen uint64) error {
 	t := watch.Added
 	if known {
@@ -634,9 +630,9 @@ func (st *stream) put(known bool, obj runtime.Object, object identity, seen uint
 	return nil
 }
 
-// remove delivers the end of objects that left the ranges at a revision, with their
-// last known state. That is the store's, so the store must have processed it. As
-// in the API server's events, the state has the revision of the event.
+// remove reports objects that left the ranges at revision as deleted, in their last known state.
+// That is the store's, so the store must have processed it. As in events of the API server, the
+// object carries the revision of the event.
 func (st *stream) remove(ids []objectID, revision uint64) error {
 	if len(ids) == 0 {
 		return nil
@@ -649,9 +645,9 @@ func (st *stream) remove(ids []objectID, revision uint64) error {
 		if err != nil {
 			return err
 		}
-		if exists { // the informer's transform may have refused it
+		if exists { // it does not if the informer's transform failed on it
 			at := max(revision, st.known[id].revision)
-			// A copy: the informer transforms what it gets, and readers have the original.
+			// A copy, because the informer transforms what it gets, and readers have the original.
 			obj := stored.(runtime.Object).DeepCopyObject()
 			obj.(metav1.Object).SetResourceVersion(strconv.FormatUint(at, 10))
 			if err := st.send(watch.Deleted, obj, at); err != nil {
@@ -663,8 +659,8 @@ func (st *stream) remove(ids []objectID, revision uint64) error {
 	return nil
 }
 
-// send gives the reflector an event after which the store has that revision. The
-// object is the informer's from then on.
+// send gives the reflector an event, after which the store is at revision or later. The informer
+// owns the object from then on.
 func (st *stream) send(t watch.EventType, obj runtime.Object, revision uint64) error {
 	select {
 	case st.out <- watch.Event{Type: t, Object: obj}:
@@ -680,7 +676,7 @@ func (st *stream) bookmark(resourceVersion string, revision uint64) error {
 	return st.send(watch.Bookmark, st.newBookmark(resourceVersion), revision)
 }
 
-// settle makes known how far things are, once the store is there too.
+// settle publishes what is complete, once the store has it too.
 func (st *stream) settle(completed extent) error {
 	if !st.isNews(completed) {
 		return nil
@@ -694,7 +690,7 @@ func (st *stream) settle(completed extent) error {
 	return nil
 }
 
-// isNews says whether anybody would notice if the store held that.
+// isNews reports whether completed would change Held or release a WaitFor.
 func (st *stream) isNews(completed extent) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -709,13 +705,11 @@ func (st *stream) isNews(completed extent) bool {
 	return false
 }
 
-// confirm waits until the store has processed everything that was sent. It sends a
-// bookmark and waits until the store has it. Events go through the reflector and
-// the informer's queue one after another, and with AtomicFIFO bookmarks do too, so
-// everything before it is then in the store; nothing is sent meanwhile that could
-// take its place. The revision alone would not tell it from an earlier one, but the
-// string does: it was made for this bookmark, and is passed on without being
-// copied.
+// confirm waits until the store has processed everything that was sent: it sends a bookmark and
+// waits until the store has it. Events pass the reflector and the informer's queue in order, and
+// with AtomicFIFO so do bookmarks, so everything sent before is then in the store. Nothing is sent
+// meanwhile that could replace the bookmark. Its revision may equal an earlier one, so the bookmark
+// is recognized by the memory of its string, which was made for it and is passed on uncopied.
 func (st *stream) confirm() error {
 	if !st.unconfirmed {
 		return nil

@@ -1,0 +1,67 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rangewatch
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
+)
+
+func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
+	server := newFakeServer(ByHashKey)
+	for name, cfg := range map[string]Config{
+		"no field":      {ListWatch: server, Object: &v1.Pod{}},
+		"unknown field": {Field: "object.metadata.name", ListWatch: server, Object: &v1.Pod{}},
+		"no list-watch": {Field: ByHashKey, Object: &v1.Pod{}},
+		"no object":     {Field: ByHashKey, ListWatch: server},
+		"a list":        {Field: ByHashKey, ListWatch: server, Object: &v1.PodList{}},
+	} {
+		if _, err := NewSource(cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	featurestesting.SetFeatureDuringTest(t, features.UnlockWhileProcessingFIFO, false)
+	featurestesting.SetFeatureDuringTest(t, features.AtomicFIFO, false)
+	if _, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}}); err == nil || !strings.Contains(err.Error(), "AtomicFIFO") {
+		t.Errorf("without AtomicFIFO: %v", err)
+	}
+}
+
+func TestIdentifyReadsNameRevisionAndControllerKey(t *testing.T) {
+	s := &Source{field: ByControllerHashKey}
+	pod := newPod(ByControllerHashKey, "a", 10)
+	pod.Namespace, pod.ResourceVersion = "ns", "7"
+	got, err := s.identify(pod)
+	if err != nil || got.id != (objectID{Namespace: "ns", Name: "a"}) || got.revision != 7 || got.key != pod.OwnerReferences[0].HashKey {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// A key that the server has not set is derived from the UID.
+	pod.OwnerReferences[0].HashKey = 0
+	if got, err := s.identify(pod); err != nil || got.key != hashkey.OfUID(types.UID("owner-10")) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	pod.ResourceVersion = ""
+	if _, err := s.identify(pod); err == nil {
+		t.Error("an object without revision was accepted")
+	}
+}
