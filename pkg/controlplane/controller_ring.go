@@ -23,9 +23,9 @@ import (
 )
 
 // WithControllerRing enables the registry of controller instances in config, and returns
-// config. Of all alpha versions kube-apiserver serves this one by default, since the ring
-// works by it; --runtime-config can turn it off. It is no part of
-// DefaultAPIResourceConfigSource, which holds no alpha version by a rule of upstream.
+// config. It is the only alpha version that kube-apiserver serves by default, because the
+// ring needs it; --runtime-config can turn it off. It is not part of
+// DefaultAPIResourceConfigSource because upstream's rule is to enable no alpha version there.
 func WithControllerRing(config *serverstorage.ResourceConfig) *serverstorage.ResourceConfig {
 	config.EnableVersions(shardingv1alpha1.SchemeGroupVersion)
 	return config

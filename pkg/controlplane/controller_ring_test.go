@@ -22,8 +22,8 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 )
 
-// TestWithControllerRing: the registry of controller instances is served by default, and
-// no other version is that upstream does not serve.
+// The registry of controller instances is the only version served by default that upstream
+// does not serve.
 func TestWithControllerRing(t *testing.T) {
 	registry := shardingv1alpha1.SchemeGroupVersion
 	before, after := DefaultAPIResourceConfigSource(), WithControllerRing(DefaultAPIResourceConfigSource())

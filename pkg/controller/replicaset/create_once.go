@@ -32,15 +32,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// createOnceRetry is how long to wait before a creation is tried again whose
-// outcome is not known.
+// createOnceRetry is the time to wait before a creation of unknown outcome is sent again.
 const createOnceRetry = 100 * time.Millisecond
 
-// createOnce is a client that creates a pod once even if the answer gets lost. The
-// controller would otherwise take the creation for a failure, and create another pod
-// before its cache shows the first. The name is chosen here and not by the server:
-// a creation of unknown outcome is sent again under the same name, until an answer
-// tells, or the gate has shut and the next owner looks for itself.
+// createOnce is a client that creates a pod once even if the answer gets lost. Otherwise
+// the controller would take the creation for a failure, and create another pod before its
+// cache shows the first. The client chooses the name, not the server, and sends a creation
+// of unknown outcome again under the same name until an answer settles it. It gives up when
+// the gate has shut: the next owner finds out for itself.
 type createOnce struct {
 	kubernetes.Interface
 	gate Gate
@@ -84,27 +83,27 @@ func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.
 			return nil, err
 		}
 		if refused(err) || failed {
-			// The server has answered; what became of earlier attempts, and of this one
-			// if the server failed, is seen from the pods. They may be listed, not got.
+			// The server has answered. The pods show what became of earlier attempts, and
+			// of this one if the server failed. The controller may list pods, but not get them.
 			found, listErr := c.PodInterface.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", pod.Name).String()})
 			switch {
 			case listErr != nil:
-				// A server that has just started may refuse even that.
+				// A server that has just started may refuse even the list.
 			case len(found.Items) == 0 && !exists:
 				return nil, err
 			case len(found.Items) == 0:
-				// Gone by now.
+				// The pod is gone again.
 			case (unknown || failed) && metav1.IsControlledBy(&found.Items[0], &metav1.ObjectMeta{UID: owner.UID}):
 				return &found.Items[0], nil
 			default:
-				// The name is another's.
+				// Another owner's pod has the name.
 				pod.Name = names.SimpleNameGenerator.GenerateName(pod.GenerateName)
 				unknown = false
 				continue
 			}
 		}
 		unknown = true
-		klog.FromContext(ctx).V(2).Info("No answer to the creation of a pod; will try again under the same name", "pod", klog.KObj(pod), "err", err)
+		klog.FromContext(ctx).V(2).Info("No answer to the creation of a pod; trying again under the same name", "pod", klog.KObj(pod), "err", err)
 		select {
 		case <-time.After(createOnceRetry):
 		case <-ctx.Done():
@@ -115,13 +114,13 @@ func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.
 	}
 }
 
-// refused says whether the server has answered that it will not do it.
+// refused says whether the server has answered that it will not carry out the request.
 func refused(err error) bool {
 	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !serverFailed(err)
 }
 
-// serverFailed says whether the server has answered that it failed, which may have
-// been before or after the pod was stored.
+// serverFailed says whether the server has answered that it failed, before or after it
+// stored the pod.
 func serverFailed(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError

@@ -30,7 +30,7 @@ import (
 	core "k8s.io/client-go/testing"
 )
 
-// shutAfter is a gate that is open for so many looks.
+// shutAfter is a gate that is open for that many calls of Serves.
 type shutAfter struct{ looks int }
 
 func (g *shutAfter) Enter(int64) (func(), bool) { return func() {}, true }
@@ -40,22 +40,22 @@ func (g *shutAfter) Serves(int64) bool {
 	return g.looks >= 0
 }
 
-// TestCreateOnce lets the answers to creations get lost, before or after they are done.
+// TestCreateOnce loses creations, or the answers to them.
 func TestCreateOnce(t *testing.T) {
 	lost := errors.New("unexpected EOF")
 	refusal := apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("quota"))
 	failure := apierrors.NewInternalError(errors.New("etcd"))
 	type answer struct {
-		// stored says that the pod is stored all the same.
+		// stored is set if the pod is stored, whatever the answer.
 		stored bool
 		err    error
 	}
 	for name, tc := range map[string]struct {
 		answers []answer
 		looks   int
-		// others says that the first name is another controller's pod's.
+		// others is set if another controller's pod has the first name.
 		others bool
-		// created is how many pods there are in the end.
+		// created is the number of pods in the end.
 		created int
 		err     error
 	}{
@@ -112,7 +112,7 @@ func TestCreateOnce(t *testing.T) {
 				if metav1.IsControlledBy(&p, &metav1.ObjectMeta{UID: "rs"}) {
 					n++
 					if err == nil && p.Name != created.Name {
-						t.Errorf("created %s, was told %s", p.Name, created.Name)
+						t.Errorf("created %s, but Create returned %s", p.Name, created.Name)
 					}
 				}
 			}

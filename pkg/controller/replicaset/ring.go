@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -33,25 +34,26 @@ import (
 	"k8s.io/kubernetes/pkg/controller"
 )
 
-// Gate says which ReplicaSets, by hash key, this controller may work on now.
+// Gate says which ReplicaSets, by hash key, this controller may work on now. All work
+// passes it.
 type Gate interface {
-	// Enter says whether work on that key may begin, and if so returns what to
-	// call when it has ended.
+	// Enter says whether work on key may begin. If so, the caller must call leave when
+	// the work has ended.
 	Enter(key int64) (leave func(), ok bool)
-	// Serves says whether the gate is open for that key.
+	// Serves says whether the gate is open for key.
 	Serves(key int64) bool
 	// ServesAll says whether the gate is open for every key.
 	ServesAll() bool
 }
 
-// RingController is a ReplicaSetController that shares the ReplicaSets with
-// others: it works on one only when its gate lets it in.
+// RingController is a ReplicaSetController that shares the ReplicaSets with others: it
+// works on a ReplicaSet only while its gate is open for that key.
 type RingController struct {
 	*ReplicaSetController
 	logger klog.Logger
 
 	lock sync.Mutex
-	// stops ends one worker each.
+	// stops has one channel for each worker. Closing it ends the worker.
 	stops []chan struct{}
 	wg    sync.WaitGroup
 }
@@ -66,14 +68,14 @@ func OnRing(ctx context.Context, rsc *ReplicaSetController, gate Gate) *RingCont
 	return &RingController{ReplicaSetController: rsc, logger: klog.FromContext(ctx)}
 }
 
-// Run works until ctx ends, with as many workers as SetWorkers says.
+// Run works until ctx ends, with the number of workers that SetWorkers sets.
 func (rc *RingController) Run(ctx context.Context) {
 	rc.ReplicaSetController.Run(ctx, 0)
 	rc.wg.Wait()
 }
 
-// SetWorkers sets the number of ReplicaSets that are worked on at the same time.
-// A worker that is too many ends after the ReplicaSet that it has or gets next.
+// SetWorkers sets the number of ReplicaSets that are worked on at the same time. A surplus
+// worker ends after its present ReplicaSet, or the next if it has none.
 func (rc *RingController) SetWorkers(ctx context.Context, n int) {
 	rc.lock.Lock()
 	defer rc.lock.Unlock()
@@ -115,8 +117,8 @@ func (rc *RingController) Acquired(ranges hashkey.Ranges) {
 	rc.each(ranges, rc.enqueueRS)
 }
 
-// Released forgets what this controller expects of its own work in ranges:
-// whoever owns them next creates and deletes on its own account.
+// Released forgets the creations and deletions in ranges that this controller still expects
+// to see: the next owner keeps its own account.
 func (rc *RingController) Released(ranges hashkey.Ranges) {
 	rc.each(ranges, func(rs *apps.ReplicaSet) {
 		rc.consistencyStore.Clear(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, rs.UID)
@@ -132,18 +134,22 @@ func (rc *RingController) each(ranges hashkey.Ranges, f func(*apps.ReplicaSet)) 
 	}
 }
 
-// enter passes the gate for rs, which was read before. It returns rs as read
-// anew behind the gate, since what was read in front of it may be older than the
-// last owner's work, and what to call at the end. It returns nil where the
-// ReplicaSet is not this controller's now; whoever opens the gate queues it again.
+// enter takes rs through the gate. It returns rs as read again behind the gate, because
+// what was read before may be older than the previous owner's work, and a function to call
+// when the work on rs has ended. It returns nil if rs is not this controller's now: the
+// ReplicaSet is queued again when the gate opens for it. A controller without a gate gets
+// rs as it is.
 func (rsc *ReplicaSetController) enter(rs *apps.ReplicaSet) (*apps.ReplicaSet, func()) {
+	if rsc.gate == nil {
+		return rs, func() {}
+	}
 	leave, ok := rsc.gate.Enter(metav1.HashKeyOf(rs))
 	if !ok {
 		return nil, nil
 	}
 	fresh, err := rsc.rsLister.ReplicaSets(rs.Namespace).Get(rs.Name)
 	if err != nil || fresh.UID != rs.UID {
-		// Gone, or another one by now, whose key has not passed.
+		// The ReplicaSet is gone, or another has its name, whose key has not passed.
 		leave()
 		rsc.enqueueRS(rs)
 		return nil, nil
@@ -151,9 +157,18 @@ func (rsc *ReplicaSetController) enter(rs *apps.ReplicaSet) (*apps.ReplicaSet, f
 	return fresh, leave
 }
 
-// relatedPodsAnywhere is getIndirectlyRelatedPods for a controller that does not
-// have all ReplicaSets: those of the same owner may belong to others. They are
-// found through a range of width one, from the API server's memory.
+// relatedPods returns the pods that are owned by any ReplicaSet with the same owner as rs.
+// It reads them from the caches if those hold all ReplicaSets and pods.
+func (rsc *ReplicaSetController) relatedPods(ctx context.Context, rs *apps.ReplicaSet) ([]*v1.Pod, error) {
+	if rsc.gate == nil || rsc.gate.ServesAll() {
+		return rsc.getIndirectlyRelatedPods(klog.FromContext(ctx), rs)
+	}
+	return rsc.relatedPodsAnywhere(ctx, rs)
+}
+
+// relatedPodsAnywhere is relatedPods for a controller that does not have all ReplicaSets:
+// other instances may own some with the same owner. It finds them through a range of width
+// one, which the API server answers from memory.
 func (rsc *ReplicaSetController) relatedPodsAnywhere(ctx context.Context, rs *apps.ReplicaSet) ([]*v1.Pod, error) {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil {
@@ -172,8 +187,7 @@ func (rsc *ReplicaSetController) relatedPodsAnywhere(ctx context.Context, rs *ap
 		}
 		selector, err := metav1.LabelSelectorAsSelector(other.Spec.Selector)
 		if err != nil {
-			// It matches no pod.
-			continue
+			continue // a malformed selector selects no pod
 		}
 		pods, err := rsc.podsSelectedBy(ctx, other, selector)
 		if err != nil {
@@ -207,12 +221,12 @@ func (rsc *ReplicaSetController) podsSelectedBy(ctx context.Context, rs *apps.Re
 	return pods, nil
 }
 
-// dependentsOf asks for the objects whose controller has that hash key, and for
-// those without a controller, as fresh as a cache would have them.
+// dependentsOf returns the options of a list of the objects whose controller has that hash
+// key, and of those without a controller. The answer may be as old as a cache.
 func dependentsOf(key int64) metav1.ListOptions {
 	width1 := hashkey.NewRanges(hashkey.Range{Start: uint64(key), End: uint64(key) + 1})
 	return metav1.ListOptions{
-		ShardSelector:   width1.Selector("object.metadata.controllerRef.hashKey"),
+		ShardSelector:   width1.Selector(sharding.ControllerHashKeyPath),
 		ResourceVersion: "0",
 	}
 }

@@ -18,6 +18,7 @@ package replicaset
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
@@ -33,7 +34,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// testGate lets in what its ranges hold, and counts.
+// testGate is open for the keys of its ranges, and counts the work that passes.
 type testGate struct {
 	open    hashkey.Ranges
 	inside  int
@@ -110,22 +111,22 @@ func TestSyncPassesTheGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(f.pods.Templates); n != 0 {
-		t.Errorf("%d pods were created behind a shut gate", n)
+		t.Errorf("%d pods were created though the gate was shut", n)
 	}
 	f.gate.open = around(metav1.HashKeyOf(rs))
 	if err := f.syncHandler(ctx, key); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(f.pods.Templates); n != 3 {
-		t.Errorf("%d pods were created behind an open gate, want 3", n)
+		t.Errorf("%d pods were created through an open gate, want 3", n)
 	}
 	if f.gate.entered != 1 || f.gate.inside != 0 {
 		t.Errorf("entered %d times, %d still inside; want 1 and none", f.gate.entered, f.gate.inside)
 	}
 }
 
-// What a worker has read before it passed the gate may be older than the last
-// owner's work; it must not act on it.
+// What a worker read before it passed the gate may be older than the previous owner's work.
+// It must not act on that.
 func TestSyncReadsAgainBehindTheGate(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	rs := ringReplicaSet("mine", 10)
@@ -145,10 +146,10 @@ func TestSyncReadsAgainBehindTheGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(f.pods.Templates); n != 2 {
-		t.Errorf("%d pods were created, want the 2 that are wanted behind the gate", n)
+		t.Errorf("%d pods were created, want the 2 of the ReplicaSet as read behind the gate", n)
 	}
 
-	// Another ReplicaSet of the same name has another key, which has not passed.
+	// Another ReplicaSet of the same name has another key, which has not passed the gate.
 	f.pods.Clear()
 	f.gate.onEnter = func() {
 		other := ringReplicaSet("mine", 4)
@@ -164,7 +165,7 @@ func TestSyncReadsAgainBehindTheGate(t *testing.T) {
 		t.Errorf("%d pods were created for a ReplicaSet that has not passed the gate", n)
 	}
 	if f.gate.inside != 0 {
-		t.Errorf("%d pieces of work never left", f.gate.inside)
+		t.Errorf("%d pieces of work never left the gate", f.gate.inside)
 	}
 	if f.queue.Len() != 1 {
 		t.Errorf("%d keys queued, want the new ReplicaSet's", f.queue.Len())
@@ -184,10 +185,10 @@ func TestReleasedForgetsAndAcquiredQueues(t *testing.T) {
 	ranges := around(metav1.HashKeyOf(mine))
 	f.Released(ranges)
 	if _, found, _ := f.expectations.GetExpectations("default/mine"); found {
-		t.Error("what was expected of a released ReplicaSet is still known")
+		t.Error("the expectations of a released ReplicaSet are still there")
 	}
 	if _, found, _ := f.expectations.GetExpectations("default/other"); !found {
-		t.Error("what is expected of another ReplicaSet was forgotten")
+		t.Error("the expectations of another ReplicaSet are gone")
 	}
 	f.Acquired(ranges)
 	if key, _ := f.queue.Get(); f.queue.Len() != 0 || key != "default/mine" {
@@ -198,8 +199,8 @@ func TestReleasedForgetsAndAcquiredQueues(t *testing.T) {
 	}
 }
 
-// ReplicaSets of one Deployment may belong to several instances: their pods rank
-// the pods to delete all the same.
+// Several instances may own ReplicaSets of one Deployment. The pods of all of them rank the
+// pods to delete.
 func TestRelatedPodsOfOthersAreReadLive(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "uid-of-d", Controller: ptr.To(true)}
@@ -207,7 +208,6 @@ func TestRelatedPodsOfOthersAreReadLive(t *testing.T) {
 	mine.OwnerReferences = []metav1.OwnerReference{owner}
 	other.OwnerReferences = []metav1.OwnerReference{owner}
 	f := newRingFixture(t, ctx, mine, other, stranger)
-	f.gate.open = around(metav1.HashKeyOf(mine))
 	for _, rs := range []*apps.ReplicaSet{mine, other, stranger} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: rs.Namespace, Name: "pod-of-" + rs.Name, UID: types.UID("pod-of-" + rs.Name), Labels: rs.Spec.Selector.MatchLabels,
@@ -222,16 +222,26 @@ func TestRelatedPodsOfOthersAreReadLive(t *testing.T) {
 			}
 		}
 	}
-	pods, err := f.relatedPodsAnywhere(ctx, mine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := map[string]bool{}
-	for _, pod := range pods {
-		names[pod.Name] = true
-	}
-	if len(pods) != 2 || !names["pod-of-mine"] || !names["pod-of-other"] {
-		t.Errorf("related pods %v, want those of mine and other", names)
+	for _, tc := range []struct {
+		open hashkey.Ranges
+		want []string
+	}{
+		{open: around(metav1.HashKeyOf(mine)), want: []string{"pod-of-mine", "pod-of-other"}},
+		{open: hashkey.All(), want: []string{"pod-of-mine"}}, // from the cache, which has no other pod
+	} {
+		f.gate.open = tc.open
+		pods, err := f.relatedPods(ctx, mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, pod := range pods {
+			names = append(names, pod.Name)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, tc.want) {
+			t.Errorf("the gate open for %v: related pods %v, want %v", tc.open, names, tc.want)
+		}
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/rbac"
 )
 
-// The keys that the server adds to a role which a stock server has stored are no
-// change by whoever sends the update: the garbage collector may not escalate.
+// The server adds keys to a role that a stock server stored. That is not a change by the
+// sender of the update: the garbage collector must not need the right to escalate.
 func TestIsOnlyMutatingGCFieldsIgnoresHashKeys(t *testing.T) {
 	old := &rbac.Role{ObjectMeta: metav1.ObjectMeta{Name: "role", UID: "role", OwnerReferences: []metav1.OwnerReference{{UID: "gone"}, {UID: "there"}}}}
 	collected := old.DeepCopy()

@@ -27,8 +27,8 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-// The ring's flow schema is written as it stands, without defaults, or the server
-// would find it changed and write it again for ever.
+// The ring's flow schema spells out every default. Otherwise the server would find it
+// changed and write it again for ever.
 func TestControllerRingFlowSchema(t *testing.T) {
 	upstream := len(bootstrap.SuggestedFlowSchemas)
 	schemas := bootstrap.WithControllerRing(bootstrap.SuggestedFlowSchemas)
@@ -39,10 +39,10 @@ func TestControllerRingFlowSchema(t *testing.T) {
 	defaulted := ours.DeepCopyObject().(*flowcontrol.FlowSchema)
 	NewAPFScheme().Default(defaulted)
 	if !apiequality.Semantic.DeepEqual(ours, defaulted) {
-		t.Errorf("defaults change the flow schema to %v", defaulted)
+		t.Errorf("defaulting changes the flow schema to %v", defaulted)
 	}
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	if got := len(bootstrap.WithControllerRing(bootstrap.SuggestedFlowSchemas)); got != upstream {
-		t.Errorf("%d flow schemas with the gate off, want upstream's %d", got, upstream)
+		t.Errorf("%d flow schemas with the feature gate off, want upstream's %d", got, upstream)
 	}
 }

@@ -14,5 +14,5 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controllerinstance says how ControllerInstances are created and changed.
+// Package controllerinstance holds the rules for creating and updating ControllerInstances.
 package controllerinstance

@@ -41,8 +41,8 @@ type strategy struct {
 	names.NameGenerator
 }
 
-// Strategy is the logic that applies when ControllerInstances are created, and when
-// their spec or metadata is updated.
+// Strategy holds the rules for creating ControllerInstances and for updating their spec or
+// metadata.
 var Strategy = strategy{rest.DeclarativeValidation{Scheme: legacyscheme.Scheme}, names.SimpleNameGenerator}
 
 var _ = rest.ResetFieldsStrategy(Strategy)
@@ -50,21 +50,21 @@ var _ = rest.ResetFieldsStrategy(Strategy)
 // NamespaceScoped returns false: a ring spans the cluster.
 func (strategy) NamespaceScoped() bool { return false }
 
-// GetResetFields returns the fields that a client cannot set here.
+// GetResetFields returns the fields that clients cannot set on this endpoint.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		"sharding.k8s.io/v1alpha1": fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
 	}
 }
 
-// PrepareForCreate clears the status: an instance reports it by its first heartbeat.
+// PrepareForCreate clears the status: an instance reports it with its first heartbeat.
 func (strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	instance := obj.(*sharding.ControllerInstance)
 	instance.Status = sharding.ControllerInstanceStatus{}
 	instance.Generation = 1
 }
 
-// PrepareForUpdate keeps the status, and counts changes of the spec as generations.
+// PrepareForUpdate keeps the status, and raises the generation if the spec changes.
 func (strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	instance.Status = oldInstance.Status
@@ -84,8 +84,8 @@ func (strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []stri
 // Canonicalize changes nothing.
 func (strategy) Canonicalize(obj runtime.Object) {}
 
-// AllowCreateOnUpdate returns false: an instance whose record is gone has lost its
-// range, and has to join again as new.
+// AllowCreateOnUpdate returns false: an instance whose record is gone has lost its range, and
+// must join again as a new one.
 func (strategy) AllowCreateOnUpdate(ctx context.Context) bool { return false }
 
 // ValidateUpdate validates a change of the spec or the metadata.
@@ -96,27 +96,27 @@ func (strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) fie
 // WarningsOnUpdate returns no warnings.
 func (strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string { return nil }
 
-// AllowUnconditionalUpdate returns false: every write carries the resource version it
-// was decided on.
+// AllowUnconditionalUpdate returns false: every write carries the resource version that it was
+// decided on.
 func (strategy) AllowUnconditionalUpdate(ctx context.Context) bool { return false }
 
 type statusStrategy struct {
 	strategy
 }
 
-// StatusStrategy is the logic that applies when the status of ControllerInstances is updated.
+// StatusStrategy holds the rules for updating the status of ControllerInstances.
 var StatusStrategy = statusStrategy{Strategy}
 
 var _ = rest.ResetFieldsStrategy(StatusStrategy)
 
-// GetResetFields returns the fields that a client cannot set here.
+// GetResetFields returns the fields that clients cannot set on this endpoint.
 func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		"sharding.k8s.io/v1alpha1": fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata")),
 	}
 }
 
-// PrepareForUpdate keeps all but the status.
+// PrepareForUpdate keeps everything but the status.
 func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	metav1.ResetObjectMetaForStatus(&instance.ObjectMeta, &oldInstance.ObjectMeta)
@@ -128,12 +128,12 @@ func (statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Objec
 	return validation.ValidateControllerInstanceStatusUpdate(obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance))
 }
 
-// GetAttrs returns the labels of a ControllerInstance, and the fields a selector may name:
-// metadata.name and spec.controllerName. It returns an error for any other type.
+// GetAttrs returns the labels of a ControllerInstance, and the fields that a selector may
+// name: metadata.name and spec.controllerName. It returns an error for any other type.
 func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	instance, ok := obj.(*sharding.ControllerInstance)
 	if !ok {
-		return nil, nil, fmt.Errorf("%T is no ControllerInstance", obj)
+		return nil, nil, fmt.Errorf("%T is not a ControllerInstance", obj)
 	}
 	selectable := generic.AddObjectMetaFieldsSet(fields.Set{"spec.controllerName": instance.Spec.ControllerName}, &instance.ObjectMeta, false)
 	return instance.Labels, selectable, nil

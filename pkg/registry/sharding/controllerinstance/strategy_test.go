@@ -181,6 +181,6 @@ func TestMatch(t *testing.T) {
 		t.Errorf("another label matches: %v (%v)", got, err)
 	}
 	if _, _, err := GetAttrs(&metav1.Status{}); err == nil {
-		t.Errorf("attributes of another type, want an error")
+		t.Errorf("got attributes of another type, want an error")
 	}
 }

@@ -30,11 +30,11 @@ import (
 	controllerinstancestorage "k8s.io/kubernetes/pkg/registry/sharding/controllerinstance/storage"
 )
 
-// RESTStorageProvider provides what serves sharding.k8s.io.
+// RESTStorageProvider provides the storage of sharding.k8s.io.
 type RESTStorageProvider struct{}
 
-// NewRESTStorage returns the enabled resources of the group: none with the gate
-// ControllerRing off, and then the group is not served.
+// NewRESTStorage returns the enabled resources of the group. If the feature gate
+// ControllerRing is off it returns none, and the group is not served.
 func (p RESTStorageProvider) NewRESTStorage(apiResourceConfigSource serverstorage.APIResourceConfigSource, restOptionsGetter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	apiGroupInfo := genericapiserver.NewDefaultAPIGroupInfo(sharding.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {

@@ -31,14 +31,14 @@ import (
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
 
-// leasePerWrite makes etcd3's lease manager grant a lease for each write. By default it
-// hands one lease to many objects, which then expire at one revision, and a watch that
-// is resumed at that revision misses some of them. It would also lengthen the time to
-// live, so that a lease can be reused.
+// leasePerWrite makes etcd3's lease manager grant a lease for each write. By default many
+// objects share a lease and expire at one revision, and a watch that resumes at that
+// revision misses some of them. The default would also lengthen the time to live, to reuse
+// leases.
 var leasePerWrite = etcd3.LeaseManagerConfig{ReuseDurationSeconds: 0, MaxObjectCount: 1}
 
-// leasedOptions makes the storage of ControllerInstances out of the options of any
-// other: with a lease of its own for each object, and for each write of it.
+// leasedOptions turns the options of any resource into those of ControllerInstances: each
+// write of an object gets a lease of its own.
 type leasedOptions struct {
 	generic.RESTOptionsGetter
 }
@@ -66,10 +66,10 @@ func decorateWithLease(decorate generic.StorageDecorator) generic.StorageDecorat
 	}
 }
 
-// leasedStorage puts every write under a lease of spec.leaseDurationSeconds. The time to
-// live that the registry asks for (genericregistry.Store.TTLFunc) would not do: the write
-// that marks an object with finalizers as deleted comes without any, and in etcd a write
-// without a lease takes the key off the one it had.
+// leasedStorage puts every write under a lease of spec.leaseDurationSeconds. The registry's
+// time to live (genericregistry.Store.TTLFunc) is not enough: the write that marks an object
+// with finalizers as deleted has none, and in etcd a write without a lease takes the key off
+// the lease that it had.
 type leasedStorage struct {
 	storage.Interface
 }
@@ -98,11 +98,11 @@ func (s leasedStorage) GuaranteedUpdate(ctx context.Context, key string, destina
 	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, leasedUpdate, cachedExistingObject)
 }
 
-// timeToLive returns how long a ControllerInstance lives after a write of it, in seconds.
+// timeToLive returns the time that a ControllerInstance lives after a write, in seconds.
 func timeToLive(obj runtime.Object) (uint64, error) {
 	instance, ok := obj.(*sharding.ControllerInstance)
 	if !ok {
-		return 0, fmt.Errorf("%T is no ControllerInstance", obj)
+		return 0, fmt.Errorf("%T is not a ControllerInstance", obj)
 	}
 	if instance.Spec.LeaseDurationSeconds <= 0 {
 		return 0, fmt.Errorf("ControllerInstance %q has no time to live: set spec.leaseDurationSeconds", instance.Name)

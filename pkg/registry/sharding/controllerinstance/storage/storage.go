@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package storage stores ControllerInstances, each under an etcd lease of its own.
+// Package storage stores ControllerInstances, each under its own etcd lease.
 package storage
 
 import (
@@ -40,7 +40,7 @@ type REST struct {
 
 var _ rest.ShortNamesProvider = &REST{}
 
-// NewREST returns what serves controllerinstances, and what serves their status.
+// NewREST returns the storage that serves controllerinstances, and that of their status.
 func NewREST(optsGetter generic.RESTOptionsGetter) (*REST, *StatusREST, error) {
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &sharding.ControllerInstance{} },
@@ -84,10 +84,10 @@ var (
 // New returns an empty ControllerInstance.
 func (*StatusREST) New() runtime.Object { return &sharding.ControllerInstance{} }
 
-// Destroy does nothing: the storage is REST's, which destroys it.
+// Destroy does nothing: REST owns the storage and destroys it.
 func (*StatusREST) Destroy() {}
 
-// Get returns the whole object, as a patch of its status needs it.
+// Get returns the whole object, which a patch of the status needs.
 func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return r.store.Get(ctx, name, options)
 }

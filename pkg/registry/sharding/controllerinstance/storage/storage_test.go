@@ -46,7 +46,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// testRegistry is the registry on an etcd of its own.
+// testRegistry is a registry with its own etcd.
 type testRegistry struct {
 	t *testing.T
 	*REST
@@ -57,7 +57,7 @@ type testRegistry struct {
 
 func newTestRegistry(t *testing.T) *testRegistry {
 	config, server := registrytest.NewEtcdStorageForResource(t, sharding.Resource("controllerinstances"))
-	config.LeaseManagerConfig = etcd3.NewDefaultLeaseManagerConfig() // as a server has it
+	config.LeaseManagerConfig = etcd3.NewDefaultLeaseManagerConfig() // the default of a server
 	instances, status, err := NewREST(generic.RESTOptions{
 		StorageConfig:           config,
 		Decorator:               generic.UndecoratedStorage,
@@ -126,8 +126,8 @@ func (r *testRegistry) updateBy(updater rest.Updater, ctx context.Context, name 
 	}
 }
 
-// lease returns the etcd lease of the object, and fails the test if it has none, shares
-// it, or if it was not granted for want seconds.
+// lease returns the etcd lease of the object. It fails the test if there is none, if another
+// object shares it, or if it was not granted for want seconds.
 func (r *testRegistry) lease(name string, want int64) clientv3.LeaseID {
 	r.t.Helper()
 	ctx := context.Background()
@@ -147,7 +147,7 @@ func (r *testRegistry) lease(name string, want int64) clientv3.LeaseID {
 		r.t.Fatal(err)
 	}
 	if len(left.Keys) != 1 || string(left.Keys[0]) != r.prefix+name {
-		r.t.Errorf("the lease of %s is that of %q", name, left.Keys)
+		r.t.Errorf("the lease of %s has the keys %q", name, left.Keys)
 	}
 	if left.GrantedTTL != want {
 		r.t.Errorf("the lease of %s was granted for %d s, want %d", name, left.GrantedTTL, want)
@@ -202,7 +202,7 @@ func TestShortNames(t *testing.T) {
 	registrytest.AssertShortNames(t, newTestRegistry(t).REST, []string{"ci"})
 }
 
-// TestLeasePerObject: no two objects share a lease, whatever the order of their writes.
+// No two objects share a lease, whatever the order of their writes.
 func TestLeasePerObject(t *testing.T) {
 	r := newTestRegistry(t)
 	owner := map[clientv3.LeaseID]string{}
@@ -227,8 +227,8 @@ func TestLeasePerObject(t *testing.T) {
 	check("a", "b", "c")
 }
 
-// TestLeaseOfEveryWrite: every write that the registry can make leaves the object under a
-// lease that begins with that write and is as long as the object says by then.
+// Every write that the registry can make leaves the object under a lease that begins with
+// that write and lasts as long as the object then says.
 func TestLeaseOfEveryWrite(t *testing.T) {
 	r := newTestRegistry(t)
 	r.create(newInstance("a"))
@@ -265,7 +265,7 @@ func TestLeaseOfEveryWrite(t *testing.T) {
 	}
 }
 
-// TestExpiry: an object that nobody renews disappears, finalizers or not.
+// An object that is not renewed disappears, even with finalizers.
 func TestExpiry(t *testing.T) {
 	r := newTestRegistry(t)
 	w, err := r.Watch(contextFor("watch", ""), &internalversion.ListOptions{})
@@ -292,17 +292,17 @@ func TestExpiry(t *testing.T) {
 			}
 			if event.Type == watch.Deleted {
 				if instance.Spec.ControllerName != "replicaset-controller" {
-					t.Errorf("the event that %s is gone lacks the object: %+v", instance.Name, instance)
+					t.Errorf("the DELETED event of %s lacks the object: %+v", instance.Name, instance)
 				}
 				left.Delete(instance.Name)
 			}
 		case <-timeout:
-			t.Fatalf("still there: %v", sets.List(left))
+			t.Fatalf("not expired: %v", sets.List(left))
 		}
 	}
 }
 
-// TestLeasedOptions: the options that other resources use stay as they are.
+// The options that other resources use do not change.
 func TestLeasedOptions(t *testing.T) {
 	config := storagebackend.NewDefaultConfig("/registry", nil).ForResource(sharding.Resource("controllerinstances"))
 	before := config.LeaseManagerConfig
@@ -334,7 +334,7 @@ func TestTimeToLive(t *testing.T) {
 	for _, seconds := range []int32{0, -1} {
 		instance.Spec.LeaseDurationSeconds = seconds
 		if ttl, err := timeToLive(instance); err == nil {
-			t.Errorf("%d s gave %d, want an error: 0 in storage is for ever", seconds, ttl)
+			t.Errorf("%d s gave %d, want an error: storage takes 0 for no expiry", seconds, ttl)
 		}
 	}
 	if _, err := timeToLive(&metav1.Status{}); err == nil {

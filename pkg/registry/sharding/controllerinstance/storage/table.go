@@ -27,9 +27,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
 
-// tableConvertor prints a list that may lack members of a ring one object at a time. The
-// printer of lists takes what it is given for whole rings, and a range begins where
-// that of the predecessor ends.
+// tableConvertor prints the objects of a list one at a time if the list may lack members of a
+// ring. The printer of lists takes its input for whole rings: it begins each range where that
+// of the predecessor in the list ends.
 type tableConvertor struct {
 	rest.TableConvertor
 }
@@ -53,8 +53,8 @@ func (c tableConvertor) ConvertToTable(ctx context.Context, object, tableOptions
 	return table, nil
 }
 
-// holdsWholeRings says whether the list was asked for with no selector but one on
-// spec.controllerName, and came in one piece.
+// holdsWholeRings says whether the list is complete but for a selector on
+// spec.controllerName: no other selector, and one page.
 func holdsWholeRings(ctx context.Context, list *sharding.ControllerInstanceList) bool {
 	if list.Continue != "" || list.ShardInfo != nil {
 		return false

@@ -29,10 +29,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestTableOfPart: a list that may lack members of a ring says of each instance what is
-// true whoever the others are.
+// The table of a list that may lack members of a ring says of each instance only what is true
+// whoever the others are.
 func TestTableOfPart(t *testing.T) {
-	const whole, part = "[0000000000000000,7fffffffffffffff]", "≤7fffffffffffffff"
+	const whole, part = "[0000000000000000, 7fffffffffffffff]", "≤7fffffffffffffff"
 	tests := map[string]struct {
 		info *genericapirequest.RequestInfo
 		meta metav1.ListMeta

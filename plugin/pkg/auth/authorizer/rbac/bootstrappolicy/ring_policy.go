@@ -25,9 +25,9 @@ import (
 
 const shardingGroup = "sharding.k8s.io"
 
-// addRingRules lets kube-controller-manager take part in the ring: it keeps the records
-// of its instances, and as a donor writes in those of others. Its own identity does so,
-// not those of its controllers.
+// addRingRules lets kube-controller-manager take part in rings: it keeps the records of its
+// instances, and as a donor writes to those of receivers. It does so under its own identity,
+// not under those of its controllers.
 func addRingRules(roles []rbacv1.ClusterRole) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		return

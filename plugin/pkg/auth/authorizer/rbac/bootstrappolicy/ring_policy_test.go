@@ -27,8 +27,8 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-// ringVerbs returns the verbs that the rules of each role allow on a resource of
-// sharding.k8s.io by name, sorted.
+// ringVerbs returns, by the name of the role, the sorted verbs that its rules allow on a
+// resource of sharding.k8s.io.
 func ringVerbs(roles []rbacv1.ClusterRole, resource string) map[string]string {
 	verbs := map[string]string{}
 	for _, role := range roles {

@@ -20,58 +20,37 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const (
-	// HashKeyPath is the field path of an object's own hash key, metadata.hashKey.
-	HashKeyPath = "object.metadata.hashKey"
-
-	// ControllerHashKeyPath is the field path of the hash key of an object's
-	// controller: the hashKey of the owner reference with controller: true. An
-	// object without a controller matches every range of this path, since any
-	// instance may have to adopt it.
-	ControllerHashKeyPath = "object.metadata.controllerRef.hashKey"
-)
-
-// IsHashKeyPath says whether fieldPath is one of the two paths of hash keys.
-func IsHashKeyPath(fieldPath string) bool {
-	return fieldPath == HashKeyPath || fieldPath == ControllerHashKeyPath
-}
-
-// HashKeySelector is a Selector on ranges of hash keys. It never hashes and never
-// allocates on objects that carry their keys, and what it selects is known as
-// ranges, so that it can be answered by an index on the key.
+// HashKeySelector is a Selector on ranges of hash keys. An index on the key can
+// answer it. It neither hashes nor allocates for objects that carry their keys.
 type HashKeySelector interface {
 	Selector
 
-	// FieldPath returns which key is selected on: HashKeyPath or ControllerHashKeyPath.
-	FieldPath() string
+	// Path returns which key of an object the selector is on.
+	Path() KeyPath
 
-	// Ranges returns the keys selected, none of them if all bounds lie above the
-	// highest key. The caller must not change them.
+	// Ranges returns the selected keys. It is empty if all bounds lie above the
+	// highest key. The caller must not change it.
 	Ranges() hashkey.Ranges
 }
 
 type hashKeySelector struct {
 	shardSelector
-	fieldPath string
-	// ofController says that fieldPath is ControllerHashKeyPath.
-	ofController bool
-	ranges       hashkey.Ranges
+	path   KeyPath
+	ranges hashkey.Ranges
 }
 
 var _ HashKeySelector = &hashKeySelector{}
 
-// newHashKeySelector returns the selector for reqs, and false if they are not all
-// on one path of hash keys or have malformed bounds: shardSelector says what is
-// wrong with those.
+// newHashKeySelector returns the selector for reqs. It returns false if they are not
+// all on one key path or have malformed bounds: shardSelector reports those errors.
 func newHashKeySelector(reqs []ShardRangeRequirement) (*hashKeySelector, bool) {
 	fieldPath := reqs[0].Key
-	if !IsHashKeyPath(fieldPath) {
+	path, ok := ParseKeyPath(fieldPath)
+	if !ok {
 		return nil, false
 	}
 	ranges := make([]hashkey.Range, 0, len(reqs))
@@ -85,14 +64,13 @@ func newHashKeySelector(reqs []ShardRangeRequirement) (*hashKeySelector, bool) {
 	}
 	return &hashKeySelector{
 		shardSelector: shardSelector{requirements: reqs},
-		fieldPath:     fieldPath,
-		ofController:  fieldPath == ControllerHashKeyPath,
+		path:          path,
 		ranges:        hashkey.NewRanges(ranges...),
 	}, true
 }
 
-// parseBound returns the bound of a range on hash keys. All bounds above the
-// highest key mean the same, so 2^64, which uint64 cannot hold, is Limit here.
+// parseBound parses the bound of a range of hash keys. It returns Limit for 2^64, which
+// uint64 cannot hold: all bounds above the highest key mean the same.
 func parseBound(bound string) (uint64, bool) {
 	if bound == "0x10000000000000000" {
 		return hashkey.Limit, true
@@ -105,27 +83,15 @@ func parseBound(bound string) (uint64, bool) {
 	return value, err == nil
 }
 
-func (s *hashKeySelector) FieldPath() string      { return s.fieldPath }
+func (s *hashKeySelector) Path() KeyPath          { return s.path }
 func (s *hashKeySelector) Ranges() hashkey.Ranges { return s.ranges }
 
 func (s *hashKeySelector) Matches(obj runtime.Object) (bool, error) {
-	if s.ofController {
-		// Nearly all objects know their controller's key themselves: one look at
-		// their type is all that it takes to ask them.
-		if keyed, ok := obj.(metav1.ControllerHashKeyed); ok {
-			key, controlled := keyed.GetControllerHashKey()
-			return !controlled || s.ranges.Contains(key), nil
-		}
-	}
-	accessor, err := meta.Accessor(obj)
+	key, found, err := s.path.KeyOf(obj)
 	if err != nil {
 		return false, err
 	}
-	if s.ofController {
-		key, controlled := metav1.HashKeyOfController(accessor)
-		return !controlled || s.ranges.Contains(key), nil
-	}
-	return s.ranges.Contains(metav1.HashKeyOf(accessor)), nil
+	return !found || s.ranges.Contains(key), nil
 }
 
 func (s *hashKeySelector) DeepCopySelector() Selector {

@@ -39,7 +39,7 @@ var (
 	controllerKey = hashkey.OfUID(controllerUID)
 )
 
-// keyed is the object as this server stores it, unkeyed as a stock server does.
+// keyed returns the object as this server stores it, unkeyed as a stock server does.
 func keyed() *testObject {
 	obj := unkeyed()
 	obj.HashKey = ownKey
@@ -117,7 +117,7 @@ func TestHashKeySelectorMatches(t *testing.T) {
 			{[]hashkey.Range{{Start: key, End: hashkey.Limit}}, true},
 			{[]hashkey.Range{{Start: 0, End: key}, {Start: key + 1, End: hashkey.Limit}}, false},
 			{[]hashkey.Range{{Start: key + 1, End: hashkey.Limit}, {Start: 0, End: 1}, {Start: key - 1, End: key + 1}}, true},
-			// Above the highest key there is nothing.
+			// No key lies above the highest.
 			{[]hashkey.Range{{Start: hashkey.Limit, End: hashkey.Limit + 1}}, false},
 		} {
 			selector := selectorOn(tc.path, r.ranges...)
@@ -176,19 +176,19 @@ func TestHashKeySelectorDescribesItself(t *testing.T) {
 	}
 	original, ok := NewSelector(reqs...).(HashKeySelector)
 	if !ok {
-		t.Fatalf("%T is no HashKeySelector", NewSelector(reqs...))
+		t.Fatalf("%T is not a HashKeySelector", NewSelector(reqs...))
 	}
 	copied, ok := original.DeepCopySelector().(HashKeySelector)
 	if !ok {
-		t.Fatalf("the copy, %T, is no HashKeySelector", original.DeepCopySelector())
+		t.Fatalf("the copy, a %T, is not a HashKeySelector", original.DeepCopySelector())
 	}
 	wantRanges := hashkey.Ranges{{Start: 0, End: 0x10}, {Start: 0x7 << 60, End: hashkey.Limit}}
-	// In the order asked for, whatever the order of the ranges.
+	// The selector is written as it was requested, not in the order of its ranges.
 	wantString := "shardRange(object.metadata.controllerRef.hashKey, '0x7000000000000000', '0x8000000000000000') || " +
 		"shardRange(object.metadata.controllerRef.hashKey, '0x0000000000000000', '0x0000000000000010')"
 	for name, selector := range map[string]HashKeySelector{"original": original, "copy": copied} {
-		if selector.FieldPath() != ControllerHashKeyPath {
-			t.Errorf("%s: FieldPath() = %q", name, selector.FieldPath())
+		if got := selector.Path().String(); got != ControllerHashKeyPath {
+			t.Errorf("%s: Path() = %q", name, got)
 		}
 		if !selector.Ranges().Equal(wantRanges) {
 			t.Errorf("%s: Ranges() = %v, want %v", name, selector.Ranges(), wantRanges)
@@ -205,7 +205,7 @@ func TestHashKeySelectorDescribesItself(t *testing.T) {
 	}
 }
 
-// What the parser would refuse must not match silently when it is built by hand.
+// Requirements that the parser would refuse must cause an error, not a silent mismatch.
 func TestHashKeySelectorWithMalformedRequirements(t *testing.T) {
 	good := ShardRangeRequirement{Key: HashKeyPath, Start: "0x0000000000000000", End: "0x8000000000000000"}
 	for name, bad := range map[string]ShardRangeRequirement{

@@ -23,18 +23,18 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// ControllerRing gives every object a hash key, lets lists and watches select a
-// range of hash keys, and lets many controller managers share a cluster's work by
-// such ranges. It depends on ShardedListAndWatch. With it off, a server behaves as
-// a stock one does: it stores no hash key and refuses the selectors on them.
+// ControllerRing gives every object a hash key, lets lists and watches select a range of
+// hash keys, and lets many controller managers share a cluster's work by such ranges. It
+// depends on ShardedListAndWatch. With it off, a server behaves like a stock one: it stores
+// no hash keys and refuses selectors on them.
 const ControllerRing featuregate.Feature = "ControllerRing"
 
 func init() {
 	runtime.Must(utilfeature.DefaultMutableFeatureGate.AddVersioned(ringFeatureGates))
 }
 
-// ringFeatureGates are the gates of this fork. pkg/features lists them again, with
-// their dependencies, as it does all gates of this package.
+// ringFeatureGates are the feature gates of this fork. pkg/features lists them again, with
+// their dependencies, as it does all feature gates of this package.
 var ringFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	ControllerRing: {
 		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},

@@ -26,30 +26,32 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// fieldPaths returns the paths that a selector may use.
+// fieldPaths returns the field paths that a selector may use.
 func fieldPaths() []string {
 	paths := []string{"object.metadata.uid", "object.metadata.namespace"}
 	if utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
-		paths = append(paths, apisharding.HashKeyPath, apisharding.ControllerHashKeyPath)
+		for path := range apisharding.NumKeyPaths {
+			paths = append(paths, path.String())
+		}
 	}
 	return paths
 }
 
-// checkHashKeyPath says whether fieldPath is a path of hash keys, or what is wrong
-// with it. With the gate ControllerRing off it knows none of them and finds nothing
-// wrong: upstream's own refusal follows.
+// checkHashKeyPath says whether fieldPath is a path of hash keys, and returns an error if
+// it is not. With the feature gate ControllerRing off it returns false for every path, and
+// no error: upstream's own refusal follows.
 func checkHashKeyPath(fieldPath string) (bool, error) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return false, nil
 	}
-	if !apisharding.IsHashKeyPath(fieldPath) {
+	if _, ok := apisharding.ParseKeyPath(fieldPath); !ok {
 		return false, fmt.Errorf("unsupported field path %q; supported: %s", fieldPath, strings.Join(fieldPaths(), ", "))
 	}
 	return true, nil
 }
 
-// NewBadSelector returns the answer to a request whose shard selector does not
-// parse: 400 (BadRequest), with the reason that Parse gave and the form expected.
+// NewBadSelector returns the answer to a request whose shard selector does not parse:
+// 400 (BadRequest), with the error of Parse as the reason, and the expected form.
 func NewBadSelector(selector string, reason error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("invalid shardSelector %q: %v; want shardRange(<path>, '<start>', '<end>'), several joined by ||, "+
 		"where <path> is one of %s, and <start> (inclusive) and <end> (exclusive) are 0x and 16 lower-case hexadecimal digits, <end> at most 0x10000000000000000",

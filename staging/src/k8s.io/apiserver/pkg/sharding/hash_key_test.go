@@ -86,10 +86,10 @@ func TestParseHashKeys(t *testing.T) {
 					}
 					selector, ok := parsed.(apisharding.HashKeySelector)
 					if !ok {
-						t.Fatalf("Parse(%q) is a %T, no HashKeySelector", expr, parsed)
+						t.Fatalf("Parse(%q) is a %T, not a HashKeySelector", expr, parsed)
 					}
-					if selector.FieldPath() != path {
-						t.Errorf("FieldPath() = %q", selector.FieldPath())
+					if got := selector.Path().String(); got != path {
+						t.Errorf("Path() = %q, want %q", got, path)
 					}
 					if !selector.Ranges().Equal(tc.ranges) {
 						t.Errorf("Ranges() = %v, want %v", selector.Ranges(), tc.ranges)
@@ -158,7 +158,7 @@ func TestParseRefusesMalformedHashKeys(t *testing.T) {
 func TestParseNamesTheSupportedPaths(t *testing.T) {
 	_, err := Parse("shardRange(object.metadata.name, '0x0000000000000000', '0x8000000000000000')")
 	if err == nil {
-		t.Fatal("the name is no path of a selector")
+		t.Fatal("a selector on metadata.name was accepted")
 	}
 	for _, path := range []string{"object.metadata.uid", "object.metadata.namespace", apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
 		if !strings.Contains(err.Error(), path) {
@@ -171,7 +171,7 @@ func TestParseHashKeysWithTheGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	for _, path := range []string{apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
 		_, err := Parse("shardRange(" + path + ", '0x0000000000000000', '0x8000000000000000')")
-		// Word for word what an upstream server says.
+		// The exact words of an upstream server.
 		if want := `unsupported field path "` + path + `"; supported: object.metadata.uid, object.metadata.namespace`; err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
@@ -180,7 +180,7 @@ func TestParseHashKeysWithTheGateOff(t *testing.T) {
 		t.Errorf("upstream's path: %v", err)
 	}
 	if err := NewBadSelector("x", nil); strings.Contains(err.Error(), "hashKey") {
-		t.Errorf("%q offers what the gate keeps shut", err)
+		t.Errorf("%q offers a path that the feature gate turns off", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestNewBadSelector(t *testing.T) {
 	_, reason := Parse(selector)
 	err := NewBadSelector(selector, reason)
 	if !apierrors.IsBadRequest(err) {
-		t.Errorf("%v is no BadRequest", err)
+		t.Errorf("%v is not a BadRequest", err)
 	}
 	for _, part := range []string{selector, reason.Error(), "shardRange(<path>", apisharding.ControllerHashKeyPath, "16"} {
 		if !strings.Contains(err.Error(), part) {

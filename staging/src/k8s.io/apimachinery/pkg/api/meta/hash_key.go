@@ -18,8 +18,8 @@ package meta
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// storedHashKey returns metadata.hashKey as it stands in m, 0 where m has none.
-// It serves copying; who wants the key itself calls metav1.HashKeyOf.
+// storedHashKey returns the field metadata.hashKey of m, or 0 if m has none. It is for
+// copying metadata: to read an object's key, call metav1.HashKeyOf.
 func storedHashKey(m metav1.Object) int64 {
 	if keyed, ok := m.(interface{ GetHashKey() int64 }); ok {
 		return keyed.GetHashKey()

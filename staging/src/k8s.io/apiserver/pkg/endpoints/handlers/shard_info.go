@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// echoShardInfo copies the shardInfo of a list to the representation of it that the
-// client asked for (a table, or metadata alone): a client takes an answer without
-// shardInfo for one that was not filtered.
+// echoShardInfo copies the shardInfo of a list to the representation that the client asked
+// for: a table, or metadata alone. A client takes an answer without shardInfo for one that
+// was not filtered.
 func echoShardInfo(list, representation runtime.Object) {
 	from, ok := list.(metav1.ShardedListInterface)
 	if !ok {

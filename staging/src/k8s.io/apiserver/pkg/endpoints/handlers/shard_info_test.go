@@ -52,12 +52,12 @@ func TestEchoShardInfo(t *testing.T) {
 			t.Errorf("%T unconverted: shardInfo is %v, want %v", list, got, info)
 		}
 	}
-	// What is no list has none.
+	// Other objects have no shardInfo.
 	echoShardInfo(&v1.Pod{}, &metav1.PartialObjectMetadata{})
 	echoShardInfo(&metav1.Status{}, &metav1.Status{})
 }
 
-// Two references that differ in the hash key alone are one: the key is the server's.
+// Two references that differ only in the hash key are the same: the server sets the key.
 func TestDedupOwnerReferencesIgnoresHashKeys(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
 		{Kind: "K", Name: "a", UID: "1", HashKey: 5},

@@ -28,21 +28,21 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// StampHashKeys sets metadata.hashKey and the hashKey of each owner reference to
-// what follows from the UID beside it, whatever stood there before. Without a UID,
-// or with the gate ControllerRing off, the key is removed. All that is written
-// passes here (BeforeCreate, BeforeUpdate), so that no client can choose a key.
+// StampHashKeys sets metadata.hashKey and the hashKey of each owner reference to the key
+// that follows from the UID beside it, whatever was there before. It removes a key without a
+// UID, and every key if the feature gate ControllerRing is off. Every write passes through
+// it (BeforeCreate, BeforeUpdate), so no client can choose a key.
 func StampHashKeys(obj metav1.Object) {
 	setHashKey(obj, hashKeyFor(obj.GetUID()))
 	setOwnerHashKeys(obj, hashKeyFor)
 }
 
-// AlignHashKeys prepares newObj, as a client has sent it, for being compared with
-// liveObj, the object that it updates: newObj gets the keys that liveObj holds for
-// the same UIDs, and stamped ones for all other UIDs. Field management, admission
-// and no-op detection then see a difference only where the client made one, even
-// if the client knows no keys, or liveObj was written by a server that knew none.
-// Objects without metadata are left alone.
+// AlignHashKeys prepares newObj, as a client sent it, for comparison with liveObj, the
+// object that it updates. For the UIDs of liveObj, newObj gets the keys that liveObj holds;
+// for all others, the keys that StampHashKeys would set. Field management, admission and
+// no-op detection then see a difference only where the client made one, even if the client
+// knows no keys, or a server without keys wrote liveObj. Objects without metadata stay as
+// they are.
 func AlignHashKeys(newObj, liveObj runtime.Object) {
 	obj, err := meta.Accessor(newObj)
 	if err != nil {
@@ -69,7 +69,7 @@ func AlignHashKeys(newObj, liveObj runtime.Object) {
 	})
 }
 
-// hashKeyFor returns the key that is to be stored beside uid, 0 for none.
+// hashKeyFor returns the key to store beside uid, or 0 for none.
 func hashKeyFor(uid types.UID) int64 {
 	if len(uid) == 0 || !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return 0
@@ -77,8 +77,8 @@ func hashKeyFor(uid types.UID) int64 {
 	return hashkey.OfUID(uid)
 }
 
-// hashKeyed is what a metav1.Object implements that has the field metadata.hashKey.
-// Others are left alone: their readers derive the key.
+// hashKeyed is a metav1.Object with the field metadata.hashKey. Objects without it stay as
+// they are: their readers derive the key.
 type hashKeyed interface {
 	GetHashKey() int64
 	SetHashKey(int64)
@@ -90,9 +90,9 @@ func setHashKey(obj metav1.Object, key int64) {
 	}
 }
 
-// setOwnerHashKeys sets the key of each owner reference of obj to what keyOf
-// returns for its UID. The slice may be shared with another object, so it is
-// copied if a key has to change, and only then.
+// setOwnerHashKeys sets the key of each owner reference of obj to what keyOf returns for its
+// UID. Another object may share the slice, so it is copied before a key changes, and only
+// then.
 func setOwnerHashKeys(obj metav1.Object, keyOf func(types.UID) int64) {
 	if keyed, ok := obj.(interface{ SetOwnerHashKeys(func(types.UID) int64) }); ok {
 		keyed.SetOwnerHashKeys(keyOf)

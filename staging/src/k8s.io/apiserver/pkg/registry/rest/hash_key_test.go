@@ -56,7 +56,7 @@ func object(uid types.UID, key int64, refs ...metav1.OwnerReference) *metav1.Par
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "name", UID: uid, HashKey: key, OwnerReferences: refs}}
 }
 
-// keyless implements metav1.Object without the field hashKey, as other people's types may.
+// keyless implements metav1.Object without the field hashKey, as types of others may.
 type keyless struct {
 	metav1.Object
 }
@@ -64,8 +64,8 @@ type keyless struct {
 func (k keyless) DeepCopyObject() runtime.Object   { panic("unused") }
 func (k keyless) GetObjectKind() schema.ObjectKind { panic("unused") }
 
-// inBothForms runs the test on the object as it is and in unstructured form, with a
-// field that this version does not know beside each key.
+// inBothForms runs the test on the object in typed and in unstructured form, the latter with
+// a field that this version does not know beside each key.
 func inBothForms(t *testing.T, obj *metav1.PartialObjectMetadata, test func(t *testing.T, obj metav1.Object)) {
 	t.Helper()
 	t.Run("typed", func(t *testing.T) { test(t, obj.DeepCopy()) })
@@ -217,7 +217,7 @@ func TestAlignHashKeys(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 		sent := object(ownUID, 0, ref(ownerUID, 0), ref(newUID, 4))
 		AlignHashKeys(sent, byUs)
-		// What storage holds makes no difference; what is new gets no key.
+		// Stored keys do not count; new references get no key.
 		expectKeys(t, sent, ownKey, ownerKey, 0)
 	})
 	t.Run("no metadata", func(t *testing.T) {
@@ -256,7 +256,7 @@ func (keyStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Obj
 }
 func (keyStrategy) Canonicalize(runtime.Object) {}
 
-// requireKeys makes validation fail unless the keys are right by then.
+// requireKeys makes validation fail if the keys are not right yet.
 func requireKeys(obj runtime.Object) field.ErrorList {
 	meta := obj.(metav1.Object)
 	if meta.(hashKeyed).GetHashKey() != hashkey.OfUID(meta.GetUID()) || meta.GetOwnerReferences()[0].HashKey != newKey {
@@ -277,8 +277,8 @@ func TestBeforeCreateAndUpdateStampHashKeys(t *testing.T) {
 		key := hashkey.OfUID(meta.GetUID())
 		expectKeys(t, meta, key, newKey)
 
-		// The update comes without a UID and with a key of its own choice; whether storage
-		// holds the keys makes no difference.
+		// The client sends the update without a UID and with a key of its choice, whether
+		// storage holds the keys or not.
 		meta.SetResourceVersion("1")
 		update := obj.DeepCopyObject()
 		update.(metav1.Object).SetUID("")

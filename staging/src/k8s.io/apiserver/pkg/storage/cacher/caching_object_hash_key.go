@@ -18,8 +18,8 @@ package cacher
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// GetHashKey returns the key as it is stored, 0 where there is none: readers call
-// metav1.HashKeyOf.
+// GetHashKey returns the key as it is stored, or 0 if there is none. To read an object's
+// key, call metav1.HashKeyOf.
 func (o *cachingObject) GetHashKey() int64 {
 	o.lock.RLock()
 	defer o.lock.RUnlock()
@@ -29,8 +29,8 @@ func (o *cachingObject) GetHashKey() int64 {
 	return 0
 }
 
-// GetControllerHashKey returns the hash key of the object's controller, and whether
-// it has one. It serves metav1.HashKeyOfController.
+// GetControllerHashKey returns the hash key of the object's controller, and whether the
+// object has one.
 func (o *cachingObject) GetControllerHashKey() (int64, bool) {
 	o.lock.RLock()
 	defer o.lock.RUnlock()

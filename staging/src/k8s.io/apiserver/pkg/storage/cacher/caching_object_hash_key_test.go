@@ -27,8 +27,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Events are filtered after their objects were wrapped: the wrapper must match like
-// what it wraps, and as cheaply.
+// Events are filtered after their objects were wrapped, so the wrapper must match like the
+// object in it, and as cheaply.
 func TestHashKeysOfCachingObject(t *testing.T) {
 	controller := metav1.OwnerReference{UID: "controller", Controller: ptr.To(true), HashKey: hashkey.OfUID("controller")}
 	unkeyed := controller
@@ -56,7 +56,7 @@ func TestHashKeysOfCachingObject(t *testing.T) {
 		for _, path := range []string{apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
 			selector := apisharding.NewSelector(apisharding.ShardRangeRequirement{Key: path, Start: "0x0000000000000000", End: "0x8000000000000000"})
 			if matched, err := selector.Matches(runtime.Object(wrapped)); err != nil || !matched {
-				t.Errorf("%s: everything on %s does not match: %t, %v", name, path, matched, err)
+				t.Errorf("%s: the whole line of %s does not match: %t, %v", name, path, matched, err)
 			}
 			if allocs := testing.AllocsPerRun(100, func() { _, _ = selector.Matches(wrapped) }); allocs != 0 {
 				t.Errorf("%s: %v allocations for a match on %s", name, allocs, path)

@@ -51,15 +51,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The benchmarks of ranges of hash keys, each beside upstream's way, a selector on
-// the hash of the UID, in the same run. `make bench` prints their ratios.
+// Each benchmark of ranges of hash keys also measures upstream's way in the same run: a
+// selector on the hash of the UID. `make bench` prints the ratios.
 
 const (
 	benchPods  = 100_000
 	benchParts = 16
 )
 
-// benchPod returns a pod as a ReplicaSet makes it, of ten for each controller.
+// benchPod returns a pod as a ReplicaSet makes it. Each controller has ten.
 func benchPod(i int) *corev1.Pod {
 	controller := types.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i/10*2654435761))
 	pod := &corev1.Pod{
@@ -189,24 +189,23 @@ func withGates(b testing.TB) {
 // variant is one way of doing something.
 type variant struct {
 	name string
-	// batch is how many operations are measured at a time.
+	// batch is the number of operations measured at a time.
 	batch int
-	// prepare makes what a batch needs, unmeasured; nil: nothing.
+	// prepare makes the input of a batch, unmeasured. It may be nil.
 	prepare func()
 	run     func()
 }
 
-// compare reports the CPU time of the whole process for one operation of each
-// variant: the median of b.N batches; and the bytes that it allocates. The variants
-// take turns, so that whatever else the machine does falls on all of them alike.
-// Garbage is collected between the batches and not measured: one cycle costs more
-// than a batch, and would fall on any of them by chance.
+// compare reports the CPU time of the whole process for one operation of each variant,
+// as the median of b.N batches, and the bytes that it allocates. The variants take turns,
+// so other load on the machine affects all alike. Garbage is collected between the
+// batches, unmeasured: one cycle costs more than a batch, and would hit some by chance.
 func compare(b *testing.B, variants ...variant) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	samples := make([][]float64, len(variants))
 	allocated := make([]uint64, len(variants))
 	for round := range 1 + b.N {
-		for _, i := range rand.Perm(len(variants)) { // what comes after what would matter otherwise
+		for _, i := range rand.Perm(len(variants)) { // a fixed order would favour some
 			v := variants[i]
 			if v.prepare != nil {
 				v.prepare()
@@ -215,7 +214,7 @@ func compare(b *testing.B, variants ...variant) {
 			allocatedBefore, before := totalAlloc(), processTime(b)
 			v.run()
 			if round == 0 {
-				continue // the first builds what is kept from then on, and makes the heap grow
+				continue // the first round builds the orders, and grows the heap
 			}
 			samples[i] = append(samples[i], float64(processTime(b)-before)/float64(v.batch))
 			allocated[i] += totalAlloc() - allocatedBefore
@@ -226,7 +225,7 @@ func compare(b *testing.B, variants ...variant) {
 		b.ReportMetric(samples[i][len(samples[i])/2], v.name+"-cpu-ns")
 		b.ReportMetric(float64(allocated[i])/float64(b.N*v.batch), v.name+"-B")
 	}
-	b.ReportMetric(0, "ns/op") // it says nothing: an operation here is a round of batches
+	b.ReportMetric(0, "ns/op") // meaningless: an operation here is a round of batches
 }
 
 func totalAlloc() uint64 {
@@ -262,10 +261,10 @@ func BenchmarkHashKeyMatch(b *testing.B) {
 	compare(b, variants...)
 }
 
-// One list of a part: of all pods, of its members alone, and of all pods and nearly
-// as many again that are not its members. The members are the same objects in all:
-// where in the memory objects lie matters more than how they are found. One owner's
-// dependents are looked up among all, and among nearly twice as many.
+// One list of a part, from a cacher that holds all pods, its members alone, or all pods
+// and nearly as many again that are not its members. The members are the same objects in
+// all three: their place in memory matters more than how they are found. The dependents
+// of one owner are listed among all pods, and among nearly twice as many.
 func BenchmarkHashKeyList(b *testing.B) {
 	withGates(b)
 	pods := benchPodList(2 * benchPods)
@@ -318,8 +317,8 @@ func BenchmarkHashKeyList(b *testing.B) {
 	compare(b, variants...)
 }
 
-// progressNotified is an etcd that can be asked for progress, as every supported
-// one can: streaming lists depend on it.
+// progressNotified is an etcd that can be asked for progress, as every supported etcd
+// can. Streaming lists depend on that.
 type progressNotified struct {
 	etcdfeature.FeatureSupportChecker
 }
@@ -361,8 +360,8 @@ func BenchmarkHashKeyInitialEvents(b *testing.B) {
 	compare(b, variants...)
 }
 
-// One update, from its arrival in the watch cache until the one watcher in whose
-// range it lies has it.
+// One update, from its arrival in the watch cache until the only watcher whose range holds
+// it has received it.
 func BenchmarkHashKeyDispatch(b *testing.B) {
 	withGates(b)
 	pods := benchPodList(1000)
@@ -373,7 +372,7 @@ func BenchmarkHashKeyDispatch(b *testing.B) {
 			cacher := benchCacher(b, pods)
 			received := make(chan struct{}, 1)
 			var wg sync.WaitGroup
-			var offered []*cacheWatcher // each event, whether theirs or not
+			var offered []*cacheWatcher // those that are offered every event
 			for i := range watchers {
 				w, err := cacher.Watch(ctx, "/pods/", storage.ListOptions{
 					ResourceVersion: strconv.Itoa(len(pods) + 1), Recursive: true, Predicate: part(b, p.path, i, watchers)})
@@ -407,8 +406,8 @@ func BenchmarkHashKeyDispatch(b *testing.B) {
 						if i%5 != 4 {
 							continue
 						}
-						// The other watchers may still be looking at the event. They
-						// are waited for before their buffers, of ten, are full.
+						// The other watchers may still be filtering events. Wait for them
+						// before their buffers, of ten events each, are full.
 						for _, w := range offered {
 							for len(w.input) > 0 {
 								runtime.Gosched()
@@ -434,17 +433,17 @@ func benchUpdates(pods []*corev1.Pod, n int, version *uint64) []*corev1.Pod {
 	return updates
 }
 
-// benchKept are the orders that lists have asked for.
+// benchKept has the key paths whose orders lists have asked for.
 var benchKept = map[string][]string{
 	"without":                    nil,
 	"with-controllerRef.hashKey": {sharding.ControllerHashKeyPath},
 	"with-both":                  {sharding.ControllerHashKeyPath, sharding.HashKeyPath},
 }
 
-// The cost of keeping the indexes: writes into the watch caches of collections that
-// stay at one size. It is small beside what else differs from moment to moment, so
-// the collections take turns after a few writes each. A batch ends with a list of a
-// narrow range of each order, so that what the index puts off until then is counted.
+// The cost of keeping the indexes: writes into the watch caches of collections of a
+// constant size. It is smaller than the noise of the machine, so the collections take
+// turns after a few writes each. A batch ends with a list of a narrow range of each
+// order, to count the work that the index has put off until then.
 func BenchmarkHashKeyWrite(b *testing.B) {
 	withGates(b)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -485,7 +484,7 @@ func BenchmarkHashKeyWrite(b *testing.B) {
 	write := func(operation func(*watchCache, interface{}) error, data func(*collection) []*corev1.Pod) {
 		for at := 0; at < batch; at += turn {
 			inTurns(func(c *collection) {
-				var decoded [turn]*corev1.Pod // a moment ago, as what comes from etcd
+				var decoded [turn]*corev1.Pod // just now, like objects that come from etcd
 				for i, pod := range data(c)[at : at+turn] {
 					decoded[i] = pod.DeepCopy()
 				}
@@ -517,7 +516,7 @@ func BenchmarkHashKeyWrite(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// benchExtras returns n pods that are in no other list, of ten for each controller.
+// benchExtras returns n pods that are in no other list, ten for each controller.
 func benchExtras(n int, version *uint64) []*corev1.Pod {
 	extras, first := make([]*corev1.Pod, n), 0
 	for i := range extras {
@@ -531,7 +530,7 @@ func benchExtras(n int, version *uint64) []*corev1.Pod {
 	return extras
 }
 
-// What the indexes hold for each object, both orders kept.
+// The memory that the indexes hold for each object.
 func BenchmarkHashKeyMemory(b *testing.B) {
 	withGates(b)
 	cacher := benchCacher(b, nil)
@@ -559,7 +558,7 @@ func BenchmarkHashKeyMemory(b *testing.B) {
 		runtime.KeepAlive(storage)
 		return float64(after-before) / benchPods
 	}
-	// What each element has for the index, whether an order is kept or not.
+	// Each element has these fields for the index, whether an order is kept or not.
 	const fields = float64(unsafe.Sizeof(store.Element{}.Indexed) + unsafe.Sizeof(store.Element{}.Written))
 	without := held(nil)
 	for name, paths := range benchKept {

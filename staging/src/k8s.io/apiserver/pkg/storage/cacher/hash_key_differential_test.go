@@ -50,11 +50,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestHashKeyIndexesAgainstPlainFilters asks three times for everything: a cacher
-// with the indexes, one without them, and a plain filter over all that etcd ever
-// had. Writes, lists, watches, restarts and relists are drawn at random, and the
-// three must agree each time. It runs longer with -count, each time on another
-// sequence; HASH_KEY_SEED repeats one.
+// TestHashKeyIndexesAgainstPlainFilters asks three sources each question: a cacher with
+// the indexes, one without them, and a plain filter over all that etcd ever held. It draws
+// writes, lists, watches, restarts and relists at random, and all three must agree. With
+// -count it runs longer, each time on another sequence; HASH_KEY_SEED repeats one.
 func TestHashKeyIndexesAgainstPlainFilters(t *testing.T) {
 	seed := time.Now().UnixNano()
 	if text := os.Getenv("HASH_KEY_SEED"); text != "" {
@@ -76,7 +75,7 @@ func TestHashKeyIndexesAgainstPlainFilters(t *testing.T) {
 	}
 }
 
-// differential holds the three that are asked.
+// differential compares two cachers with the log of etcd.
 type differential struct {
 	t      *testing.T
 	random *rand.Rand
@@ -85,7 +84,7 @@ type differential struct {
 	sides [2]*side
 
 	lock sync.Mutex
-	// log has everything that happened in etcd, as its own watch tells it.
+	// log has every change in etcd, as seen by a watch of its own.
 	log []change
 
 	pairs []*watchPair
@@ -105,8 +104,8 @@ type side struct {
 	cacher  *Cacher
 }
 
-// expiringStorage is etcd, but its next watch can be made to fail as if what it
-// asks for had been compacted away, so that a cacher lists anew.
+// expiringStorage is etcd whose next watch can fail as if its revision had been compacted.
+// A cacher then lists again.
 type expiringStorage struct {
 	storage.Interface
 	lock sync.Mutex
@@ -126,8 +125,8 @@ func (s *expiringStorage) Watch(ctx context.Context, key string, opts storage.Li
 	return s.live, err
 }
 
-// EnableResourceSizeEstimation does nothing: one etcd client serves several cachers
-// here, and could do it for one alone.
+// EnableResourceSizeEstimation does nothing: one etcd client serves several cachers here,
+// and can estimate for only one.
 func (s *expiringStorage) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
 
 func (s *expiringStorage) expire() {
@@ -231,7 +230,7 @@ func revisionOf(pod *example.Pod) uint64 {
 	return revision
 }
 
-// round writes while lists are compared and watches come and go, and then compares
+// round writes while it compares lists and starts and stops watches. Then it compares
 // what the watches have seen.
 func (d *differential) round() {
 	var wg sync.WaitGroup
@@ -286,7 +285,7 @@ func (d *differential) quiet() {
 	}
 	d.reach(head)
 	for _, s := range d.sides {
-		// A relist may be under way: then the cacher is not ready for a while.
+		// During a relist the cacher is not ready.
 		d.await("a cacher to be ready and up to date", func() bool {
 			opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(head, 10), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Recursive: true, Predicate: storage.Everything}
 			return s.cacher.Ready() && s.cacher.GetList(context.Background(), "/pods/", opts, &example.PodList{}) == nil
@@ -294,7 +293,7 @@ func (d *differential) quiet() {
 	}
 	kept := d.pairs[:0]
 	for _, p := range d.pairs {
-		// A slow reader lets some rounds pass. Its watch may be closed for that.
+		// A slow reader skips some rounds. The cacher may close its watch for that.
 		if p.slow && d.random.Intn(3) > 0 || p.compare() {
 			kept = append(kept, p)
 		}
@@ -306,14 +305,14 @@ func (d *differential) await(what string, condition func() bool) {
 	d.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !condition(); {
 		if time.Now().After(deadline) {
-			d.t.Fatalf("waited in vain for %s", what)
+			d.t.Fatalf("timed out waiting for %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// reach waits until the log is complete up to revision: a write made for that comes
-// after all of it.
+// reach waits until the log is complete up to revision: it makes a write, which comes
+// after all of that.
 func (d *differential) reach(revision uint64) {
 	d.t.Helper()
 	d.lock.Lock()
@@ -335,7 +334,7 @@ func (d *differential) reach(revision uint64) {
 	})
 }
 
-// at returns what etcd had at revision.
+// at returns what etcd held at revision.
 func (d *differential) at(revision uint64) map[string]*example.Pod {
 	d.reach(revision)
 	d.lock.Lock()
@@ -372,7 +371,7 @@ func (d *differential) owners() []metav1.OwnerReference {
 	}
 	if d.random.Intn(5) > 0 {
 		ref := metav1.OwnerReference{Name: "controller", UID: differentialOwners[d.random.Intn(len(differentialOwners))], Controller: ptr.To(true)}
-		if d.random.Intn(3) > 0 { // else it was written by an older server
+		if d.random.Intn(3) > 0 { // otherwise an older server wrote it
 			ref.HashKey = hashkey.OfUID(ref.UID)
 		}
 		refs = append(refs, ref)
@@ -380,7 +379,7 @@ func (d *differential) owners() []metav1.OwnerReference {
 	return refs
 }
 
-// write creates, changes, adopts, orphans, deletes, or creates what expires.
+// write creates, changes, adopts, orphans, or deletes an object, or creates one that expires.
 func (d *differential) write() {
 	d.t.Helper()
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -422,7 +421,7 @@ func (d *differential) write() {
 	d.writes++
 }
 
-// question is what is asked of all three.
+// question is what both cachers and the log are asked.
 type question struct {
 	storage.SelectionPredicate
 	prefix    string
@@ -443,7 +442,7 @@ func (q question) matches(pod *example.Pod) bool {
 	own := hashkey.OfUID(pod.UID)
 	selector := q.ShardSelector.(sharding.HashKeySelector)
 	inRange := selector.Ranges().Contains(own)
-	if selector.FieldPath() == sharding.ControllerHashKeyPath {
+	if selector.Path().String() == sharding.ControllerHashKeyPath {
 		inRange = true
 		for _, ref := range pod.OwnerReferences {
 			if ref.Controller != nil && *ref.Controller {
@@ -502,8 +501,8 @@ func (d *differential) question(random *rand.Rand) question {
 	return q
 }
 
-// compareList asks both cachers for a list, in pages or not, at one of the kinds of
-// resource version, and compares each with what etcd had then.
+// compareList asks both cachers for a list, paged or not, at one of the kinds of resource
+// version, and compares each answer with what etcd held then.
 func (d *differential) compareList(random *rand.Rand) {
 	d.t.Helper()
 	q := d.question(random)
@@ -536,7 +535,7 @@ func (d *differential) compareList(random *rand.Rand) {
 			list := &example.PodList{}
 			err := s.GetList(q.context(context.Background()), q.prefix, opts, list)
 			if apierrors.IsTooManyRequests(err) || storage.IsTooLargeResourceVersion(err) {
-				return // a relist is under way
+				return // during a relist
 			}
 			if err != nil {
 				d.t.Errorf("%s: %v", what, err)
@@ -586,18 +585,19 @@ func (d *differential) compareList(random *rand.Rand) {
 	d.lists.Add(1)
 }
 
-// watchPair is one watch, asked of both cachers.
+// watchPair is one watch on both cachers.
 type watchPair struct {
 	d *differential
 	question
 	slow    bool
 	watches [2]watch.Interface
 	cancel  [2]context.CancelFunc
-	// next is the revision after which each goes on.
+	// next is the revision after which each continues.
 	next [2]uint64
 }
 
-// watch starts a watch in a quiet moment: now, with what is there, or from a while ago.
+// watch starts a watch in a quiet moment: from now, with initial events, or from a past
+// revision.
 func (d *differential) watch() {
 	d.t.Helper()
 	p := &watchPair{d: d, question: d.question(d.random), slow: d.random.Intn(4) == 0}
@@ -624,14 +624,14 @@ func (d *differential) watch() {
 		ctx, p.cancel[i] = context.WithCancel(p.context(context.Background()))
 		var err error
 		if p.watches[i], err = s.Watch(ctx, p.prefix, opts); err != nil {
-			if !apierrors.IsTooManyRequests(err) { // else a relist is under way
+			if !apierrors.IsTooManyRequests(err) { // the answer during a relist
 				d.t.Fatal(err)
 			}
 			p.stop()
 			return
 		}
 	}
-	// Something may expire at any time; then it is not known what was there.
+	// An object may have expired in the meantime. Then the initial state is unknown.
 	if now, err := d.etcd.GetCurrentResourceVersion(context.Background()); err != nil || initial && now != head {
 		p.stop()
 		return
@@ -641,7 +641,7 @@ func (d *differential) watch() {
 		for i := range d.sides {
 			for _, key := range slices.Sorted(maps.Keys(state)) {
 				if p.matches(state[key]) && !p.expect(i, watch.Added, state[key].ResourceVersion, state[key]) {
-					p.stop() // a relist has closed it
+					p.stop() // a relist closed it
 					return
 				}
 			}
@@ -668,8 +668,8 @@ func (p *watchPair) stop() {
 	}
 }
 
-// compare compares both watches with all that has happened. It is false when either
-// was closed, which restarts, relists and slow readers bring about.
+// compare compares both watches with the log. It returns false if either was closed, which
+// restarts, relists and slow readers cause.
 func (p *watchPair) compare() bool {
 	p.d.t.Helper()
 	p.d.lock.Lock()
@@ -701,7 +701,7 @@ func (p *watchPair) compare() bool {
 	return true
 }
 
-// expect compares the next event. It is false if the watch has been closed.
+// expect compares the next event. It returns false if the watch has been closed.
 func (p *watchPair) expect(i int, kind watch.EventType, revision string, pod *example.Pod) bool {
 	p.d.t.Helper()
 	timeout := time.After(time.Minute)
@@ -731,7 +731,7 @@ func (p *watchPair) expect(i int, kind watch.EventType, revision string, pod *ex
 			p.d.events++
 			return true
 		case <-timeout:
-			p.d.t.Fatalf("%s: %s %s@%s does not come", p.name(i), kind, computePodKey(pod), revision)
+			p.d.t.Fatalf("%s: timed out waiting for %s %s@%s", p.name(i), kind, computePodKey(pod), revision)
 		}
 	}
 }

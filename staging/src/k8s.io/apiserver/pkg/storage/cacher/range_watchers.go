@@ -17,8 +17,6 @@ limitations under the License.
 package cacher
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
@@ -26,33 +24,33 @@ import (
 	"k8s.io/apiserver/pkg/storage/cacher/rangeindex"
 )
 
-// rangeWatchers are the watchers that select by a range of hash keys, found by the
-// keys of an event. Those that are found by the value of a trigger are not among
-// them. The zero value is ready to use; the cacher's lock guards it.
+// rangeWatchers are the watchers of ranges of hash keys. Events find them by their keys.
+// Watchers that events find by the value of a trigger are not among them. The zero value
+// is ready to use; the cacher's lock guards it.
 type rangeWatchers struct {
 	scopes map[namespacedName]*rangeScope
 	// placed says where a watcher is, by its number.
 	placed map[int]placedWatcher
 }
 
-// rangeScope has the watchers of one scope by the path that they select on.
-type rangeScope struct {
-	own, controller rangeindex.Index[*cacheWatcher]
-}
+// rangeScope has the watchers of one scope, by the key path of their ranges.
+type rangeScope [sharding.NumKeyPaths]rangeindex.Index[*cacheWatcher]
 
 type placedWatcher struct {
 	*cacheWatcher
 	scope namespacedName
 }
 
-func (s *rangeScope) of(selector sharding.HashKeySelector) *rangeindex.Index[*cacheWatcher] {
-	if selector.FieldPath() == sharding.ControllerHashKeyPath {
-		return &s.controller
+// watchers returns the number of watchers in the scope.
+func (s *rangeScope) watchers() int {
+	n := 0
+	for i := range s {
+		n += s[i].Len()
 	}
-	return &s.own
+	return n
 }
 
-// addWatcher takes w if it selects by a range.
+// addWatcher adds w if it watches a range, and says whether it does.
 func (r *rangeWatchers) addWatcher(w *cacheWatcher, number int, scope namespacedName) bool {
 	if w.hashKeys == nil {
 		return false
@@ -63,12 +61,12 @@ func (r *rangeWatchers) addWatcher(w *cacheWatcher, number int, scope namespaced
 	if r.scopes[scope] == nil {
 		r.scopes[scope] = &rangeScope{}
 	}
-	r.scopes[scope].of(w.hashKeys).Add(number, w.hashKeys.Ranges(), w)
+	r.scopes[scope][w.hashKeys.Path()].Add(number, w.hashKeys.Ranges(), w)
 	r.placed[number] = placedWatcher{cacheWatcher: w, scope: scope}
 	return true
 }
 
-// deleteWatcher says whether the watcher of that number was here.
+// deleteWatcher removes the watcher of that number, and says whether it was here.
 func (r *rangeWatchers) deleteWatcher(number int) bool {
 	w, ok := r.placed[number]
 	if !ok {
@@ -76,8 +74,8 @@ func (r *rangeWatchers) deleteWatcher(number int) bool {
 	}
 	delete(r.placed, number)
 	scope := r.scopes[w.scope]
-	scope.of(w.hashKeys).Remove(number, w.hashKeys.Ranges())
-	if scope.own.Len()+scope.controller.Len() == 0 {
+	scope[w.hashKeys.Path()].Remove(number, w.hashKeys.Ranges())
+	if scope.watchers() == 0 {
 		delete(r.scopes, w.scope)
 	}
 	return true
@@ -91,9 +89,9 @@ func (r *rangeWatchers) terminateAll(done func(*cacheWatcher)) {
 	}
 }
 
-// appendInterested appends to buffer the watchers that the event may concern, each
-// once: those in whose ranges its object was, or is. All others of a scope that the
-// event is in are spared.
+// appendInterested appends to buffer the watchers that the event may concern, each once:
+// those whose ranges held its object or hold it now. It counts the other watchers of the
+// event's scopes as spared.
 func (r *rangeWatchers) appendInterested(buffer []*cacheWatcher, event *watchCacheEvent, counters metrics.RangeIndexCounters) []*cacheWatcher {
 	if len(r.placed) == 0 {
 		return buffer
@@ -103,8 +101,8 @@ func (r *rangeWatchers) appendInterested(buffer []*cacheWatcher, event *watchCac
 	before, inScope := len(buffer), 0
 	visit := func(scope namespacedName) {
 		if s := r.scopes[scope]; s != nil {
-			buffer = s.appendInterested(buffer, keys)
-			inScope += s.own.Len() + s.controller.Len()
+			buffer = s.appendInterested(buffer, &keys)
+			inScope += s.watchers()
 		}
 	}
 	visit(namespacedName{})
@@ -122,70 +120,70 @@ func (r *rangeWatchers) appendInterested(buffer []*cacheWatcher, event *watchCac
 	return buffer
 }
 
-func (s *rangeScope) appendInterested(buffer []*cacheWatcher, keys eventKeys) []*cacheWatcher {
-	buffer = appendHolders(buffer, &s.own, keys.own)
-	if keys.unowned {
-		// What has no controller is in each range of this path.
-		s.controller.Each(func(w *cacheWatcher) { buffer = append(buffer, w) })
-	} else {
-		buffer = appendHolders(buffer, &s.controller, keys.controller)
+func (s *rangeScope) appendInterested(buffer []*cacheWatcher, keys *eventKeys) []*cacheWatcher {
+	for path := range s {
+		buffer = keys[path].appendHolders(buffer, &s[path])
 	}
 	return buffer
 }
 
-// appendHolders appends the watchers whose ranges hold any of keys, each once.
-func appendHolders(buffer []*cacheWatcher, index *rangeindex.Index[*cacheWatcher], keys keyPair) []*cacheWatcher {
-	for i, key := range keys.keys[:keys.n] {
-		index.Visit(key, func(w *cacheWatcher) {
-			if i == 0 || !w.hashKeys.Ranges().Contains(keys.keys[0]) {
-				buffer = append(buffer, w)
-			}
-		})
-	}
-	return buffer
-}
+// eventKeys are the keys of an event's object, by path.
+type eventKeys [sharding.NumKeyPaths]pathKeys
 
-// eventKeys are the keys of an event's object as it was and as it is.
-type eventKeys struct {
-	own, controller keyPair
-	// unowned is set if the object had or has no controller.
-	unowned bool
-}
-
-// keyPair holds up to two keys that differ.
-type keyPair struct {
+// pathKeys are the keys at one path of an object as it was and as it is.
+type pathKeys struct {
+	// keys are the n keys that the object has had. They differ.
 	keys [2]int64
 	n    int
+	// missing is set if the object lacked or lacks the key.
+	missing bool
 }
 
-func (p *keyPair) add(key int64) {
-	if p.n == 0 || p.keys[0] != key {
-		p.keys[p.n] = key
-		p.n++
-	}
-}
-
-func eventKeysOf(event *watchCacheEvent) eventKeys {
-	var keys eventKeys
+func eventKeysOf(event *watchCacheEvent) (keys eventKeys) {
 	keys.add(event.PrevObject)
-	// A deleted object is none: only as it was can it have been in a range.
+	// A deleted object is in no range any more: only its last state counts.
 	if event.Type != watch.Deleted {
 		keys.add(event.Object)
 	}
 	return keys
 }
 
-// add adds the keys of object. What has no metadata has none, and no filter lets
-// it pass.
+// add adds the keys of object. An object without metadata has none, and passes no
+// filter.
 func (k *eventKeys) add(object runtime.Object) {
-	accessor, err := meta.Accessor(object)
-	if err != nil {
-		return
+	for path := range sharding.NumKeyPaths {
+		key, found, err := path.KeyOf(object)
+		if err != nil {
+			return
+		}
+		k[path].add(key, found)
 	}
-	k.own.add(metav1.HashKeyOf(accessor))
-	if key, owned := metav1.HashKeyOfController(accessor); owned {
-		k.controller.add(key)
-	} else {
-		k.unowned = true
+}
+
+func (k *pathKeys) add(key int64, found bool) {
+	switch {
+	case !found:
+		k.missing = true
+	case k.n == 0 || k.keys[0] != key:
+		k.keys[k.n] = key
+		k.n++
 	}
+}
+
+// appendHolders appends the watchers of index whose ranges hold any of the keys, each
+// once.
+func (k *pathKeys) appendHolders(buffer []*cacheWatcher, index *rangeindex.Index[*cacheWatcher]) []*cacheWatcher {
+	if k.missing {
+		// An object without the key is in every range.
+		index.Each(func(w *cacheWatcher) { buffer = append(buffer, w) })
+		return buffer
+	}
+	for i, key := range k.keys[:k.n] {
+		index.Visit(key, func(w *cacheWatcher) {
+			if i == 0 || !w.hashKeys.Ranges().Contains(k.keys[0]) {
+				buffer = append(buffer, w)
+			}
+		})
+	}
+	return buffer
 }

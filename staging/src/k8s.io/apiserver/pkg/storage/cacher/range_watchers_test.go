@@ -30,8 +30,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// An object that changes hands is deleted in the range that it leaves and added in
-// the one that it enters, and one without a controller is in all.
+// An object that changes its controller is deleted in the range that it leaves and added
+// in the range that it enters. An object without a controller is in every range.
 func TestRangeWatchersSeeTransitions(t *testing.T) {
 	withGates(t)
 	const parts = 8

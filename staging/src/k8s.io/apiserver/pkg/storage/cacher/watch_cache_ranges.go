@@ -18,7 +18,9 @@ package cacher
 
 import (
 	"context"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -26,27 +28,14 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// The names of the two indexes in metrics, after the fields that they order by.
-const (
-	hashKeyIndex           = "hashKey"
-	controllerHashKeyIndex = "controllerRef.hashKey"
-)
-
-// isHashKeyIndex says whether a list from the index of that name holds just what
-// its selector of hash keys selects.
-func isHashKeyIndex(index string) bool {
-	return index == hashKeyIndex || index == controllerHashKeyIndex
+// indexName returns the name in metrics of the index by path: the field that it orders
+// by.
+func indexName(path sharding.KeyPath) string {
+	return strings.TrimPrefix(path.String(), "object.metadata.")
 }
 
-func indexOf(selector sharding.HashKeySelector) string {
-	if selector.FieldPath() == sharding.ControllerHashKeyPath {
-		return controllerHashKeyIndex
-	}
-	return hashKeyIndex
-}
-
-// indexedHashKeys returns the selector of hash keys in pred, or nil if there is
-// none or no index to serve it.
+// indexedHashKeys returns the selector of hash keys in pred. It returns nil if there is
+// none, or no index that can answer it.
 func (w *watchCache) indexedHashKeys(pred storage.SelectionPredicate) sharding.HashKeySelector {
 	selector, ok := pred.ShardSelector.(sharding.HashKeySelector)
 	if !ok || !w.storage.IndexesHashKeys() || !utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) {
@@ -57,7 +46,7 @@ func (w *watchCache) indexedHashKeys(pred storage.SelectionPredicate) sharding.H
 
 type hashKeysContextKey struct{}
 
-// withHashKeys passes the selector of a list on to where its snapshot is taken.
+// withHashKeys passes the selector of a list to the place where its snapshot is taken.
 func withHashKeys(ctx context.Context, selector sharding.HashKeySelector) context.Context {
 	if selector == nil {
 		return ctx
@@ -70,32 +59,48 @@ func hashKeysFrom(ctx context.Context) sharding.HashKeySelector {
 	return selector
 }
 
-// latestHashKeyRangeLocked returns the part of the latest snapshot that the list of
-// ctx selects by hash key, and the name of the index that knows it.
+// latestHashKeyRangeLocked returns the part of the latest snapshot that the list of ctx
+// selects by hash key, and the name of the index used. It returns false if there is no
+// such index.
 func (w *watchCache) latestHashKeyRangeLocked(ctx context.Context) (store.Snapshot, string, bool) {
 	selector := hashKeysFrom(ctx)
 	if selector == nil {
 		return nil, "", false
 	}
 	snapshot, ok := w.storage.LatestRangeLocked(selector)
-	return snapshot, indexOf(selector), ok
+	return snapshot, indexName(selector.Path()), ok
 }
 
-// hashKeyRange returns the part of snapshot that the list of ctx selects by hash
-// key, and the name of the index; or snapshot itself, where there is no index.
-func hashKeyRange(ctx context.Context, snapshot store.Snapshot) (store.Snapshot, string) {
+// listHashKeyRange lists the part of snapshot that the list of ctx selects by hash key.
+// It returns false if there is no index of snapshot for that.
+func listHashKeyRange(ctx context.Context, snapshot store.Snapshot, key, continueKey string) (items []interface{}, index string, ok bool, err error) {
 	selector := hashKeysFrom(ctx)
 	if selector == nil {
-		return snapshot, ""
+		return nil, "", false, nil
 	}
-	if part, ok := store.RangeOf(snapshot, selector); ok {
-		return part, indexOf(selector)
+	part, ok := store.RangeOf(snapshot, selector)
+	if !ok {
+		return nil, "", false, nil
 	}
-	return snapshot, ""
+	items, err = part.OrderedListPrefix(key, continueKey)
+	return items, indexName(selector.Path()), true, err
 }
 
-// hashKeyIntervalLocked returns the initial events of a watch that selects by hash
-// key, if it wants any: those of the range's members.
+// withoutIndexedSelector returns pred without its shard selector if index has applied it:
+// the items need not be matched again. Without the selector nothing sets the shardInfo of
+// listObj later, so this sets it.
+func withoutIndexedSelector(pred storage.SelectionPredicate, index string, listObj runtime.Object) storage.SelectionPredicate {
+	selector, ok := pred.ShardSelector.(sharding.HashKeySelector)
+	if ok && index == indexName(selector.Path()) {
+		pred.SetShardInfoOnList(listObj)
+		pred.ShardSelector = nil
+	}
+	return pred
+}
+
+// hashKeyIntervalLocked returns the initial events of a watch that selects by hash key:
+// those of the objects in its range. It returns false if the watch wants none, or if
+// there is no index.
 func (w *watchCache) hashKeyIntervalLocked(resourceVersion uint64, matchesSingle bool, opts storage.ListOptions) (*watchCacheInterval, bool) {
 	initial := resourceVersion == 0
 	if opts.SendInitialEvents != nil {

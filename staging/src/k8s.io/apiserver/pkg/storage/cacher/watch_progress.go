@@ -21,13 +21,14 @@ import (
 
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher/delegator"
+	"k8s.io/utils/ptr"
 )
 
-// asksForProgress says whether a watch wants to be told how far it is at its start:
-// one of a range of hash keys from a resource version, with bookmarks and with
-// sendInitialEvents=false. It is sent a bookmark that is as of the moment at which the
-// request came, or later, as soon as it has been sent everything up to there. Where
-// etcd cannot be asked for progress there is none but those of every watch.
+// asksForProgress says whether a watch asks at its start how far it is: a watch of a
+// range of hash keys from a resource version, with bookmarks and with
+// sendInitialEvents=false. The answer is a bookmark as of the moment of the request or
+// later, sent as soon as every event up to there has been sent. If etcd cannot be asked
+// for progress, the watch gets only the bookmarks that every watch gets.
 func (c *Cacher) asksForProgress(opts storage.ListOptions) bool {
 	return opts.SendInitialEvents != nil && !*opts.SendInitialEvents &&
 		opts.ResourceVersion != "" && opts.ResourceVersion != "0" &&
@@ -36,7 +37,16 @@ func (c *Cacher) asksForProgress(opts storage.ListOptions) bool {
 		delegator.ConsistentReadSupported()
 }
 
-// waitUntilCurrent waits until the cache is as of etcd's present revision.
+// withProgressBookmark returns opts as setInitialEventsEndBookmarkIfRequested needs them
+// to send the bookmark of a watch that asksForProgress: the one that ends initial events.
+func (c *Cacher) withProgressBookmark(opts storage.ListOptions) storage.ListOptions {
+	if c.asksForProgress(opts) {
+		opts.SendInitialEvents = ptr.To(true)
+	}
+	return opts
+}
+
+// waitUntilCurrent waits until the cache has reached etcd's present revision.
 func (c *Cacher) waitUntilCurrent(ctx context.Context) error {
 	revision, err := c.storage.GetCurrentResourceVersion(ctx)
 	if err != nil {

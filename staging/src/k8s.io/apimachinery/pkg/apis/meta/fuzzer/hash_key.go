@@ -18,8 +18,8 @@ package fuzzer
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// clearHashKeys removes what follows from the UIDs: metav1.Object has no accessors
-// for it, so what is copied by accessors lacks it.
+// clearHashKeys removes the hash keys. metav1.Object has no accessors for them, so a
+// copy made through its accessors lacks them and would differ.
 func clearHashKeys(meta *metav1.ObjectMeta) {
 	meta.HashKey = 0
 	for i := range meta.OwnerReferences {

@@ -16,16 +16,14 @@ limitations under the License.
 
 package v1
 
-import (
-	"k8s.io/apimachinery/pkg/hashkey"
-)
+import "k8s.io/apimachinery/pkg/hashkey"
 
-// GetHashKey returns the key as it was stored or sent: 0 where there is none.
-// Readers call HashKeyOf, which derives a missing key.
+// GetHashKey returns the key as it was stored or sent, or 0 if there is none. To read
+// an object's key, call HashKeyOf, which derives a missing one.
 func (meta *ObjectMeta) GetHashKey() int64 { return meta.HashKey }
 
-// SetHashKey sets the key as it is stored and sent. Only the API server's word
-// counts: it sets the key of everything that it writes, from the UID.
+// SetHashKey sets the key to store or send. The API server overrides it: it derives the
+// key of everything that it writes from the UID.
 func (meta *ObjectMeta) SetHashKey(key int64) { meta.HashKey = key }
 
 // GetControllerHashKey returns the hash key of the object's controller, and whether
@@ -39,10 +37,9 @@ func (meta *ObjectMeta) GetControllerHashKey() (int64, bool) {
 	return 0, false
 }
 
-// HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that the API
-// server has set, or, where there is none (the object was written by a server
-// without hash keys), the one that follows from the UID. It is the only reader
-// of metadata.hashKey.
+// HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that the API server
+// set, or, if a server without hash keys wrote the object, the one that follows from the
+// UID. Every reader of metadata.hashKey has to do the same.
 func HashKeyOf(obj Object) int64 {
 	if keyed, ok := obj.(interface{ GetHashKey() int64 }); ok {
 		if key := keyed.GetHashKey(); key != 0 {
@@ -53,7 +50,7 @@ func HashKeyOf(obj Object) int64 {
 }
 
 // HashKeyOfOwner returns the hash key of the object that ref refers to, in
-// [0, MaxInt64], derived from the UID where the reference does not carry it.
+// [0, MaxInt64]. If ref does not carry the key, it is derived from the UID.
 func HashKeyOfOwner(ref *OwnerReference) int64 {
 	if ref.HashKey != 0 {
 		return ref.HashKey
@@ -61,16 +58,16 @@ func HashKeyOfOwner(ref *OwnerReference) int64 {
 	return hashkey.OfUID(ref.UID)
 }
 
-// ControllerHashKeyed is an object that knows its controller's key. All that embed
-// ObjectMeta do.
+// ControllerHashKeyed is an object that knows its controller's key. Every type that
+// embeds ObjectMeta implements it.
 type ControllerHashKeyed interface {
 	// GetControllerHashKey returns the hash key of the object's controller, and
 	// whether it has one.
 	GetControllerHashKey() (int64, bool)
 }
 
-// HashKeyOfController returns the hash key of obj's controller, and whether it
-// has one: an object without a controller has no such key.
+// HashKeyOfController returns the hash key of obj's controller, and whether obj has a
+// controller.
 func HashKeyOfController(obj Object) (int64, bool) {
 	if keyed, ok := obj.(ControllerHashKeyed); ok {
 		return keyed.GetControllerHashKey()
@@ -82,7 +79,7 @@ func HashKeyOfController(obj Object) (int64, bool) {
 	return HashKeyOfOwner(ref), true
 }
 
-// resetHashKey gives meta the key that existingMeta holds, where both have the field.
+// resetHashKey sets the hash key of meta to that of existingMeta if both have the field.
 func resetHashKey(meta, existingMeta Object) {
 	to, ok := meta.(interface{ SetHashKey(int64) })
 	if !ok {

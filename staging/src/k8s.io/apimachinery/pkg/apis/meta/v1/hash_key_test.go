@@ -27,7 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// noField is somebody else's metav1.Object, which has no field hashKey.
+// noField is a metav1.Object of a third party, without the field hashKey.
 type noField struct{ Object }
 
 func TestHashKeyOf(t *testing.T) {

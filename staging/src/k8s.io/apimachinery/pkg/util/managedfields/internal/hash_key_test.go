@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// The server alone sets metadata.hashKey, as it does the UID, so nobody owns it.
-func TestNobodyManagesTheHashKey(t *testing.T) {
+// Only the server sets metadata.hashKey, as it does the UID, so no manager owns it.
+func TestNoManagerOwnsTheHashKey(t *testing.T) {
 	strip := NewStripMetaManager(nil).(*stripMetaManager)
 	managed := fieldpath.ManagedFields{
 		"some": fieldpath.NewVersionedSet(fieldpath.NewSet(
@@ -42,6 +42,6 @@ func TestNobodyManagesTheHashKey(t *testing.T) {
 		t.Errorf("managed: %v, want %v", got, want)
 	}
 	if left, ok := managed["nothing else"]; ok {
-		t.Errorf("a manager of nothing is left with %v", left.Set())
+		t.Errorf("a manager that owns only the hash key is left with %v", left.Set())
 	}
 }

@@ -26,9 +26,9 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// flowSchemaControllerRing gives the registry of controller instances the priority
-// of leader election, of which it takes the place: an instance whose heartbeats
-// queue behind the work of controllers loses its record, and what it works on with it.
+// flowSchemaControllerRing gives requests for the registry of controller instances the
+// priority of leader election, which the ring replaces. An instance whose heartbeats queue
+// behind the work of controllers would lose its record, and its range with it.
 var flowSchemaControllerRing = newFlowSchema(
 	"system-controller-ring", "leader-election", 100,
 	flowcontrol.FlowDistinguisherMethodByUserType,
@@ -47,11 +47,11 @@ var flowSchemaControllerRing = newFlowSchema(
 	},
 )
 
-// WithControllerRing adds what the rings of controllers need to the suggested flow
-// schemas, where the gate ControllerRing is on.
-func WithControllerRing(suggested []*flowcontrol.FlowSchema) []*flowcontrol.FlowSchema {
+// WithControllerRing returns schemas and, if the feature gate ControllerRing is on, the
+// suggested flow schema of the ring.
+func WithControllerRing(schemas []*flowcontrol.FlowSchema) []*flowcontrol.FlowSchema {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
-		return suggested
+		return schemas
 	}
-	return append(slices.Clip(suggested), flowSchemaControllerRing)
+	return append(slices.Clip(schemas), flowSchemaControllerRing)
 }

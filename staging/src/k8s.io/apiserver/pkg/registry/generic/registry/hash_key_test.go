@@ -52,7 +52,7 @@ func keyStore(t *testing.T, test func(t *testing.T, ctx context.Context, store *
 	}
 }
 
-// sentPod is a pod as a client sends it, with keys of the client's choice.
+// sentPod returns a pod as a client sends it, with keys of the client's choice.
 func sentPod(name string, own, owner int64) *example.Pod {
 	return &example.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -100,7 +100,7 @@ func TestStoreStampsHashKeys(t *testing.T) {
 		created, err = store.Create(ctx, sentPod("dry", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		expectStamped(t, created, err)
 
-		// A real change brings forged keys along.
+		// A real change comes with forged keys.
 		changed := sentPod("named", 3, 4)
 		changed.Labels = map[string]string{"changed": "true"}
 		updated, err := update(ctx, store, changed)
@@ -143,7 +143,7 @@ func TestUpdateStampsWhatAStockServerStored(t *testing.T) {
 		if read := obj.(*example.Pod); read.HashKey != 0 || read.OwnerReferences[0].HashKey != 0 {
 			t.Errorf("a read has added the keys %x and %x to what is stored", read.HashKey, read.OwnerReferences[0].HashKey)
 		} else if metav1.HashKeyOf(read) != hashkey.OfUID(pod.UID) {
-			t.Errorf("a reader takes %x for its key", metav1.HashKeyOf(read))
+			t.Errorf("a reader derives the key %x", metav1.HashKeyOf(read))
 		}
 
 		changed := sentPod("pod", 0, 0)
@@ -197,7 +197,7 @@ func TestMalformedShardSelectorIsABadRequest(t *testing.T) {
 				if !apierrors.IsBadRequest(err) {
 					t.Errorf("%s with %q: got %v, want a BadRequest", verb, selector, err)
 				} else if !strings.Contains(err.Error(), "shardRange(<path>") {
-					t.Errorf("%s with %q: %q does not say what is right", verb, selector, err)
+					t.Errorf("%s with %q: %q does not say what form is expected", verb, selector, err)
 				}
 			}
 		}

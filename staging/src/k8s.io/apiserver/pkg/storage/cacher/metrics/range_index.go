@@ -30,7 +30,7 @@ var (
 			Namespace:      namespace,
 			Subsystem:      subsystem,
 			Name:           "range_index_offered_events_total",
-			Help:           "Counter of events times the watchers on ranges of hash keys that they were offered to, because a range held the event's old or new key, broken by resource type.",
+			Help:           "Number of times that an event was offered to a watcher of a range of hash keys, because the range held the event's old or new key, by resource type.",
 			StabilityLevel: compbasemetrics.ALPHA,
 		},
 		[]string{"group", "resource"},
@@ -40,7 +40,7 @@ var (
 			Namespace:      namespace,
 			Subsystem:      subsystem,
 			Name:           "range_index_spared_events_total",
-			Help:           "Counter of events times the watchers on ranges of hash keys that they were not offered to, because no range held the event's keys, broken by resource type.",
+			Help:           "Number of times that a watcher of a range of hash keys was spared an event, because the range held neither its old nor its new key, by resource type.",
 			StabilityLevel: compbasemetrics.ALPHA,
 		},
 		[]string{"group", "resource"},
@@ -54,8 +54,8 @@ func registerRangeIndex() {
 	}
 }
 
-// RangeIndexCounters count what the index of watchers by range does for one
-// resource.
+// RangeIndexCounters count the events that the index of watchers by range offers and
+// spares for one resource.
 type RangeIndexCounters struct {
 	offered, spared compbasemetrics.CounterMetric
 }
@@ -68,8 +68,8 @@ func NewRangeIndexCounters(groupResource schema.GroupResource) RangeIndexCounter
 	}
 }
 
-// Record counts one event: the watchers on ranges that it was offered to, and
-// those that it was kept from.
+// Record counts one event: the number of watchers of ranges that were offered it, and of
+// those that were spared it.
 func (c RangeIndexCounters) Record(offered, spared int) {
 	c.offered.Add(float64(offered))
 	c.spared.Add(float64(spared))

@@ -26,23 +26,22 @@ import (
 // Index holds values by ranges of hash keys, which may overlap. The zero value is
 // empty and ready to use. It is not safe for concurrent use.
 //
-// It is a treap ordered by the start of a range, each node of which knows the
-// highest end below it: adding and removing cost O(log n), finding k values
-// O((1+k) log n).
+// It is a treap ordered by the start of a range. Each node knows the highest end in its
+// subtree. Adding and removing cost O(log n), finding k values O((1+k) log n).
 type Index[T any] struct {
 	root   *node[T]
 	values int
 }
 
-// node is one range of one value.
+// node holds one range of one value.
 type node[T any] struct {
 	hashkey.Range
 	id    int
 	value T
-	// first marks one of the value's ranges.
+	// first is set for one of the value's ranges, so each visits the value once.
 	first bool
 
-	// priority makes the tree a heap, with the highest at the root.
+	// priority orders the tree as a heap, with the highest at the root.
 	priority    uint64
 	left, right *node[T]
 	// maxEnd is the highest end of a range in the node's subtree.
@@ -80,8 +79,8 @@ func (x *Index[T]) Each(f func(T)) {
 	x.root.each(f)
 }
 
-// places returns where a value with these ranges stands: one without any has an
-// empty range that holds no key.
+// places returns the ranges under which a value is stored. A value without ranges gets an
+// empty one, which holds no key.
 func places(ranges hashkey.Ranges) []hashkey.Range {
 	if ranges.Empty() {
 		return []hashkey.Range{{}}
@@ -133,7 +132,7 @@ func (n *node[T]) insert(add *node[T]) *node[T] {
 	return n.update()
 }
 
-// split returns what comes before the range of id that begins at start, and the rest.
+// split returns the nodes before the range of id that begins at start, and the rest.
 func (n *node[T]) split(start uint64, id int) (before, rest *node[T]) {
 	if n == nil {
 		return nil, nil
@@ -160,7 +159,7 @@ func (n *node[T]) remove(start uint64, id int) *node[T] {
 	return n.update()
 }
 
-// join makes one tree of two, all of the first of which comes before the second.
+// join makes one tree of two. All nodes of a come before those of b.
 func join[T any](a, b *node[T]) *node[T] {
 	switch {
 	case a == nil:
@@ -186,8 +185,8 @@ func (n *node[T]) update() *node[T] {
 	return n
 }
 
-// scatter makes a priority of what tells ranges apart. Nobody outside can choose
-// an id, so nobody can make the tree deep.
+// scatter makes a priority from the id and the start that identify a range. Clients
+// cannot choose an id, so they cannot make the tree deep.
 func scatter(id, start uint64) uint64 {
 	high, low := bits.Mul64(id^0x9e3779b97f4a7c15, start^0xd1342543de82ef95)
 	high2, low2 := bits.Mul64(high^low^0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9)

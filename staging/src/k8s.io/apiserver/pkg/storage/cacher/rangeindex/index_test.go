@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// FuzzIndex adds and removes values with ranges that overlap, touch, go round the
-// seam or hold nothing, and compares each answer with a look at all of them.
+// FuzzIndex adds and removes values with ranges that overlap, touch, cross the seam or hold
+// no key, and compares each answer with a search through all values.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19})
 	f.Add([]byte{255, 0, 255, 0, 1, 200, 100, 50, 25, 12, 6, 3, 1, 0, 0, 0, 255, 255, 255, 255})
@@ -35,7 +35,7 @@ func FuzzIndex(f *testing.F) {
 		all := map[int]hashkey.Ranges{}
 		next := 0
 		for ; len(script) >= 5; script = script[5:] {
-			// Few different keys, so that ranges meet in their ends.
+			// The keys are few, so many ranges share an end.
 			key := func(b byte) int64 { return int64(uint64(b) << 55) }
 			if script[0] == 255 {
 				key = func(b byte) int64 { return math.MaxInt64 - int64(b) }
@@ -68,7 +68,7 @@ func FuzzIndex(f *testing.F) {
 			var each []int
 			index.Each(func(id int) { each = append(each, id) })
 			if slices.Sort(each); len(each) != len(all) || len(slices.Compact(each)) != len(all) {
-				t.Fatalf("Each came to %v, want each of %v once", each, all)
+				t.Fatalf("Each visited %v, want each of %v once", each, all)
 			}
 		}
 	})
@@ -86,12 +86,12 @@ func compare(t *testing.T, index *Index[int], all map[int]hashkey.Ranges, key in
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Fatalf("Visit(%d) came to %v, want %v", key, got, want)
+		t.Fatalf("Visit(%s) visited %v, want %v", hashkey.Format(key), got, want)
 	}
 }
 
-// Watchers come in order of their numbers and often with equal ranges: the tree
-// must stay shallow all the same.
+// Watchers are added in order of their numbers, often with equal ranges. The tree must stay
+// shallow nevertheless.
 func TestDepth(t *testing.T) {
 	for name, rangeOf := range map[string]func(i int) hashkey.Ranges{
 		"equal":     func(int) hashkey.Ranges { return hashkey.All() },
@@ -102,7 +102,7 @@ func TestDepth(t *testing.T) {
 			index.Add(i, rangeOf(i), i)
 		}
 		if depth := depthOf(index.root); depth > 60 {
-			t.Errorf("%s ranges: 10,000 of them are %d deep", name, depth)
+			t.Errorf("%s ranges: a tree of 10,000 is %d deep", name, depth)
 		}
 	}
 }

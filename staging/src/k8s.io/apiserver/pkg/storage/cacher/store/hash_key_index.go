@@ -24,8 +24,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/sharding"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/features"
@@ -33,45 +31,46 @@ import (
 )
 
 const (
-	// unowned stands for the key of the controller of an object that has none.
-	unowned int64 = -1
-	// left stands there when the object is no longer in the store.
+	// noKey stands for a key that an object does not have.
+	noKey int64 = -1
+	// left stands for the first key of an object that is no longer in the store.
 	left int64 = -2
 )
 
-// hashKeyIndex orders the objects of a store by their own hash keys and by their
-// controllers'. It changes with the store, under the store's lock.
+// hashKeyIndex orders the objects of a store by their hash keys, once for each key
+// path. It changes with the store, under the store's lock.
 //
-// Each order is kept from the first time that somebody lists a range of it, so that
-// collections of which nobody does pay nothing. It holds objects, not their
-// versions: an update, which is most of what happens, leaves it alone. A clone holds
-// the objects that were there, and finds the version of each that was the latest
-// then: it either still is, or the snapshot of the store knows it.
+// An order is kept from the first list of a range of its path on, so collections
+// without such lists pay nothing. It holds objects, not their versions: an update, the
+// most frequent write, leaves it alone. A clone holds the objects that were in the store
+// when it was made. For each it finds the version that was the latest then: either it
+// still is, or the snapshot of the store has it.
 //
 // A nil index holds nothing.
 type hashKeyIndex struct {
-	// own and controller are nil until they are kept. What has no controller comes
-	// first in controller, as unowned.
-	own, controller *hashKeyOrder
+	// orders has the order of each key path, nil until it is kept. Objects without the
+	// key come first, as noKey.
+	orders [sharding.NumKeyPaths]*hashKeyOrder
 	// writes counts the elements written and removed.
 	writes uint64
 }
 
 // indexedObject is an object for as long as it is in the store with the same keys.
 type indexedObject struct {
-	// latest is the last version. That of an object that is gone has no Object.
+	// latest is the last version. After the object has left, its Object is nil.
 	latest atomic.Pointer[Element]
 	hashKeys
 }
 
-// hashKeys are an object's own key and that of its controller. Those who only have a
-// clone of the index must not read them.
-type hashKeys struct{ own, controller int64 }
+// hashKeys are the keys of an object by path. Reading them takes the store's lock: a
+// clone of the index is not enough.
+type hashKeys [sharding.NumKeyPaths]int64
 
-func (k hashKeys) gone() bool { return k.controller == left }
+func (k *hashKeys) markGone() { k[0] = left }
+func (k hashKeys) gone() bool { return k[0] == left }
 
-// newHashKeyIndex returns an index that keeps no order yet, or nil with the gate
-// ControllerRing off.
+// newHashKeyIndex returns an index that keeps no order yet, or nil if the feature gate
+// ControllerRing is off.
 func newHashKeyIndex() *hashKeyIndex {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return nil
@@ -79,16 +78,20 @@ func newHashKeyIndex() *hashKeyIndex {
 	return &hashKeyIndex{}
 }
 
-// keeps says whether the order by that path is kept.
-func (x *hashKeyIndex) keeps(path string) bool {
-	if path == sharding.ControllerHashKeyPath {
-		return x.controller != nil
+// keeps says whether the order by path is kept.
+func (x *hashKeyIndex) keeps(path sharding.KeyPath) bool { return x.orders[path] != nil }
+
+func (x *hashKeyIndex) keepsAny() bool {
+	for _, order := range x.orders {
+		if order != nil {
+			return true
+		}
 	}
-	return x.own != nil
+	return false
 }
 
-// keep begins to keep the order by that path, of these elements.
-func (x *hashKeyIndex) keep(path string, elements []*Element) {
+// keep begins to keep the order by path, starting with elements.
+func (x *hashKeyIndex) keep(path sharding.KeyPath, elements []*Element) {
 	entries := make([]hashKeyEntry, 0, len(elements))
 	for _, elem := range elements {
 		o := elem.Indexed
@@ -99,34 +102,28 @@ func (x *hashKeyIndex) keep(path string, elements []*Element) {
 			}
 			o = newIndexedObject(keys, elem)
 		}
-		if path == sharding.ControllerHashKeyPath {
-			entries = append(entries, hashKeyEntry{o.controller, o})
-		} else {
-			entries = append(entries, hashKeyEntry{o.own, o})
-		}
+		entries = append(entries, hashKeyEntry{o.hashKeys[path], o})
 	}
-	if path == sharding.ControllerHashKeyPath {
-		x.controller = newHashKeyOrder(entries)
-	} else {
-		x.own = newHashKeyOrder(entries)
-	}
+	x.orders[path] = newHashKeyOrder(entries)
 }
 
-// hashKeysOf returns false for what has no metadata: that has no keys, and matches no
-// range.
-func hashKeysOf(elem *Element) (hashKeys, bool) {
-	accessor, err := meta.Accessor(elem.Object)
-	if err != nil {
-		return hashKeys{}, false
-	}
-	keys := hashKeys{own: metav1.HashKeyOf(accessor), controller: unowned}
-	if key, owned := metav1.HashKeyOfController(accessor); owned {
-		keys.controller = key
+// hashKeysOf returns the keys of elem's object. It returns false for an object without
+// metadata, which has no keys and matches no range.
+func hashKeysOf(elem *Element) (keys hashKeys, ok bool) {
+	for path := range sharding.NumKeyPaths {
+		key, found, err := path.KeyOf(elem.Object)
+		if err != nil {
+			return hashKeys{}, false
+		}
+		if !found {
+			key = noKey
+		}
+		keys[path] = key
 	}
 	return keys, true
 }
 
-// newIndexedObject returns the object of elem, its latest version.
+// newIndexedObject returns the object whose latest version is elem.
 func newIndexedObject(keys hashKeys, elem *Element) *indexedObject {
 	o := &indexedObject{hashKeys: keys}
 	o.latest.Store(elem)
@@ -134,9 +131,9 @@ func newIndexedObject(keys hashKeys, elem *Element) *indexedObject {
 	return o
 }
 
-// write takes elem into the index, in the place of old, its last version, if any.
+// write adds elem to the index in place of old, the object's last version, if any.
 func (x *hashKeyIndex) write(old, elem *Element) {
-	if x == nil || x.own == nil && x.controller == nil {
+	if x == nil || !x.keepsAny() {
 		return
 	}
 	x.writes++
@@ -154,57 +151,58 @@ func (x *hashKeyIndex) write(old, elem *Element) {
 		return
 	}
 	o := newIndexedObject(keys, elem)
-	if x.own != nil {
-		x.own.add(hashKeyEntry{o.own, o})
-	}
-	if x.controller != nil {
-		x.controller.add(hashKeyEntry{o.controller, o})
+	for path, order := range x.orders {
+		if order != nil {
+			order.add(hashKeyEntry{o.hashKeys[path], o})
+		}
 	}
 }
 
-// remove takes the object of elem, its latest version, out of the index.
+// remove removes the object from the index whose latest version is elem.
 func (x *hashKeyIndex) remove(elem *Element) {
 	if x == nil || elem.Indexed == nil {
 		return
 	}
 	x.writes++
-	elem.Indexed.controller = left
+	elem.Indexed.markGone()
 	elem.Indexed.latest.Store(&Element{Key: elem.Key, Written: x.writes})
-	if x.own != nil {
-		x.own.leave()
-	}
-	if x.controller != nil {
-		x.controller.leave()
+	for _, order := range x.orders {
+		if order != nil {
+			order.leave()
+		}
 	}
 }
 
-// replace makes the index hold exactly what is in s.
+// replace makes the index hold exactly the objects of s.
 func (x *hashKeyIndex) replace(s *btreeStore) {
-	for _, path := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
-		if x != nil && x.keeps(path) {
+	if x == nil {
+		return
+	}
+	for path := range sharding.NumKeyPaths {
+		if x.keeps(path) {
 			x.keep(path, s.elements())
 		}
 	}
 }
 
-// clone returns the index as it is now. It costs what was put off, and little else.
+// clone returns the index as it is now. It does the work that writes have put off, and
+// little else.
 func (x *hashKeyIndex) clone() *hashKeyIndex {
 	c := &hashKeyIndex{writes: x.writes}
-	if x.own != nil {
-		c.own = x.own.clone()
-	}
-	if x.controller != nil {
-		c.controller = x.controller.clone()
+	for path, order := range x.orders {
+		if order != nil {
+			c.orders[path] = order.clone()
+		}
 	}
 	return c
 }
 
 // find returns the objects of a clone that selector selects, and some that are gone.
 func (x *hashKeyIndex) find(selector sharding.HashKeySelector) []*indexedObject {
-	order, found := x.own, []*indexedObject(nil)
-	if selector.FieldPath() == sharding.ControllerHashKeyPath {
-		order = x.controller
-		found = order.appendRange(found, unowned, unowned+1)
+	order, found := x.orders[selector.Path()], []*indexedObject(nil)
+	if selector.Path().Optional() {
+		// An object without the key is in every range.
+		found = order.appendRange(found, noKey, noKey+1)
 	}
 	for _, r := range selector.Ranges() {
 		// An end of 2^63 does not fit an int64, and comes out negative.
@@ -219,9 +217,9 @@ func (w *WatchCacheStorage) IndexesHashKeys() bool {
 	return ok && indexer.hashKeys != nil
 }
 
-// LatestRangeLocked returns the part of the store that selector selects. When it is
-// listed, only that part is read. It is false without an index. The caller must
-// hold the watch cache's lock, so that no write comes between.
+// LatestRangeLocked returns the part of the store that selector selects; listing it
+// reads nothing else. It returns false if there is no index. The caller must hold the
+// watch cache's lock, so that no write comes between.
 func (w *WatchCacheStorage) LatestRangeLocked(selector sharding.HashKeySelector) (Snapshot, bool) {
 	indexer, ok := w.store.(*threadedStoreIndexer)
 	if !ok || indexer.hashKeys == nil {
@@ -235,42 +233,42 @@ func (w *WatchCacheStorage) LatestRangeLocked(selector sharding.HashKeySelector)
 	if !ok {
 		return nil, false
 	}
-	// The snapshot keeps the index that its first list needs, for the pages to come.
-	// Those of which no range is listed never have one.
+	// The snapshot keeps the index that its first list of a range needs, for the pages
+	// to come. A snapshot without such lists never has one.
 	index := store.hashKeys.Load()
-	if index == nil || !index.keeps(selector.FieldPath()) {
-		index = indexer.cloneHashKeys(selector.FieldPath())
+	if index == nil || !index.keeps(selector.Path()) {
+		index = indexer.cloneHashKeys(selector.Path())
 		store.hashKeys.Store(index)
 	}
 	return rangeSnapshot{Snapshot: latest, index: index, selector: selector}, true
 }
 
-// RangeOf returns the part of snapshot that selector selects, if snapshot has kept
-// its index: if a range was listed while it was the latest.
+// RangeOf returns the part of snapshot that selector selects. It returns false unless
+// snapshot has an index, which it keeps if a range was listed while it was the latest.
 func RangeOf(snapshot Snapshot, selector sharding.HashKeySelector) (Snapshot, bool) {
 	store, ok := snapshot.(*btreeStore)
 	if !ok {
 		return nil, false
 	}
 	index := store.hashKeys.Load()
-	if index == nil || !index.keeps(selector.FieldPath()) {
+	if index == nil || !index.keeps(selector.Path()) {
 		return nil, false
 	}
 	return rangeSnapshot{Snapshot: snapshot, index: index, selector: selector}, true
 }
 
-func (si *threadedStoreIndexer) cloneHashKeys(path string) *hashKeyIndex {
+func (si *threadedStoreIndexer) cloneHashKeys(path sharding.KeyPath) *hashKeyIndex {
 	si.lock.Lock()
 	defer si.lock.Unlock()
 	si.keepHashKeys(path)
 	return si.hashKeys.clone()
 }
 
-// listRange lists a range at once, for when there are no snapshots.
+// listRange lists a range at once. It serves stores without snapshots.
 func (si *threadedStoreIndexer) listRange(selector sharding.HashKeySelector) Snapshot {
 	si.lock.Lock()
 	defer si.lock.Unlock()
-	si.keepHashKeys(selector.FieldPath())
+	si.keepHashKeys(selector.Path())
 	var items []interface{}
 	for _, o := range si.hashKeys.clone().find(selector) {
 		if !o.gone() {
@@ -280,7 +278,7 @@ func (si *threadedStoreIndexer) listRange(selector sharding.HashKeySelector) Sna
 	return listSnapshot{Items: items}
 }
 
-func (si *threadedStoreIndexer) keepHashKeys(path string) {
+func (si *threadedStoreIndexer) keepHashKeys(path sharding.KeyPath) {
 	if !si.hashKeys.keeps(path) {
 		si.hashKeys.keep(path, si.store.elements())
 	}
@@ -309,8 +307,8 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 	}
 	objects := s.index.find(s.selector)
 	elements := make([]*Element, len(objects))
-	// What lies all over the memory is waited for much less if nothing else is done
-	// with each.
+	// The objects lie all over memory. A loop that only loads them waits much less for
+	// it than one that does more with each.
 	for i, o := range objects {
 		elements[i] = o.latest.Load()
 	}
@@ -322,7 +320,7 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 		}
 		if elem.Written > s.index.writes {
 			var err error
-			if elem, err = s.then(elem.Key); err != nil {
+			if elem, err = s.versionThen(elem.Key); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -337,9 +335,9 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 	return inOrderOfKey(members), nil
 }
 
-// inOrderOfKey returns elements in order of their keys. These begin alike, and lie
-// all over the memory: so what comes first after that is held beside each element
-// while they are sorted, and nearly all comparisons are of it alone.
+// inOrderOfKey returns elements in order of their keys. The keys share a prefix and lie
+// all over memory, so the sort holds the first bytes after the prefix beside each
+// element, and nearly all comparisons read those alone.
 func inOrderOfKey(elements []*Element) []interface{} {
 	type place struct {
 		high, low uint64
@@ -369,7 +367,7 @@ func inOrderOfKey(elements []*Element) []interface{} {
 	return items
 }
 
-// commonPrefix returns how many bytes all elements' keys have in common.
+// commonPrefix returns the length in bytes of the longest prefix of all elements' keys.
 func commonPrefix(elements []*Element) int {
 	if len(elements) == 0 {
 		return 0
@@ -391,16 +389,15 @@ func commonPrefix(elements []*Element) int {
 	return common
 }
 
-// then returns the version that the snapshot has of an object that has been written
-// since.
-func (s rangeSnapshot) then(key string) (*Element, error) {
+// versionThen returns the snapshot's version of an object that has been written since.
+func (s rangeSnapshot) versionThen(key string) (*Element, error) {
 	item, exists, err := s.Snapshot.GetByKey(key)
 	if err != nil {
 		return nil, err
 	}
 	elem, ok := item.(*Element)
 	if !exists || !ok {
-		return nil, fmt.Errorf("the index of hash keys has %s, which the snapshot has not", key)
+		return nil, fmt.Errorf("the index of hash keys has %s, but the snapshot does not", key)
 	}
 	return elem, nil
 }

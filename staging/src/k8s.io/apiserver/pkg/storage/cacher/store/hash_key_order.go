@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// runGrowth is how many times as long as the next a run is at least. A higher one
-	// makes fewer runs to search, and more copies of an entry until it is in the
-	// longest.
+	// runGrowth is the least factor by which a run is longer than the next. A higher
+	// factor makes fewer runs to search, but more copies of each entry on its way to the
+	// longest run.
 	runGrowth = 8
-	// slack and slackShare bound what an order puts off: so many entries, and one for
-	// each so many that it has in runs.
+	// An order puts off at most slack entries, and one more for every slackShare entries
+	// in its runs.
 	slack, slackShare = 16, 8
 )
 
@@ -38,23 +38,23 @@ type hashKeyEntry struct {
 	*indexedObject
 }
 
-// hashKeyOrder holds objects in the order of a key. Writes are many, and lie all over
-// the keys; readers are few, and want neighbours. So a write only appends its entry,
-// or marks its object as gone, and the order is made for many at once: when a reader
-// needs it, or when there are too many.
+// hashKeyOrder holds objects in the order of a key. Writes are many, and spread over all
+// keys; reads are few, and want neighbours. So a write only appends its entry, or marks
+// its object as gone. Many entries are sorted at once: when a reader needs them, or when
+// there are too many.
 //
-// It is a log-structured merge tree: runs in order, each at least runGrowth times as
-// long as the next, so that there are few, and an entry is copied seldom. Runs never
-// change: those who have them need no lock.
+// It is a log-structured merge tree of sorted runs. Each run is at least runGrowth times
+// as long as the next, so there are few, and entries are copied seldom. A run never
+// changes, so reading it takes no lock.
 type hashKeyOrder struct {
 	runs [][]hashKeyEntry
-	// tail has what has come since, in no order.
+	// tail has the entries that were added since, in no order.
 	tail []hashKeyEntry
 	// gone counts the entries whose object has left.
 	gone int
 }
 
-// newHashKeyOrder takes the entries over.
+// newHashKeyOrder returns an order of entries. The caller must not use them any more.
 func newHashKeyOrder(entries []hashKeyEntry) *hashKeyOrder {
 	o := &hashKeyOrder{tail: entries}
 	o.settle()
@@ -68,7 +68,7 @@ func (o *hashKeyOrder) add(entry hashKeyEntry) {
 	}
 }
 
-// leave counts an object of the order that has been marked as gone.
+// leave takes note that an object of the order has been marked as gone.
 func (o *hashKeyOrder) leave() {
 	o.gone++
 	if !o.tooMany(o.gone) {
@@ -90,8 +90,7 @@ func (o *hashKeyOrder) tooMany(putOff int) bool {
 	return putOff > slack+settled/slackShare
 }
 
-// settle puts the tail in order. What has come and gone in the meantime costs nothing
-// more.
+// settle sorts the tail into the runs, without the entries that are gone already.
 func (o *hashKeyOrder) settle() {
 	came := len(o.tail)
 	run := slices.DeleteFunc(o.tail, hashKeyEntry.gone)
@@ -109,14 +108,14 @@ func (o *hashKeyOrder) settle() {
 	o.runs = append(runs, run)
 }
 
-// clone returns the order as it is now, which shares its runs.
+// clone returns the order as it is now. It shares the runs.
 func (o *hashKeyOrder) clone() *hashKeyOrder {
 	o.settle()
 	return &hashKeyOrder{runs: o.runs}
 }
 
-// appendRange appends the objects with start <= key < end, or with start <= key if
-// end is negative, of a settled order. Some may be gone.
+// appendRange appends the objects of a settled order with start <= key < end, or with
+// start <= key if end is negative. Some may be gone.
 func (o *hashKeyOrder) appendRange(objects []*indexedObject, start, end int64) []*indexedObject {
 	for _, run := range o.runs {
 		run = run[sort.Search(len(run), func(i int) bool { return run[i].key >= start }):]

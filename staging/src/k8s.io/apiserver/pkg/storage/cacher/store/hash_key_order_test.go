@@ -26,14 +26,14 @@ import (
 	"time"
 )
 
-// orderView is an order as it was once, and what was there then.
+// orderView is an order as it was once, with the objects that were present, or had left.
 type orderView struct {
 	*hashKeyOrder
 	present, left map[*indexedObject]int64
 }
 
-// check lists a range, which must have what was present in it once each, and nothing
-// but what had come by then.
+// check lists a range. It must have every object that was present in it, once each, and
+// no object that was added later.
 func (v orderView) check(t *testing.T, start, end int64) {
 	t.Helper()
 	found := map[*indexedObject]bool{}
@@ -65,12 +65,12 @@ func TestHashKeyOrder(t *testing.T) {
 	random := rand.New(rand.NewSource(seed))
 	// Many share a key, as the Pods of a ReplicaSet do; some are at the bounds.
 	randomKey := func() int64 {
-		return []int64{unowned, 0, math.MaxInt64, random.Int63n(50), random.Int63(), random.Int63()}[random.Intn(6)]
+		return []int64{noKey, 0, math.MaxInt64, random.Int63n(50), random.Int63(), random.Int63()}[random.Intn(6)]
 	}
 	present, passed := map[*indexedObject]int64{}, map[*indexedObject]int64{}
 	var objects []*indexedObject
-	add := func(order *hashKeyOrder, key, own int64, name string) {
-		o := newIndexedObject(hashKeys{own: own}, &Element{Key: name})
+	add := func(order *hashKeyOrder, key int64, name string) {
+		o := newIndexedObject(hashKeys{}, &Element{Key: name})
 		present[o] = key
 		objects = append(objects, o)
 		order.add(hashKeyEntry{key, o})
@@ -81,9 +81,9 @@ func TestHashKeyOrder(t *testing.T) {
 		switch {
 		case random.Intn(1000) == 0:
 			views = append(views, orderView{order.clone(), maps.Clone(present), maps.Clone(passed)})
-		// There are times of growth, and times of shrinking.
+		// The order grows for a while, then shrinks for a while.
 		case len(objects) == 0 || random.Intn(100) < 80-60*((len(views)/8)%2):
-			add(order, randomKey(), random.Int63n(10), strconv.Itoa(len(present)+len(passed)))
+			add(order, randomKey(), strconv.Itoa(len(present)+len(passed)))
 		default:
 			i := random.Intn(len(objects))
 			o := objects[i]
@@ -91,16 +91,16 @@ func TestHashKeyOrder(t *testing.T) {
 			key := present[o]
 			passed[o] = key
 			delete(present, o)
-			o.controller = left
+			o.markGone()
 			order.leave()
 			if random.Intn(4) == 0 {
-				add(order, key, o.own, o.latest.Load().Key) // it comes back
+				add(order, key, o.latest.Load().Key) // it comes back
 			}
 		}
 		checkShape(t, order, len(present))
 	}
 	for _, view := range views {
-		view.check(t, unowned, -1)
+		view.check(t, noKey, -1)
 		for range 50 {
 			a, b := randomKey(), randomKey()
 			view.check(t, min(a, b), max(a, b))
@@ -109,8 +109,8 @@ func TestHashKeyOrder(t *testing.T) {
 	}
 }
 
-// checkShape checks what bounds the time of a search, and the memory that is held for
-// what is gone.
+// checkShape checks the bounds on the time of a search, and on the memory held for
+// objects that are gone.
 func checkShape(t *testing.T, order *hashKeyOrder, present int) {
 	t.Helper()
 	entries := len(order.tail)
@@ -128,8 +128,8 @@ func checkShape(t *testing.T, order *hashKeyOrder, present int) {
 	}
 }
 
-// How long the write takes that has most put off to do, where a quarter as many
-// objects come and then as many leave. docs/design.md has its figures.
+// The longest write, with the most deferred work to do, while the order grows by a quarter
+// and then as many objects leave. docs/design.md has its figures.
 func BenchmarkHashKeyOrderLongestWrite(b *testing.B) {
 	longest := func(entries []hashKeyEntry, write func(hashKeyEntry)) (most time.Duration) {
 		for _, entry := range entries {
@@ -146,13 +146,13 @@ func BenchmarkHashKeyOrderLongestWrite(b *testing.B) {
 				entries := make([]hashKeyEntry, n+n/4)
 				for i := range entries {
 					key := rand.Int63()
-					entries[i] = hashKeyEntry{key, newIndexedObject(hashKeys{own: key}, &Element{})}
+					entries[i] = hashKeyEntry{key, newIndexedObject(hashKeys{}, &Element{})}
 				}
 				order := newHashKeyOrder(slices.Clone(entries[:n]))
 				adding += longest(entries[n:], order.add)
 				rand.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 				leaving += longest(entries[:n/4], func(entry hashKeyEntry) {
-					entry.controller = left
+					entry.markGone()
 					order.leave()
 				})
 			}
@@ -162,12 +162,12 @@ func BenchmarkHashKeyOrderLongestWrite(b *testing.B) {
 	}
 }
 
-// What comes and goes between two readers leaves nothing behind.
+// An object that comes and goes between two readers leaves nothing behind.
 func TestHashKeyOrderForgetsWhatCameAndWent(t *testing.T) {
 	order := newHashKeyOrder([]hashKeyEntry{{1, &indexedObject{}}, {3, &indexedObject{}}})
 	passing := &indexedObject{}
 	order.add(hashKeyEntry{2, passing})
-	passing.controller = left
+	passing.markGone()
 	order.leave()
 	if view := order.clone(); len(view.runs) != 1 || len(view.runs[0]) != 2 || order.gone != 0 {
 		t.Errorf("runs %v, %d gone", view.runs, order.gone)

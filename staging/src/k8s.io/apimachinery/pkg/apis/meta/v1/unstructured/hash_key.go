@@ -16,8 +16,8 @@ limitations under the License.
 
 package unstructured
 
-// GetHashKey returns metadata.hashKey as it was stored or sent: 0 where there is
-// none. Readers call metav1.HashKeyOf, which derives a missing key.
+// GetHashKey returns metadata.hashKey as it was stored or sent, or 0 if there is none.
+// To read an object's key, call metav1.HashKeyOf, which derives a missing one.
 func (u *Unstructured) GetHashKey() int64 {
 	metadata, _ := u.Object["metadata"].(map[string]interface{})
 	return hashKey(metadata)
@@ -32,7 +32,7 @@ func (u *Unstructured) SetHashKey(key int64) {
 	u.setNestedField(key, "metadata", "hashKey")
 }
 
-// hashKey returns the field hashKey of v, 0 where it is missing or no integer.
+// hashKey returns the field hashKey of v, or 0 if it is missing or not an integer.
 func hashKey(v map[string]interface{}) int64 {
 	key, _ := v["hashKey"].(int64)
 	return key

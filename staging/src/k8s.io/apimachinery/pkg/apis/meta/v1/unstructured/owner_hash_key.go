@@ -23,9 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// GetControllerHashKey returns the hash key of the object's controller, and
-// whether it has one. It serves metav1.HashKeyOfController, which is what readers
-// call, and spares it the copies that GetOwnerReferences makes.
+// GetControllerHashKey returns the hash key of the object's controller, and whether the
+// object has one. metav1.HashKeyOfController calls it to avoid the copies that
+// GetOwnerReferences makes.
 func (u *Unstructured) GetControllerHashKey() (int64, bool) {
 	for _, item := range u.rawOwnerReferences() {
 		ref, _ := item.(map[string]interface{})
@@ -36,17 +36,17 @@ func (u *Unstructured) GetControllerHashKey() (int64, bool) {
 	return 0, false
 }
 
-// SetOwnerHashKeys sets hashKey of each owner reference to what keyOf returns for
-// the reference's UID; 0 removes it. All other fields stay, known or not. The
-// references are copied before they change, since they may be shared with another
-// object; if all keys are right already nothing is copied.
+// SetOwnerHashKeys sets the hashKey of each owner reference to what keyOf returns for its
+// UID; 0 removes the field. It keeps all other fields, including unknown ones. Another
+// object may share the references, so they are copied before they change; if all keys
+// are right already, nothing is copied.
 func (u *Unstructured) SetOwnerHashKeys(keyOf func(types.UID) int64) {
 	refs := u.rawOwnerReferences()
 	copied := false
 	for i := range refs {
 		ref, ok := refs[i].(map[string]interface{})
 		if !ok {
-			continue // not an owner reference: for validation to refuse
+			continue // not an owner reference: validation refuses it
 		}
 		key := keyOf(ownerUID(ref))
 		stored, found := ref["hashKey"]

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// owner is an owner reference with a field that this version does not know.
+// owner returns an owner reference with a field that this version does not know.
 func owner(uid string, controller interface{}, key interface{}) map[string]interface{} {
 	ref := map[string]interface{}{"kind": "K", "name": "n", "uid": uid, "future": "kept"}
 	if controller != nil {
@@ -61,7 +61,6 @@ func TestGetControllerHashKey(t *testing.T) {
 			if key, found := tc.obj.GetControllerHashKey(); key != tc.key || found != tc.found {
 				t.Errorf("got %d, %t; want %d, %t", key, found, tc.key, tc.found)
 			}
-			// Readers get the same.
 			if key, found := metav1.HashKeyOfController(tc.obj); key != tc.key || found != tc.found {
 				t.Errorf("HashKeyOfController: %d, %t; want %d, %t", key, found, tc.key, tc.found)
 			}

@@ -20,7 +20,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 var _ metav1.ShardedListInterface = &UnstructuredList{}
 
-// GetShardInfo returns metadata.shardInfo, nil where the list is not limited to a shard.
+// GetShardInfo returns metadata.shardInfo, or nil if the list is not limited to a shard.
 func (u *UnstructuredList) GetShardInfo() *metav1.ShardInfo {
 	metadata, _ := u.Object["metadata"].(map[string]interface{})
 	info, ok := metadata["shardInfo"].(map[string]interface{})

@@ -33,7 +33,7 @@ func TestShardInfo(t *testing.T) {
 		t.Errorf("got %v", info)
 	}
 
-	// Typed readers find it in the same place.
+	// Typed readers look in the same place.
 	data, err := list.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
