@@ -1,32 +1,41 @@
-# `make help` lists what there is to do.
+# `make help` lists the targets.
 
-# The same flags everywhere, so that clones share one build cache.
+# The same flags everywhere, so all clones share one build cache.
 export GOFLAGS := -trimpath
 
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults bench bench-memory bench-join build tree save check verify rebase vendor clean
+.PHONY: help up test faults explore mutate imports bench bench-memory bench-join build tree save check verify rebase vendor clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: ## make and build everything, start a cluster on loopback, show the ring; INSTANCES= NODES= REPLICASETS= PODS= size it
+up: ## build everything, start a cluster on loopback and show its ring; INSTANCES= NODES= REPLICASETS= PODS= size it
 	@hack/local-up-cluster.sh
 
 test: ## run all checks and tests
 	@hack/test.sh
 
-bench: build ## measure ranges of hash keys against upstream's selector into docs/benchmarks.md
+explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
+	@hack/test.sh explore
+
+mutate: ## break the ring's state machine in one place at a time and see its tests notice
+	@go run ./hack/mutate
+
+imports: tree ## list the imports between our packages and check their order
+	@go run ./hack/imports
+
+bench: build ## compare hash key ranges with upstream's selector, into docs/benchmarks.md
 	@go run ./hack/bench
 
-faults: build ## let faults befall real processes and check what they did; DURATION=10m for long, FAULTS="-only kill,pause -times 5" for flags
+faults: build ## inject faults into real processes and check every write; DURATION=10m goes on, FAULTS="-only kill,pause -times 5" passes flags
 	@hack/test.sh faults
 
-bench-memory: build ## measure what informers hold and fetch into docs/benchmarks-memory.md; PODS= sizes it
+bench-memory: build ## measure the memory and traffic of informers, into docs/benchmarks-memory.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),10000) --out=$(CURDIR)/docs/benchmarks-memory.md
 
-bench-join: build ## measure what a ring's instances hold, and what a join costs, into docs/benchmarks-join.md; PODS= sizes it
+bench-join: build ## measure the memory of a ring's instances and the cost of a join, into docs/benchmarks-join.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),40000) --out=$(CURDIR)/docs/benchmarks-join.md --plot=$(CURDIR)/docs/join.svg
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
@@ -38,20 +47,20 @@ tree: ## make or update the patched tree in _output/kubernetes
 save: ## bring edits of the tree back into this repository
 	@$(FORKTREE) save
 
-check: ## see whether every patch applies: seconds
+check: ## check that every patch applies; takes seconds
 	@$(FORKTREE) check
 
-verify: ## see whether making the tree and saving it changes nothing
+verify: ## check the round trip: make a scratch tree, save it, expect no diff
 	@$(FORKTREE) verify
 
 rebase: ## try all patches on another upstream version: make rebase VERSION=v1.37.2
 	@$(FORKTREE) rebase $(VERSION)
 
-vendor: tree ## copy the tree with all its dependencies to _output/vendor, to build without a network
+vendor: tree ## copy the tree with its dependencies to _output/vendor, to build offline
 	rm -rf _output/vendor
 	git -C _output/kubernetes checkout-index --all --prefix=$(CURDIR)/_output/vendor/
 	cd _output/vendor && go work vendor
 	@echo "in _output/vendor, go build ./cmd/kube-apiserver needs no network"
 
-clean: ## delete the binaries; the tree stays, as it may hold unsaved edits
+clean: ## delete the binaries, but not the tree, which may hold unsaved edits
 	rm -rf _output/bin _output/vendor

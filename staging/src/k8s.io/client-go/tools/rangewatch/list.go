@@ -55,7 +55,7 @@ var errNoStreams = errors.New("the server does not stream lists")
 func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
 	yes, timeout := true, watchTimeout()
 	w, err := s.listWatch.WatchWithContext(ctx, metav1.ListOptions{
-		ShardSelector:        ranges.Selector(string(s.field)),
+		ShardSelector:        ranges.Selector(s.path.String()),
 		SendInitialEvents:    &yes,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		AllowWatchBookmarks:  true,
@@ -104,7 +104,7 @@ func isRefused(err error) bool {
 const pageSize = 500
 
 func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
-	options := metav1.ListOptions{ShardSelector: ranges.Selector(string(s.field)), Limit: pageSize}
+	options := metav1.ListOptions{ShardSelector: ranges.Selector(s.path.String()), Limit: pageSize}
 	var revision uint64
 	for {
 		list, err := s.listWatch.ListWithContext(ctx, options)

@@ -67,7 +67,7 @@ type Config struct {
 // Source feeds one informer with the objects of a set of ranges, which can be changed at any time.
 // Except for NewInformer its methods may be called from any goroutine, and only WaitFor blocks.
 type Source struct {
-	field     FieldPath
+	path      sharding.KeyPath
 	listWatch cache.ListerWatcherWithContext
 	object    runtime.Object
 	logger    klog.Logger
@@ -102,8 +102,9 @@ type waiter struct {
 // NewSource returns a Source that holds no ranges. It fails if cfg is invalid, or if the client-go
 // feature gate AtomicFIFO is off: without it, a store does not say which revision it has reached.
 func NewSource(cfg Config) (*Source, error) {
-	if cfg.Field != ByHashKey && cfg.Field != ByControllerHashKey {
-		return nil, fmt.Errorf("unknown Config.Field %q: use %q or %q", cfg.Field, ByHashKey, ByControllerHashKey)
+	path, ok := sharding.ParseKeyPath(string(cfg.Field))
+	if !ok {
+		return nil, fmt.Errorf("unknown Config.Field %q: use a path of hash keys, such as %q", cfg.Field, ByHashKey)
 	}
 	if cfg.ListWatch == nil || cfg.Object == nil {
 		return nil, errors.New("Config.ListWatch and Config.Object must be set")
@@ -119,7 +120,7 @@ func NewSource(cfg Config) (*Source, error) {
 		logger = klog.Background()
 	}
 	return &Source{
-		field:             cfg.Field,
+		path:              path,
 		listWatch:         cache.ToListerWatcherWithContext(cfg.ListWatch),
 		object:            cfg.Object,
 		streams:           features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
@@ -241,7 +242,7 @@ func (s *Source) releaseLocked() {
 // objects that have had a name one after another.
 type objectID = cache.ObjectName
 
-// noKey stands for the missing key of an object without controller, by ByControllerHashKey.
+// noKey stands for the key of an object that lacks it.
 const noKey int64 = -1
 
 // identity is what the Source has to know of an object, without keeping it.
@@ -261,17 +262,14 @@ func (s *Source) identify(obj runtime.Object) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	return identity{id: cache.MetaObjectToName(accessor), revision: revision, key: s.keyOf(accessor)}, nil
-}
-
-func (s *Source) keyOf(obj metav1.Object) int64 {
-	if s.field == ByHashKey {
-		return metav1.HashKeyOf(obj)
+	key, ok, err := s.path.KeyOf(obj)
+	if err != nil {
+		return identity{}, err
 	}
-	if key, ok := metav1.HashKeyOfController(obj); ok {
-		return key
+	if !ok {
+		key = noKey
 	}
-	return noKey
+	return identity{id: cache.MetaObjectToName(accessor), revision: revision, key: key}, nil
 }
 
 // matches reports whether an object with that key is in r.

@@ -22,6 +22,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
@@ -48,7 +49,8 @@ func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
 }
 
 func TestIdentifyReadsNameRevisionAndControllerKey(t *testing.T) {
-	s := &Source{field: ByControllerHashKey}
+	path, _ := sharding.ParseKeyPath(string(ByControllerHashKey))
+	s := &Source{path: path}
 	pod := newPod(ByControllerHashKey, "a", 10)
 	pod.Namespace, pod.ResourceVersion = "ns", "7"
 	got, err := s.identify(pod)

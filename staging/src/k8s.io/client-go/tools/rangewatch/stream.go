@@ -408,7 +408,7 @@ func (st *stream) startWatch() {
 	}
 	timeout := watchTimeout()
 	options := metav1.ListOptions{
-		ShardSelector:       ranges.Selector(string(st.field)),
+		ShardSelector:       ranges.Selector(st.path.String()),
 		ResourceVersion:     strconv.FormatUint(from, 10),
 		TimeoutSeconds:      &timeout,
 		AllowWatchBookmarks: true,

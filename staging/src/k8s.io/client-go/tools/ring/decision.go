@@ -35,8 +35,8 @@ type Input struct {
 	// Idle says whether the gate is shut for these keys and nothing of them is in
 	// work any more.
 	Idle func(hashkey.Ranges) bool
-	// Keys returns the hash keys of the controller's objects in these ranges, in
-	// any order. It is asked only when a range is to be split.
+	// Keys returns the hash keys of the controller's objects in these ranges, in any
+	// order. It is asked only when a range is to be split, and may be reordered.
 	Keys func(hashkey.Ranges) []int64
 }
 
@@ -49,7 +49,7 @@ type Decision struct {
 	Gone bool
 	// Open holds the keys that may be worked on. First shut the gate for what is not
 	// in it, at once: the caches may let go of those keys next, and a later decision
-	// takes a shut and idle gate as leave to give them away.
+	// gives them away once the gate is shut and idle.
 	Open hashkey.Ranges
 	// Follow, second, holds the keys that the caches should follow. It covers Open, so
 	// the caches never let go of a key for which the gate is open.

@@ -160,16 +160,18 @@ type Outcome int
 const (
 	Open      Outcome = iota // the record names the key still, or another one by now
 	Granted                  // the record has the key
-	CalledOff                // the record is gone, or names no key any more
+	CalledOff                // the record is gone or another's, or names no key any more
 )
 
 // Outcome returns what has become of the handover in a later view.
 func (h *Handover) Outcome(later *View) Outcome {
 	r, ok := later.Get(h.Record.Name)
 	switch {
-	case ok && r.Key != nil && *r.Key == *h.Record.Next:
+	case !ok, r.UID != h.Record.UID:
+		return CalledOff
+	case r.Key != nil && *r.Key == *h.Record.Next:
 		return Granted
-	case !ok || r.Next == nil:
+	case r.Next == nil:
 		return CalledOff
 	default:
 		return Open

@@ -157,6 +157,8 @@ func TestTheOutcomeOfAHandoverFollowsFromALaterView(t *testing.T) {
 			r.Key, r.Next = key, next
 			return NewView(2, r, member("high", at(200)))
 		}
+		anew := h.Record
+		anew.UID, anew.Key, anew.Next = "anew", at(150), nil
 		for _, tc := range []struct {
 			what  string
 			later *View
@@ -168,6 +170,7 @@ func TestTheOutcomeOfAHandoverFollowsFromALaterView(t *testing.T) {
 			{"it has the key and is to move on", record(at(150), at(160)), Granted},
 			{"it names no key", record(h.Record.Key, nil), CalledOff},
 			{"its record is gone", NewView(2, member("high", at(200))), CalledOff},
+			{"another has its name and the key", NewView(2, anew, member("high", at(200))), CalledOff},
 		} {
 			if got := h.Outcome(tc.later); got != tc.want {
 				t.Errorf("%s, %s: outcome %d, want %d", name, tc.what, got, tc.want)

@@ -38,9 +38,9 @@ type Machine struct {
 	limits Limits
 
 	view *View
-	// older holds the instances that registered before this one and are still there.
-	// The first view is the registry as of this instance's creation, so it tells. The
-	// slice is never changed in place.
+	// older holds the instances that registered before this one and are still there:
+	// those of the first view, which is the registry as of this instance's creation.
+	// The slice is never changed in place.
 	older []registration
 	// gainedAt is the revision at which the owned keys last grew.
 	gainedAt int64

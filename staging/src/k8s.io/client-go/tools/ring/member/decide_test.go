@@ -247,7 +247,10 @@ func TestADecisionWakesAtTheMachinesTime(t *testing.T) {
 		// The machine counts from when the member was made.
 		time.Sleep(time.Minute)
 		term := i.registered(ctx)
-		term.machine.Apply(ring.Record{Name: "b", Revision: 10, Key: key(99), Phase: shardingv1alpha1.InstanceLocked})
+		self, _ := term.machine.View().Get(term.self.Name)
+		self.Revision, self.Donor = 11, "b"
+		term.machine.Apply(ring.Record{Name: "b", Revision: 10, Key: key(99), Phase: shardingv1alpha1.InstanceActive})
+		term.machine.Apply(self)
 		for _, want := range []time.Duration{DefaultStepLimit, DefaultStepLimit - time.Second, DefaultStepLimit - 2*time.Second} {
 			if got := term.decide(ctx, false); got != want {
 				t.Errorf("got %v, want %v", got, want)

@@ -17,17 +17,10 @@ limitations under the License.
 package member
 
 import (
-	"context"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/client-go/tools/ring/fence"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -111,79 +104,5 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	other()
 	if ended != 3 {
 		t.Errorf("the end of work was told %d times, want 3", ended)
-	}
-}
-
-func TestTransportNamesTheInstanceAndSendsNothingAfterTheDeadline(t *testing.T) {
-	var lock sync.Mutex
-	var got []string
-	release := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock.Lock()
-		got = append(got, r.Method+" "+r.URL.Path+" "+r.Header.Get(fence.Header))
-		lock.Unlock()
-		if r.URL.Path == "/slow" {
-			select {
-			case <-r.Context().Done():
-			case <-release:
-			}
-		}
-		_, _ = io.WriteString(w, "body")
-	}))
-	defer server.Close()
-	defer close(release)
-
-	now := time.Now()
-	clock := testclock.NewFakePassiveClock(now)
-	g := NewGate(clock)
-	client := &http.Client{Transport: g.WrapTransport(http.DefaultTransport)}
-	send := func(method, path string) error {
-		req, err := http.NewRequestWithContext(context.Background(), method, server.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "body" {
-			t.Errorf("%s %s: read %q, %v", method, path, body, err)
-		}
-		return nil
-	}
-	if err := send(http.MethodPost, "/early"); err == nil || !strings.Contains(err.Error(), "not sent") {
-		t.Errorf("a write without a deadline to believe in: %v", err)
-	}
-	if err := send(http.MethodGet, "/read"); err != nil {
-		t.Errorf("a read needs no deadline: %v", err)
-	}
-	g.begin(fence.Identity{Name: "i", UID: "1"}, now.Add(time.Minute))
-	if err := send(http.MethodPost, "/write"); err != nil {
-		t.Errorf("a write before the deadline: %v", err)
-	}
-	g.expire()
-	if err := send(http.MethodPatch, "/lost"); err == nil {
-		t.Error("a write was sent after the record was lost")
-	}
-	g.begin(fence.Identity{Name: "i", UID: "2"}, now.Add(time.Minute))
-	if err := send(http.MethodPatch, "/anew"); err != nil {
-		t.Errorf("a write under a new registration: %v", err)
-	}
-	clock.SetTime(now.Add(time.Minute))
-	if err := send(http.MethodDelete, "/late"); err == nil {
-		t.Error("a write was sent at the deadline")
-	}
-	// A request under way is given up at the deadline, which the real clock reaches here.
-	short := NewGate(testclock.NewFakePassiveClock(now))
-	short.begin(fence.Identity{Name: "j", UID: "3"}, time.Now().Add(50*time.Millisecond))
-	client.Transport = short.WrapTransport(http.DefaultTransport)
-	if err := send(http.MethodPost, "/slow"); err == nil {
-		t.Error("a request under way outlived the deadline")
-	}
-	lock.Lock()
-	defer lock.Unlock()
-	if want := "GET /read ,POST /write i/1,PATCH /anew i/2,POST /slow j/3"; strings.Join(got, ",") != want {
-		t.Errorf("the server got %q, want %q", got, want)
 	}
 }

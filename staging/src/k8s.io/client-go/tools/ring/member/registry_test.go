@@ -17,6 +17,7 @@ limitations under the License.
 package member
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -316,7 +317,10 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 	if patchType != types.MergePatchType {
 		r.t.Errorf("got a patch of type %s", patchType)
 	}
-	if err := json.Unmarshal(data, &q.body); err != nil {
+	// A key does not fit into a float64.
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&q.body); err != nil {
 		return nil, err
 	}
 	return r.do(ctx, q, func() (*shardingv1alpha1.ControllerInstance, error) {

@@ -1,0 +1,114 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+// mutations drop or bend each rule and each time limit of the Machine.
+var mutations = []mutation{
+	// The donor.
+	{"a donor grants a join without draining", "own.go", "case in.Idle(share) && h.Kind == KindJoin:", "case h.Kind == KindJoin:"},
+	{"a donor moves a boundary without draining", "own.go", "case in.Idle(share):", "case true:"},
+	{"a donor asks what is in work before its gate has shut", "own.go", "case !asked:", "case false && !asked:"},
+	{"a donor does not shut its gate for the share", "own.go", "d.Open = d.Open.Minus(share)", ""},
+	{"a donor does not wait for warm caches", "own.go", "if !receiver.Cached.Covers(share) &&", "if false && !receiver.Cached.Covers(share) &&"},
+	{"a donor waits for warm caches where it does not work", "own.go", "!in.Serving.Intersect(share).Empty() && ", ""},
+	{"a donor waits for cold caches without end", "own.go", " && in.Now-g.since < m.limits.Step {", " {"},
+	{"a donor waits half a step for cold caches", "own.go", " && in.Now-g.since < m.limits.Step {", " && in.Now-g.since < m.limits.Step/2 {"},
+	{"a donor drains without end", "own.go", "case in.Now-g.drainingSince >= m.limits.Step:", "case false:"},
+	{"a donor's drain counts from when it took the handover up", "own.go", "case in.Now-g.drainingSince >= m.limits.Step:", "case in.Now-g.since >= m.limits.Step:"},
+	{"a donor does not report that it drains", "own.go", "d.Phase = shardingv1alpha1.InstanceWait", ""},
+	{"a donor that drains reopens when the receiver's caches get cold", "own.go", "if !g.draining {", "if true {"},
+	{"a donor turns to another handover halfway", "own.go", "if m.give.of(h) {", "if false {"},
+	{"a donor serves handovers in reverse", "own.go", "h.rank() < next.rank()", "h.rank() > next.rank()"},
+	{"a donor serves moves up last", "handover.go", "return 0", "return 3"},
+	{"a donor serves joins last", "handover.go", "return 1", "return 3"},
+	{"a donor remembers a handover that is closed", "own.go", "m.give = give{}", ""},
+	{"a handover is remembered without its record", "machine.go", "return g.record == h.Record.registration() && ", "return "},
+	{"a handover is remembered without its key", "machine.go", " && g.key == *h.Record.Next", ""},
+
+	// Splitting.
+	{"an owner splits though its gate is shut", "own.go", "if d.Phase != shardingv1alpha1.InstanceActive || ", "if "},
+	{"an owner with a shut gate reports Active", "own.go", "if in.Serving.Empty() {", "if false {"},
+	{"an owner splits a single key", "own.go", "d.Owned.Width() < 2", "d.Owned.Width() < 1"},
+	{"an owner names a key for one that leaves", "own.go", " || r.leaving()", ""},
+	{"a split at the owner's own key", "split.go", "median < width-1", "median < width"},
+	{"a split at the upper median", "split.go", "keys[len(keys)/2-1]", "keys[len(keys)/2]"},
+
+	// The receiver.
+	{"a receiver does not fill its caches before the grant", "machine.go", "if h.Receiver == m.name {", "if false {"},
+	{"a receiver waits for the grant of a join without end", "join.go", "limit = m.grantLimit()", "limit = 1000 * m.limits.Step"},
+	{"a receiver waits a step for the grant of a join", "join.go", "limit = m.grantLimit()", "limit = m.limits.Step"},
+	{"a receiver waits for a move up without end", "own.go", "if in.Now-since >= m.grantLimit() {", "if false {"},
+	{"a receiver waits two steps for a grant", "machine.go", "return 3 * m.limits.Step", "return 2 * m.limits.Step"},
+	{"a receiver's wait goes on when what it waits for has changed", "machine.go", "if m.wait != w {", "if m.wait == (waiting{}) {"},
+	{"a receiver's wait goes on when its move has been taken back", "own.go", "if !waits {", "if false && !waits {"},
+
+	// Joining.
+	{"a wish is waited for without end", "join.go", "limit := m.limits.Step", "limit := 1000 * m.limits.Step"},
+	{"a wish is waited for half a step", "join.go", "limit := m.limits.Step", "limit := m.limits.Step / 2"},
+	{"an overdue donor is asked again", "join.go", "m.bestDonor(self.Donor); ok", `m.bestDonor(""); ok`},
+	{"a donor that cannot be asked any more is kept", "join.go", "case !eligible, ", "case false && !eligible, "},
+	{"the donor with fewest workloads is asked", "join.go", "r.Workloads > best.Workloads", "r.Workloads < best.Workloads"},
+	{"the narrowest donor is asked", "join.go", "Width() > m.view", "Width() < m.view"},
+	{"a donor is asked that does not work", "join.go", "r.Key != nil && working &&", "(r.Key != nil || working) &&"},
+	{"a donor that drains is not asked", "join.go", " || r.Phase == shardingv1alpha1.InstanceWait", ""},
+	{"a donor of one key is asked", "join.go", "Width() >= 2", "Width() >= 1"},
+	{"an instance asks itself", "join.go", "ok && name != m.name &&", "ok &&"},
+	{"more workloads are clearly better", "join.go", "a.Workloads > 2*b.Workloads", "a.Workloads > b.Workloads"},
+	{"a wider range is clearly better", "join.go", "Width()/2 >= m.view", "Width() >= m.view"},
+	{"nothing is clearly better", "join.go", "!named && m.clearlyBetter", "!named && false && m.clearlyBetter"},
+	{"a better donor is asked though a key is named", "join.go", "!named && m.clearlyBetter", "m.clearlyBetter"},
+
+	// The empty ring.
+	{"a younger instance takes the empty ring", "join.go", "if len(m.older) > 0 {", "if false {"},
+	{"older instances that have gone count", "machine.go", "m.older = slices.DeleteFunc(slices.Clone(m.older), gone)", ""},
+	{"older instances that have registered anew count", "machine.go", "return !ok || r.UID != older.uid", "return !ok || r.Name != older.name"},
+	{"the empty ring is taken with handovers open", "join.go", "h.Record.Name != m.name {", "h.Record.Name == \"\" {"},
+
+	// Deaths and gaps.
+	{"what a dead donor may have granted is opened", "machine.go", "if m.inherited(h) {", "if false {"},
+	{"what a dead donor may have granted in a move up is opened", "machine.go", "return h.up() && h.Donor == m.name || ", "return "},
+	{"what a dead donor may have granted in a join is opened", "machine.go", " || h.Void != nil && h.Record.Key == nil && h.closer == m.name", ""},
+	{"what a donor of a move up works on is shut", "machine.go", "h.Share(m.name, owned).Minus(in.Serving)", "h.Share(m.name, owned)"},
+	{"old caches do after a gain", "machine.go", "m.gainedAt = next.Revision", ""},
+	{"old caches do after a gap in the log", "machine.go", "unseen.\n\tm.gainedAt = view.Revision", "unseen."},
+
+	// Leaving.
+	{"a leaver does not wait for warm caches", "leave.go", "if !shut && !warm &&", "if false && !shut && !warm &&"},
+	{"a leaver waits for caches that hold what the successor owns yet", "leave.go", "staying.Without(m.name).Owned", "staying.Owned"},
+	{"a leaver waits without end", "leave.go", " && in.Now-m.leave.since < m.limits.Leave {", " {"},
+	{"a leaver waits for half its limit", "leave.go", "m.limits.Leave {", "m.limits.Leave/2 {"},
+	{"a leaver goes without draining", "leave.go", "case in.Idle(hashkey.All()):", "case in.Idle(hashkey.All()) || true:"},
+	{"a leaver asks what is in work before its gate has shut", "leave.go", "case !shut:", "case false && !shut:"},
+	{"a leaver keeps its gate open", "leave.go", "d.Open = nil", ""},
+	{"a leaver reopens what it gives away", "leave.go", "if m.give.draining {", "if false {"},
+	{"a leaver waits for a successor that leaves", "leave.go", "staying := m.withoutLeaving()", "staying := m.view"},
+	{"an owner does not follow what a predecessor will leave", "own.go", "d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name))", ""},
+
+	// Handovers.
+	{"a void handover is not called off", "own.go", "case h.Void != nil && h.closer == m.name:", "case false:"},
+	{"a handover is called off by granting it", "decision.go", "write(ReasonCallOff, r, r.Key, nil, r.Donor)", "write(ReasonCallOff, r, r.Next, nil, r.Donor)"},
+	{"a join is closed by the receiver", "handover.go", "h.closer = owner.Name", "h.closer = r.Name"},
+	{"a join takes from whoever owns the key", "handover.go", "case owner.Name != r.Donor:", "case false:"},
+	{"a join takes the donor's own key", "handover.go", "case *owner.Key == *r.Next:", "case false:"},
+	{"a boundary moves past its neighbours", "handover.go", "hashkey.Between(after, before).Contains(next)", "true"},
+	{"a boundary moves to where it is", "handover.go", "next != *self.Key && ", ""},
+	{"a boundary moves to the successor's", "handover.go", "next != before && ", ""},
+	{"a handover with another key is granted", "handover.go", "*r.Key == *h.Record.Next:", "r.Next == nil:"},
+	{"a range that was left counts as a crash", "handover.go", "case former.leaving():", "case false:"},
+	{"the later of two waits wakes", "decision.go", "at < d.Wake", "at > d.Wake"},
+	{"two instances with one key both own ranges", "view.go", "v.ring = slices.CompactFunc(v.ring, func(a, b Record) bool { return *a.Key == *b.Key })", ""},
+}

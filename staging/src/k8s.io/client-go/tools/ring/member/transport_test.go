@@ -1,0 +1,249 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/utils/clock"
+)
+
+// server answers the requests that the transport lets through.
+type server struct {
+	requests []*http.Request
+	answer   func(*http.Request) (*http.Response, error)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.requests = append(s.requests, req)
+	return s.answer(req)
+}
+
+func response(code int, body io.Reader) *http.Response {
+	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
+}
+
+// fenced returns a gate and the transport that it wraps round a server that answers each
+// request with this code and body. Refused writes are noted in the journal.
+func fenced(code int, body string) (*Gate, http.RoundTripper, *server, *journal) {
+	s := &server{answer: func(*http.Request) (*http.Response, error) { return response(code, strings.NewReader(body)), nil }}
+	g := NewGate(clock.RealClock{})
+	refused := &journal{}
+	g.countRefused(func(by string) { refused.note("refused by %s", by) })
+	return g, g.WrapTransport(s), s, refused
+}
+
+func send(t *testing.T, rt http.RoundTripper, method string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "https://server/path", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := rt.RoundTrip(req)
+	if req.Header.Get(fence.Header) != "" {
+		t.Error("the transport changed the caller's request")
+	}
+	return resp, err
+}
+
+func TestARequestThatChangesSomethingNamesTheInstance(t *testing.T) {
+	for method, want := range map[string]string{
+		http.MethodGet: "", http.MethodHead: "",
+		http.MethodPost: "i/1", http.MethodPut: "i/1", http.MethodPatch: "i/1", http.MethodDelete: "i/1",
+	} {
+		t.Run(method, func(t *testing.T) {
+			g, rt, s, _ := fenced(http.StatusOK, "body")
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
+			resp, err := send(t, rt, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if got := s.requests[0].Header.Get(fence.Header); got != want {
+				t.Errorf("the header is %q, want %q", got, want)
+			}
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "body" {
+				t.Errorf("read %q, %v", body, err)
+			}
+		})
+	}
+}
+
+func TestNothingThatChangesSomethingIsSentWithoutADeadlineToBelieveIn(t *testing.T) {
+	deadline := 5 * time.Second
+	for name, tc := range map[string]struct {
+		prepare func(*Gate)
+		sent    bool
+	}{
+		"before a registration": {func(*Gate) {}, false},
+		"before the deadline": {func(g *Gate) {
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(deadline))
+			time.Sleep(deadline - 1)
+		}, true},
+		"at the deadline": {func(g *Gate) {
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(deadline))
+			time.Sleep(deadline)
+		}, false},
+		"after the record was lost": {func(g *Gate) {
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(deadline))
+			g.expire()
+		}, false},
+		"under a new registration": {func(g *Gate) {
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(deadline))
+			g.expire()
+			g.begin(fence.Identity{Name: "i", UID: "2"}, time.Now().Add(deadline))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, rt, s, refused := fenced(http.StatusOK, "")
+				tc.prepare(g)
+				for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+					resp, err := send(t, rt, method)
+					if tc.sent {
+						if err != nil {
+							t.Fatal(err)
+						}
+						resp.Body.Close()
+						refused.expect(t)
+						continue
+					}
+					if err == nil || !strings.Contains(err.Error(), method+" /path not sent: this instance could not renew its ControllerInstance in time") {
+						t.Errorf("got %v, want an error that says why nothing was sent", err)
+					}
+					refused.expect(t, "refused by self")
+				}
+				if sent := len(s.requests) > 0; sent != tc.sent {
+					t.Errorf("%d requests were sent", len(s.requests))
+				}
+				// A read decides nothing.
+				resp, err := send(t, rt, http.MethodGet)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+			})
+		})
+	}
+}
+
+func TestARequestUnderWayIsGivenUpAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, rt, s, _ := fenced(0, "")
+		s.answer = func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}
+		began := time.Now()
+		g.begin(fence.Identity{Name: "i", UID: "1"}, began.Add(5*time.Second))
+		if _, err := send(t, rt, http.MethodPost); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("the request was given up after %v, want 5s", took)
+		}
+	})
+}
+
+// The transport below reads the body as long as the request's context goes on.
+func TestARequestGoesOnUntilItsBodyIsClosed(t *testing.T) {
+	for _, code := range []int{http.StatusOK, http.StatusConflict} {
+		synctest.Test(t, func(t *testing.T) {
+			g, rt, s, _ := fenced(code, "body")
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(5*time.Second))
+			resp, err := send(t, rt, http.MethodPost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.requests[0].Context().Err(); err != nil {
+				t.Errorf("the request ended before its body was read: %v", err)
+			}
+			if err := resp.Body.Close(); err != nil {
+				t.Error(err)
+			}
+			if s.requests[0].Context().Err() == nil {
+				t.Error("the request goes on though its body is closed")
+			}
+		})
+	}
+}
+
+func TestOnlyARefusalByTheFenceIsCounted(t *testing.T) {
+	const refusal = `{"details":{"causes":[{"reason":"` + string(fence.CauseFenced) + `"}]}}`
+	for name, tc := range map[string]struct {
+		code int
+		body string
+		want []string
+	}{
+		"the fence's refusal":    {http.StatusConflict, refusal, []string{"refused by server"}},
+		"another conflict":       {http.StatusConflict, `{"reason":"Conflict"}`, nil},
+		"an object that says so": {http.StatusOK, refusal, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, rt, _, refused := fenced(tc.code, tc.body)
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
+			resp, err := send(t, rt, http.MethodPut)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != tc.body {
+				t.Errorf("read %q, %v, want the server's answer", body, err)
+			}
+			refused.expect(t, tc.want...)
+		})
+	}
+}
+
+func TestAConflictThatCannotBeReadIsAnError(t *testing.T) {
+	g, rt, s, refused := fenced(0, "")
+	injected := errors.New("injected")
+	s.answer = func(*http.Request) (*http.Response, error) {
+		return response(http.StatusConflict, io.MultiReader(strings.NewReader(string(fence.CauseFenced)), failingReader{injected})), nil
+	}
+	g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
+	if _, err := send(t, rt, http.MethodPut); !errors.Is(err, injected) {
+		t.Errorf("got %v, want %v", err, injected)
+	}
+	refused.expect(t)
+	if s.requests[0].Context().Err() == nil {
+		t.Error("the request goes on")
+	}
+}
+
+type failingReader struct{ err error }
+
+// Read implements io.Reader.
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// client-go closes idle connections, and more, of the transport at the bottom.
+func TestTheTransportBelowIsFound(t *testing.T) {
+	_, rt, s, _ := fenced(http.StatusOK, "")
+	if got := rt.(utilnet.RoundTripperWrapper).WrappedRoundTripper(); got != http.RoundTripper(s) {
+		t.Errorf("got %T", got)
+	}
+}
