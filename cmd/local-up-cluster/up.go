@@ -32,7 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-	controllerring "k8s.io/kubernetes/pkg/controller/ring"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
@@ -268,7 +268,7 @@ func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
 		}
 		l.holders[fmt.Sprintf("_%d_", pid)] = name
 	}
-	ring, err := follower.Ring(controllerring.ReplicaSetController)
+	ring, err := follower.Ring(catalogue.ReplicaSetController)
 	if err != nil {
 		return nil, err
 	}

@@ -36,12 +36,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/pkg/localcluster"
 )
 
-// podBytes is a proxy between controller managers and their API server. It counts
-// what their Pods informers receive: the bytes that answer lists and watches of
-// pods in a range.
+// podBytes is a proxy between controller managers and their API server. It counts the
+// bytes that their Pods informers receive in response to lists and watches of a range.
 type podBytes struct {
 	server *httptest.Server
 	total  atomic.Int64
@@ -85,13 +84,13 @@ var _ = ginkgo.Describe("instance of a ring of four", func() {
 		ofFour := bytesPerInstance(ctx, 4)
 		ginkgo.AddReportEntry("bytes of pods", ginkgo.ReportEntryVisibilityAlways,
 			fmt.Sprintf("one instance of one: %d, one of four on average: %d, ratio %.2f", alone, ofFour, float64(ofFour)/float64(alone)))
-		// The number of updates that a pod sees varies from run to run, by far less than this.
+		// The number of updates per pod varies between runs, but by far less than this.
 		gomega.Expect(float64(ofFour) / float64(alone)).To(gomega.BeNumerically("<", 0.4))
 	})
 })
 
-// bytesPerInstance starts a cluster with so many instances, lets them fill
-// ReplicaSets, and returns what one instance's Pods informer received, on average.
+// bytesPerInstance starts a cluster with that many instances, lets them fill ReplicaSets,
+// and returns the average number of bytes that an instance's Pods informer received.
 func bytesPerInstance(ctx context.Context, n int) int64 {
 	ginkgo.GinkgoHelper()
 	dir := ginkgo.GinkgoT().TempDir()

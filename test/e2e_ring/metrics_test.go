@@ -32,7 +32,7 @@ import (
 var _ = ginkgo.Describe("observability", func() {
 	ginkgo.It("shows the ring on /metrics and in events", func(ctx context.Context) {
 		expectRing(ctx, len(cluster.ControllerManagers()))
-		newcomer, err := cluster.AddControllerManager(ctx)
+		receiver, err := cluster.AddControllerManager(ctx)
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		ring := expectRing(ctx, len(cluster.ControllerManagers()))
 
@@ -68,7 +68,7 @@ var _ = ginkgo.Describe("observability", func() {
 				g.Expect(value("handover_step_seconds_count", map[string]string{"step": "open"})).To(gomega.BeNumerically(">", 0))
 				owned += value("owned_ratio", map[string]string{})
 				received += value("handovers_total", map[string]string{})
-				if process == newcomer {
+				if process == receiver {
 					g.Expect(value("handovers_total", map[string]string{"kind": "join"})).To(gomega.BeNumerically(">", 0))
 					g.Expect(value("unserved_seconds_count", map[string]string{"kind": "join"})).To(gomega.BeNumerically(">", 0))
 				}
@@ -78,7 +78,7 @@ var _ = ginkgo.Describe("observability", func() {
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 
 		gomega.Eventually(ctx, func(g gomega.Gomega) {
-			// Events about objects without a namespace are in the default one.
+			// Events of objects without a namespace are in the default namespace.
 			events, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ControllerInstance"})
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 			told := sets.New[string]()
@@ -94,7 +94,7 @@ var _ = ginkgo.Describe("observability", func() {
 			g.Expect(strings.Join(sets.List(told), ", ")).To(gomega.ContainSubstring(" Granted"))
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 
-		gomega.Expect(cluster.StopProcess(ctx, newcomer)).To(gomega.Succeed())
+		gomega.Expect(cluster.StopProcess(ctx, receiver)).To(gomega.Succeed())
 		expectRing(ctx, len(cluster.ControllerManagers()))
 	})
 })

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package e2e_ring exercises a ring of real kube-controller-managers on a real
-// cluster, which it starts itself from the binaries in RINGMASTER_BIN (default:
-// the fork's _output/bin).
+// Package e2e_ring tests a ring of real kube-controller-managers on a real cluster. It
+// starts the cluster itself, from the binaries in RINGMASTER_BIN (default: the fork's
+// _output/bin).
 package e2e_ring
 
 import (
@@ -34,16 +34,16 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/utils/podcreations"
 )
 
 const (
 	instances = 3
 	nodes     = 5
-	// soon is how long a condition may take on a slow machine; none is expected to.
+	// soon bounds the wait for any condition. It is ample even for a slow machine.
 	soon = 3 * time.Minute
 	poll = 100 * time.Millisecond
 )
@@ -83,7 +83,7 @@ var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
 	ginkgo.DeferCleanup(creations.Stop)
 })
 
-// ringNow reads the ring as the API has it.
+// ringNow reads the ring from the API.
 func ringNow(ctx context.Context) (*ringtable.Ring, error) {
 	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -93,11 +93,10 @@ func ringNow(ctx context.Context) (*ringtable.Ring, error) {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(names.ReplicaSetController, members, nil)
+	return ringtable.Of(catalogue.ReplicaSetController, members, nil)
 }
 
-// expectRing waits until so many instances, all Active, cover the whole line of
-// hash keys, and returns them.
+// expectRing waits until n instances, all Active, cover all hash keys, and returns them.
 func expectRing(ctx context.Context, n int) *ringtable.Ring {
 	ginkgo.GinkgoHelper()
 	var ring *ringtable.Ring
@@ -142,8 +141,8 @@ func createReplicaSet(ctx context.Context, namespace, name string, replicas int3
 	return rs
 }
 
-// expectFilled waits until each ReplicaSet has its pods ready, and checks that
-// not one pod more than it wants has ever been created for it.
+// expectFilled waits until the pods of each ReplicaSet are ready, and checks that no more
+// pods than it wants were ever created for it.
 func expectFilled(ctx context.Context, replicaSets []*appsv1.ReplicaSet) {
 	ginkgo.GinkgoHelper()
 	expectReady(ctx, replicaSets)
@@ -153,7 +152,7 @@ func expectFilled(ctx context.Context, replicaSets []*appsv1.ReplicaSet) {
 	}
 }
 
-// expectReady waits until each ReplicaSet has its pods ready.
+// expectReady waits until the pods of each ReplicaSet are ready.
 func expectReady(ctx context.Context, replicaSets []*appsv1.ReplicaSet) {
 	ginkgo.GinkgoHelper()
 	for _, rs := range replicaSets {

@@ -31,7 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// auditPolicy keeps what controllers write, with the objects as they were then.
+// auditPolicy records the writes of controllers, with the resulting objects.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitManagedFields: true
@@ -49,7 +49,7 @@ rules:
 - level: None
 `
 
-// auditEvent is what is read of an audit event.
+// auditEvent has the fields of an audit event that are used here.
 type auditEvent struct {
 	Verb      string
 	SourceIPs []string
@@ -88,7 +88,7 @@ func readAudit(ctx context.Context, file string, take func(auditEvent)) error {
 			return err
 		}
 		var event auditEvent
-		// A server that is killed may leave half a line, with the next one's behind it.
+		// A killed server may leave half a line, to which the next server's first is appended.
 		if json.Unmarshal(line, &event) == nil {
 			take(event)
 		} else if i := strings.LastIndex(string(line), `{"kind":"Event","apiVersion"`); i > 0 && json.Unmarshal(line[i:], &event) == nil {
@@ -98,7 +98,7 @@ func readAudit(ctx context.Context, file string, take func(auditEvent)) error {
 	}
 }
 
-// pause waits a little before a file is looked at again.
+// pause waits before a file is read again. It returns false if ctx has ended.
 func pause(ctx context.Context) bool {
 	select {
 	case <-time.After(10 * time.Millisecond):
@@ -108,7 +108,7 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// verb returns what the checker calls the write, "" if it is none of a controller.
+// verb returns the checker's name of the write, or "" if the checker does not judge it.
 func (e *auditEvent) verb() string {
 	switch e.ObjectRef.Resource {
 	case "pods":
@@ -120,12 +120,12 @@ func (e *auditEvent) verb() string {
 	}
 }
 
-// failed says whether the API server could not say what became of the write.
+// failed reports whether the response leaves open whether the write was done.
 func (e *auditEvent) failed() bool {
 	return e.ResponseStatus.Code/100 != 2 && e.ResponseStatus.Code/100 != 4 || e.ResponseStatus.Code/100 == 2 && e.ResponseObject == nil
 }
 
-// write returns the write that the event tells of.
+// write returns the successful write that the event records, if it does.
 func (e *auditEvent) write() (auditWrite, bool) {
 	o := e.ResponseObject
 	if e.ResponseStatus.Code/100 != 2 || o == nil || o.UID == "" || e.verb() == "" {
@@ -144,8 +144,8 @@ func (e *auditEvent) write() (auditWrite, bool) {
 	return w, true
 }
 
-// fenced says whether the API server has refused the write since the instance does
-// not own the object.
+// fenced reports whether the API server refused the write because the instance does not
+// own the object.
 func (e *auditEvent) fenced() bool {
 	details := e.ResponseStatus.Details
 	return details != nil && slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Type == "ControllerInstanceFenced" })

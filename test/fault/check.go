@@ -24,39 +24,39 @@ import (
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// checker judges what happened by two independent accounts: what is in etcd after
-// each revision, and who the API server's audit log says has written it. It knows
-// nothing of the ring's code but the registry's meaning: an instance owns the keys
-// above its predecessor's up to its own, the lowest also those above the highest.
+// checker judges writes by two independent sources: the state of etcd after each
+// revision, and the writer that the API server's audit log names. It shares no code
+// with the ring. It relies only on the meaning of the registry: an instance owns the
+// keys above its predecessor's up to its own, and the lowest instance also owns those
+// above the highest.
 type checker struct {
 	revision  int64
 	instances map[string]*instance
 	sets      map[types.UID]*replicaSet
 	podOwner  map[types.UID]types.UID
 
-	// due has each write of a controller that the audit log has not told of yet,
-	// told those of the audit log that etcd has not shown yet.
+	// due has the writes that were seen in etcd but not yet in the audit log. told has
+	// all writes of the audit log.
 	due  map[writeID]claim
 	told map[writeID]auditWrite
-	// unclear has the processes whose writes the API server has answered with a
-	// failure of its own, by verb and object: such a write may have been done.
-	unclear map[string][]string
-	// violations are what must not be.
+	// unclear has the processes whose write the API server answered with an internal
+	// failure, by verb and object. Such a write may have been done.
+	unclear    map[string][]string
 	violations []violation
-	// lost are the instances whose record has gone though they did not say that they
-	// were leaving, left those that have deleted their record themselves.
+	// lost has the instances whose record disappeared while they were not Leaving. left
+	// has those that deleted their record themselves.
 	lost []*instance
 	left map[string]bool
-	// work counts the writes that were judged.
+	// work counts the judged writes.
 	work int
-	// recent has the pods that were created and deleted for each ReplicaSet, by whom
-	// and when, since the last reset.
+	// recent has the creations and deletions of pods since the last reset, by ReplicaSet.
 	recent map[types.UID][]auditWrite
-	// processOf names the process of the instance with that holderIdentity. It is nil
-	// where there is no ring: then anybody may write.
+	// processOf returns the name of the process with that holderIdentity. It is nil if
+	// there is no ring; then every process may write.
 	processOf func(holder string) string
 }
 
@@ -76,11 +76,11 @@ type instance struct {
 	phase        shardingv1alpha1.InstancePhase
 }
 
-// replicaSet is what is known of one, as of the present revision.
+// replicaSet is the state of a ReplicaSet at the present revision.
 type replicaSet struct {
 	uid             types.UID
 	namespace, name string
-	// wanted is spec.replicas by generation, from the observed one on.
+	// wanted has spec.replicas by generation, from the observed generation on.
 	wanted                         map[int64]int32
 	generation, observedGeneration int64
 	statusReplicas                 int32
@@ -88,26 +88,26 @@ type replicaSet struct {
 	created                        int
 }
 
-// writeID names a write: of a pod, of which there is one creation and one
-// deletion, or of a ReplicaSet's status, of which each has its revision.
+// writeID identifies a write. A pod has one creation and one deletion. Writes of a
+// ReplicaSet's status differ by revision.
 type writeID struct {
 	verb     string
 	uid      types.UID
 	revision int64
 }
 
-// claim is who may have made a write.
+// claim is a write seen in etcd, with the instance that was allowed to make it.
 type claim struct {
 	writeID
-	// object is the name of the pod or ReplicaSet that was written, set that of the
-	// ReplicaSet it is for.
+	// object is the name of the pod or ReplicaSet that was written, and set the name of
+	// the ReplicaSet that it belongs to.
 	object, set string
 	revision    int64
 	key         int64
 	owner       *instance
 }
 
-// auditWrite is a write as the audit log has it.
+// auditWrite is a write in the audit log.
 type auditWrite struct {
 	writeID
 	process string
@@ -125,8 +125,8 @@ const (
 	needless   = "needless deletion"
 	nonOwner   = "write by a non-owner"
 	lostRecord = "record lost"
-	untold     = "write that the audit log does not tell of"
-	// needlessPause is a gate that shut for keys that did not change hands.
+	untold     = "write that is not in the audit log"
+	// needlessPause means that a gate shut for keys that were not handed over.
 	needlessPause = "pause of a range that stays"
 )
 
@@ -134,7 +134,7 @@ func (c *checker) violate(kind, format string, args ...any) {
 	c.violations = append(c.violations, violation{kind, fmt.Sprintf("revision %d: %s: ", c.revision, kind) + fmt.Sprintf(format, args...)})
 }
 
-// ownerOf returns the instance that owns key now, or nil.
+// ownerOf returns the instance that owns key at this revision, or nil.
 func (c *checker) ownerOf(key int64) *instance {
 	var above, lowest *instance
 	before := func(a, b *instance) bool {
@@ -157,12 +157,12 @@ func (c *checker) ownerOf(key int64) *instance {
 	return lowest
 }
 
-// instanceWritten takes a record that was written.
+// instanceWritten handles a write of a record.
 func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
 	c.instances[r.Name] = &instance{name: r.Name, holder: r.Spec.HolderIdentity, key: r.Spec.HashKey, next: r.Spec.NextHashKey, donor: r.Spec.Donor, phase: r.Status.Phase}
 }
 
-// instanceGone takes the end of a record.
+// instanceGone handles the deletion or expiry of a record.
 func (c *checker) instanceGone(name string) {
 	if i := c.instances[name]; i != nil && i.phase != shardingv1alpha1.InstanceLeaving {
 		c.lost = append(c.lost, i)
@@ -176,7 +176,7 @@ func (c *checker) setWritten(rs *apps.ReplicaSet, revision int64) {
 		s = &replicaSet{uid: rs.UID, namespace: rs.Namespace, name: rs.Name, wanted: map[int64]int32{}, live: map[types.UID]bool{}}
 		c.sets[rs.UID] = s
 	} else if rs.Generation == s.generation {
-		// Only a controller writes something else than the specification.
+		// Only a controller writes anything but the specification.
 		c.expect(writeID{"status", rs.UID, revision}, rs.Name, s)
 	}
 	s.generation, s.observedGeneration, s.statusReplicas = rs.Generation, rs.Status.ObservedGeneration, rs.Status.Replicas
@@ -188,9 +188,8 @@ func (c *checker) setWritten(rs *apps.ReplicaSet, revision int64) {
 	}
 }
 
-// podCreated checks that the pod was wanted by some generation of its ReplicaSet
-// that the controller may have looked at: the one that it last said it had
-// observed, or any since.
+// podCreated checks that some generation of the ReplicaSet wanted the pod: the one that
+// the controller last reported as observed, or a later one.
 func (c *checker) podCreated(pod *v1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || c.sets[ref.UID] == nil {
@@ -210,7 +209,7 @@ func (c *checker) podCreated(pod *v1.Pod) {
 	c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, s)
 }
 
-// podDeleted checks that some such generation wanted fewer pods.
+// podDeleted checks that one of those generations wanted fewer pods.
 func (c *checker) podDeleted(pod *v1.Pod) {
 	s := c.sets[c.podOwner[pod.UID]]
 	if s == nil {
@@ -228,16 +227,15 @@ func (c *checker) podDeleted(pod *v1.Pod) {
 	c.expect(writeID{verb: "delete", uid: pod.UID}, pod.Name, s)
 }
 
-// expect takes note of who may have made a write. A writer may no longer be the
-// owner when the write is in the log, so it is the owner before that counts: no
-// change of the registry shares a revision with it.
+// expect records which instance was allowed to make a write: the owner at the write's
+// revision. By the time the write is in the audit log the owner may have changed.
 func (c *checker) expect(id writeID, object string, s *replicaSet) {
 	key := metav1.HashKeyOf(&apps.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: s.uid}})
 	c.due[id] = claim{writeID: id, object: object, set: s.name, revision: c.revision, key: key, owner: c.ownerOf(key)}
 	c.join(id)
 }
 
-// written takes a write from the audit log.
+// written handles a write of the audit log.
 func (c *checker) written(w auditWrite) {
 	if _, again := c.told[w.writeID]; again {
 		// An update that changes nothing names the revision of an earlier one.
@@ -250,7 +248,7 @@ func (c *checker) written(w auditWrite) {
 	c.join(w.writeID)
 }
 
-// join judges a write that both accounts tell of.
+// join judges a write once both sources have it.
 func (c *checker) join(id writeID) {
 	claim, ok := c.due[id]
 	if !ok {
@@ -261,7 +259,7 @@ func (c *checker) join(id writeID) {
 		return
 	}
 	delete(c.due, id)
-	// The audit log's entry stays, so that a later one of the same name is known.
+	// The entry in told stays, so a repeated entry of the audit log is recognized.
 	c.judge(claim, w.process)
 }
 
@@ -272,14 +270,14 @@ func (c *checker) judge(claim claim, process string) {
 	}
 	switch {
 	case claim.owner == nil:
-		c.violate(nonOwner, "%s %s for ReplicaSet %s at revision %d by %s; nobody owned key %#x", claim.verb, claim.object, claim.set, claim.revision, process, claim.key)
+		c.violate(nonOwner, "%s %s for ReplicaSet %s at revision %d by %s; nobody owned key %s", claim.verb, claim.object, claim.set, claim.revision, process, hashkey.Format(claim.key))
 	case c.processOf(claim.owner.holder) != process:
-		c.violate(nonOwner, "%s %s for ReplicaSet %s at revision %d by %s; %s (%s) owned key %#x", claim.verb, claim.object, claim.set, claim.revision, process, claim.owner.name, claim.owner.holder, claim.key)
+		c.violate(nonOwner, "%s %s for ReplicaSet %s at revision %d by %s; %s (%s) owned key %s", claim.verb, claim.object, claim.set, claim.revision, process, claim.owner.name, claim.owner.holder, hashkey.Format(claim.key))
 	}
 }
 
-// conclude judges the writes that the audit log only tells of as failed, once
-// nothing is under way any more, and returns those that it does not tell of at all.
+// conclude is called once no write is under way. It judges the writes that the audit log
+// has only as failed, and returns those that it does not have at all.
 func (c *checker) conclude() (untold []claim) {
 	for _, claim := range c.due {
 		processes := c.unclear[claim.verb+" "+claim.object]
@@ -300,7 +298,7 @@ func (c *checker) conclude() (untold []claim) {
 	return untold
 }
 
-// unsettled says which ReplicaSets do not have what they want, or whose status
+// unsettled lists the ReplicaSets that do not have the pods they want, or whose status
 // does not say so yet.
 func (c *checker) unsettled() []string {
 	var names []string

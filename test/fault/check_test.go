@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// story is a checker that is told what happens, step by step.
+// story feeds a checker with changes, one step at a time.
 type story struct{ *checker }
 
 func begin() story {
@@ -80,13 +80,13 @@ func TestNonOwner(t *testing.T) {
 	key := metav1.HashKeyOf(&apps.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "set"}})
 	s.wants("set", 1, 9, 0)
 	s.wants("set", 2, 0, 0)
-	// a owns up to and with the ReplicaSet's key, b what lies above and, over the seam, nothing else.
+	// a owns the keys up to the ReplicaSet's, and those above b's. b owns only its own.
 	s.instance("a", key)
 	s.instance("b", key+1)
 	s.create("set", "p1")
 	s.by("a", "create", "p1")
 	s.expect(t)
-	// The audit log may be first, and another may own the key by then.
+	// The audit log may come first, or after the key has another owner.
 	s.by("a", "create", "p2")
 	s.create("set", "p2")
 	s.create("set", "p3")
@@ -99,7 +99,7 @@ func TestNonOwner(t *testing.T) {
 	s.delete("set", "p1")
 	s.by("b", "delete", "p1")
 	s.expect(t, nonOwner)
-	// The lowest also owns what lies above the highest.
+	// The lowest instance also owns the keys above the highest.
 	s.instance("b", key-2)
 	s.create("set", "p5")
 	s.by("b", "create", "p5")
@@ -118,7 +118,7 @@ func TestStatusIsAWriteToo(t *testing.T) {
 	s := begin()
 	s.instance("a", 5)
 	s.wants("set", 1, 9, 0)
-	s.wants("set", 2, 9, 0) // the specification: not a controller's
+	s.wants("set", 2, 9, 0) // the specification, which no controller writes
 	s.wants("set", 2, 9, 1)
 	s.written(auditWrite{writeID: writeID{"status", "set", s.revision}, process: "b"})
 	s.expect(t, nonOwner)
@@ -140,7 +140,7 @@ func TestExcess(t *testing.T) {
 	s.delete("set", "p1")
 	s.expect(t, excess, needless)
 	s.create("set", "p3")
-	// The controller may act by any generation that it has not gone past.
+	// The controller may act on any generation from the observed one on.
 	s.wants("set", 2, 3, 1)
 	s.wants("set", 3, 0, 1)
 	s.create("set", "p4")
@@ -166,6 +166,6 @@ func TestWritesWithoutAnAnswer(t *testing.T) {
 	left := s.conclude()
 	s.expect(t, nonOwner)
 	if len(left) != 1 || left[0].object != "p3" {
-		t.Errorf("not told of: %v, want p3", left)
+		t.Errorf("not in the audit log: %v, want p3", left)
 	}
 }

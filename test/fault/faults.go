@@ -29,16 +29,16 @@ import (
 	apps "k8s.io/api/apps/v1"
 )
 
-// fault is something that befalls the cluster.
+// fault is a fault that can be injected into the cluster.
 type fault struct {
 	name string
-	// do lets it happen and puts things right again, so that the cluster can settle.
-	// It returns how long ranges were without a worker where that says something.
+	// do injects the fault and then removes it, so the cluster can settle. It returns how
+	// long ranges had no worker, if the fault measures that.
 	do func(context.Context, *run) ([]time.Duration, error)
-	// outage says that no record can be renewed meanwhile, and that the audit log may
-	// lose what was under way.
+	// outage means that no record can be renewed during the fault, and that writes under
+	// way may be missing from the audit log.
 	outage bool
-	// stock says that the fault is one for stock controller managers, too.
+	// stock means that the fault applies to stock controller managers, too.
 	stock bool
 }
 
@@ -58,7 +58,7 @@ var faults = []fault{
 	{name: "join-all", do: joinAll},
 	{name: "leave-beside-join", do: whileJoining(leaveDonor)},
 	{name: "kill-donor", do: whileJoining(killDonor)},
-	{name: "kill-newcomer", do: whileJoining(killNewcomer)},
+	{name: "kill-receiver", do: whileJoining(killReceiver)},
 	{name: "rolling-restart", do: rollingRestart, stock: true},
 }
 
@@ -103,8 +103,8 @@ func (r *run) terminate(ctx context.Context, p *process) ([]time.Duration, error
 	return took, errors.Join(err, <-stopped)
 }
 
-// inBatch lets all ReplicaSets want many pods at once, and returns a process in the
-// midst of creating them, with its ReplicaSets. They are left alone until unlock.
+// inBatch scales all ReplicaSets up at once, and returns a process that is creating
+// pods, with its ReplicaSets. The load does not scale ReplicaSets until unlock.
 func (r *run) inBatch(ctx context.Context) (victim *process, sets []*apps.ReplicaSet, unlock func(), err error) {
 	r.loading.Lock()
 	unlock = r.loading.Unlock
@@ -171,7 +171,7 @@ func cutOff(requests, answers treatment) func(context.Context, *run) ([]time.Dur
 	}
 }
 
-// cutBriefly cuts an instance off for less than its lease: it must not lose it.
+// cutBriefly cuts an instance off for less than its lease, which it must not lose.
 func cutBriefly(ctx context.Context, r *run) ([]time.Duration, error) {
 	victim, _, unlock, err := r.inBatch(ctx)
 	if err != nil {
@@ -198,8 +198,8 @@ func restart(component string) func(context.Context, *run) ([]time.Duration, err
 	}
 }
 
-// watchGone restarts the API server and forgets all older revisions: every watch is
-// told 410. With leases this long the instances live through it.
+// watchGone restarts the API server and compacts etcd, so every watch ends with 410.
+// With long leases the instances survive this.
 func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.rejoin(ctx, longLeases); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.settle(ctx); err != nil {
 		return nil, err
 	}
-	before, err := r.logged("The registry's watch has ended")
+	before, err := r.logged("The watch of the registry has ended")
 	if err != nil {
 		return nil, err
 	}
@@ -223,12 +223,12 @@ func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.settle(ctx); err != nil {
 		return nil, err
 	}
-	after, err := r.logged("The registry's watch has ended")
+	after, err := r.logged("The watch of the registry has ended")
 	if err != nil {
 		return nil, err
 	}
 	if after == before {
-		return nil, errors.New("no instance was told that its watch cannot go on")
+		return nil, errors.New("no instance has logged that its watch expired")
 	}
 	return nil, r.rejoin(ctx, onRing)
 }
@@ -237,7 +237,7 @@ func joinAll(ctx context.Context, r *run) ([]time.Duration, error) {
 	return nil, r.rejoin(ctx, onRing)
 }
 
-// rejoin lets all instances leave at once, and, when all have gone, join at once.
+// rejoin makes all instances leave at once and then, when all have left, join at once.
 func (r *run) rejoin(ctx context.Context, settings string) error {
 	for _, p := range r.running() {
 		if err := p.set(offRing); err != nil {
@@ -258,7 +258,7 @@ func (r *run) rejoin(ctx context.Context, settings string) error {
 	return nil
 }
 
-// logged counts a message in the logs of the controller managers.
+// logged counts a message in the logs of the running controller managers.
 func (r *run) logged(message string) (int, error) {
 	n := 0
 	for _, p := range r.running() {
@@ -271,8 +271,8 @@ func (r *run) logged(message string) (int, error) {
 	return n, nil
 }
 
-// join adds an instance, and tells how long the range that it gets was in nobody's
-// work: from its donor's log to its own. No other range may pause. Then another
+// join adds an instance, and returns how long nobody worked on the range that it
+// received, by its donor's log and its own. No other range may pause. Then another
 // instance leaves.
 func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	others := r.running()
@@ -280,7 +280,7 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	newcomer, err := r.add(ctx, onRing)
+	receiver, err := r.add(ctx, onRing)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := r.gateTimes(newcomer, "Opened the gate")
+	opened, err := r.gateTimes(receiver, "Opened the gate")
 	if err != nil {
 		return nil, err
 	}
@@ -305,13 +305,13 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 				gap = max(gap, at.Sub(since))
 			} else if !since.Before(begin) {
 				r.history.see(func(c *checker) {
-					c.violate(needlessPause, "%s shut its gate for %s while %s joined, which did not get that", p.name, keys, newcomer.name)
+					c.violate(needlessPause, "%s shut its gate for %s while %s joined, which did not receive those keys", p.name, keys, receiver.name)
 				})
 			}
 		}
 	}
 	if gap == 0 {
-		return nil, fmt.Errorf("no log tells of the handover to %s", newcomer.name)
+		return nil, fmt.Errorf("no log has the handover to %s", receiver.name)
 	}
 	leaver := others[r.rand.IntN(len(others))]
 	return []time.Duration{gap}, r.cluster.StopProcess(ctx, leaver.name)
@@ -319,10 +319,10 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 
 var gateLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"(Opened the gate|Shut the gate)" .*ranges="([^"]*)"`)
 
-// gateTime is how logs tell the time: without the year.
+// gateTime is the format of times in the logs, which lacks the year.
 const gateTime = "0102 15:04:05.000000"
 
-// gateTimes returns when the process last said so, by range.
+// gateTimes returns the time of the process's last such message, by range.
 func (r *run) gateTimes(p *process, message string) (map[string]time.Time, error) {
 	content, err := os.ReadFile(r.cluster.LogFile(p.name))
 	if err != nil {
@@ -342,15 +342,15 @@ func (r *run) gateTimes(p *process, message string) (map[string]time.Time, error
 	return times, nil
 }
 
-// whileJoining lets an instance join, and something happen while its donor hands
-// over to it.
-func whileJoining(happens func(ctx context.Context, r *run, donor, newcomer *process) error) func(context.Context, *run) ([]time.Duration, error) {
+// whileJoining makes an instance join, and calls happens while the donor hands over to
+// it.
+func whileJoining(happens func(ctx context.Context, r *run, donor, receiver *process) error) func(context.Context, *run) ([]time.Duration, error) {
 	return func(ctx context.Context, r *run) ([]time.Duration, error) {
-		newcomer, err := r.add(ctx, offRing)
+		receiver, err := r.add(ctx, offRing)
 		if err != nil {
 			return nil, err
 		}
-		if err := newcomer.set(onRing); err != nil {
+		if err := receiver.set(onRing); err != nil {
 			return nil, err
 		}
 		var holder string
@@ -369,10 +369,10 @@ func whileJoining(happens func(ctx context.Context, r *run, donor, newcomer *pro
 		}
 		for _, p := range r.running() {
 			if p.name == r.processOf(holder) {
-				return nil, happens(ctx, r, p, newcomer)
+				return nil, happens(ctx, r, p, receiver)
 			}
 		}
-		return nil, fmt.Errorf("the donor's holder %s is no process that runs", holder)
+		return nil, fmt.Errorf("the donor %s is not a running process", holder)
 	}
 }
 
@@ -385,9 +385,9 @@ func killDonor(ctx context.Context, r *run, donor, _ *process) error {
 	return r.cluster.Kill(donor.name)
 }
 
-func killNewcomer(ctx context.Context, r *run, _, newcomer *process) error {
-	newcomer.faulty = true
-	return r.cluster.Kill(newcomer.name)
+func killReceiver(ctx context.Context, r *run, _, receiver *process) error {
+	receiver.faulty = true
+	return r.cluster.Kill(receiver.name)
 }
 
 func rollingRestart(ctx context.Context, r *run) ([]time.Duration, error) {

@@ -34,8 +34,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// history follows etcd itself, from its first revision: what happened, in the
-// order in which it did, whatever becomes of the API server in between.
+// history follows etcd from its first revision, so it sees all changes in order even
+// while the API server is down.
 type history struct {
 	client *clientv3.Client
 	file   *os.File
@@ -43,24 +43,24 @@ type history struct {
 	lock sync.Mutex
 	*checker
 	failed error
-	// moved is closed and replaced with each event.
+	// moved is closed and replaced after each change.
 	moved chan struct{}
 }
 
-// entry is a line of the file that the history leaves.
+// entry is a line of history.jsonl.
 type entry struct {
 	Revision int64     `json:"revision"`
 	Seen     time.Time `json:"seen"`
 	Key      string    `json:"key"`
 	Deleted  bool      `json:"deleted,omitempty"`
-	// The rest is what the checker uses of a ControllerInstance and of a ReplicaSet.
+	// The fields of a ControllerInstance or a ReplicaSet that the checker uses.
 	Spec     any    `json:"spec,omitempty"`
 	Phase    string `json:"phase,omitempty"`
 	Replicas *int32 `json:"replicas,omitempty"`
 	Observed int64  `json:"observedGeneration,omitempty"`
 }
 
-// The prefixes of what is followed.
+// The etcd prefixes of the resources that are checked.
 const (
 	instancesPrefix = "/registry/controllerinstances/"
 	setsPrefix      = "/registry/replicasets/"
@@ -78,12 +78,12 @@ func follow(ctx context.Context, endpoint, dir string, processOf func(holder str
 	}
 	h := &history{client: client, file: file, checker: newChecker(processOf), moved: make(chan struct{})}
 	go func() {
-		// One watch of all, as only that keeps the order between kinds.
+		// A single watch, because only that preserves the order between resources.
 		for response := range client.Watch(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
 			h.take(response)
 		}
 		if ctx.Err() == nil {
-			h.fail(fmt.Errorf("etcd's watch has ended"))
+			h.fail(fmt.Errorf("the watch of etcd has ended"))
 		}
 	}()
 	return h, nil
@@ -151,8 +151,8 @@ func (h *history) apply(event *clientv3.Event) error {
 		}
 		switch {
 		case deleted, pod.DeletionTimestamp != nil:
-			// A deletion has two steps, and a client that ends between them leaves the
-			// second to the garbage collector of pods, which does not run here.
+			// A deletion has two steps. If the client ends between them, only the garbage
+			// collector of pods would take the second, and that does not run here.
 			h.podDeleted(&pod)
 		case event.IsCreate():
 			h.podCreated(&pod)
@@ -170,14 +170,14 @@ func decode(value []byte, into runtime.Object) error {
 	return err
 }
 
-// see calls f with the checker as of now. f must not block.
+// see calls f with the checker locked. f must not block.
 func (h *history) see(f func(*checker)) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	f(h.checker)
 }
 
-// await waits until f holds, which is asked after each change; it must not block.
+// await waits until f returns true. It calls f after each change; f must not block.
 func (h *history) await(ctx context.Context, what string, f func(*checker) bool) error {
 	for {
 		h.lock.Lock()
@@ -197,7 +197,7 @@ func (h *history) await(ctx context.Context, what string, f func(*checker) bool)
 	}
 }
 
-// hear hands a write of the audit log to the checker.
+// hear passes a write of the audit log to the checker.
 func (h *history) hear(w auditWrite) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -206,21 +206,21 @@ func (h *history) hear(w auditWrite) {
 	h.moved = make(chan struct{})
 }
 
-// doubt takes a write of the audit log that may have been done though it failed.
+// doubt records a write that may have been done although the audit log says it failed.
 func (h *history) doubt(verb, object, process string) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	h.unclear[verb+" "+object] = append(h.unclear[verb+" "+object], process)
 }
 
-// leaves takes from the audit log that an instance has deleted its record.
+// leaves records that an instance has deleted its own record.
 func (h *history) leaves(instance string) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	h.left[instance] = true
 }
 
-// compact forgets all revisions that have been seen.
+// compact compacts etcd up to the last revision seen.
 func (h *history) compact(ctx context.Context) error {
 	var revision int64
 	h.see(func(c *checker) { revision = c.revision })

@@ -14,19 +14,22 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command fault lets faults befall a real cluster, under a load that scales
-// ReplicaSets up and down at random, and checks what the controller managers did by
-// the API server's audit log against etcd's history: that no instance has written
-// what it did not own at that revision, that no pod was created in excess, and that
-// in the end every ReplicaSet has what it wants. It prints a table, and keeps the
-// evidence when anything is wrong:
+// Command fault injects faults into a real cluster while ReplicaSets are scaled at
+// random. It checks what the controller managers did by comparing the API server's
+// audit log with etcd's history:
 //
-//	audit.log         what controllers wrote, and what came of it
+//   - No instance has written an object that it did not own at that revision.
+//   - No pod was created in excess.
+//   - In the end every ReplicaSet has the pods that it wants.
+//
+// It prints a table, and keeps the evidence if it finds a violation:
+//
+//	audit.log         the writes of controllers, and their results
 //	history.jsonl     each ControllerInstance, ReplicaSet and pod, by revision
-//	violations.txt    what was found
+//	violations.txt    the violations
 //	cluster/logs/     the log of each process
 //
-// It runs on Linux, where each controller manager can reach the API server from a
+// It needs Linux, where each controller manager can reach the API server from a
 // loopback address of its own.
 package main
 
@@ -40,6 +43,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -59,32 +63,35 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "../bin", "directory of the binaries")
-	flag.StringVar(&o.dir, "dir", "../faults", "directory for the cluster and the evidence; what is in it goes")
-	flag.StringVar(&o.only, "only", "", "faults to let happen, separated by commas; all if empty")
-	flag.DurationVar(&o.duration, "duration", 0, "go on so long, each time with all faults")
-	flag.IntVar(&o.times, "times", 1, "let each fault happen so many times at least")
-	flag.IntVar(&o.instances, "instances", 3, "controller managers")
-	flag.IntVar(&o.replicaSets, "replicasets", 40, "ReplicaSets")
-	flag.IntVar(&o.maxReplicas, "max-replicas", 20, "most pods that a ReplicaSet wants under load; they begin with half of that")
-	flag.IntVar(&o.batch, "batch", 30, "pods that each ReplicaSet wants in faults that come in the middle of a batch of creations")
-	flag.BoolVar(&o.stock, "stock", false, "the feature gate ControllerRing off: one leader, as in stock Kubernetes")
-	flag.BoolVar(&o.quiet, "quiet", false, "scale nothing but what a fault needs")
-	flag.BoolVar(&o.keep, "keep", false, "keep the evidence though nothing is wrong")
-	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "seed of what is random")
+	flag.StringVar(&o.dir, "dir", "../faults", "directory for the cluster and the evidence; its content is deleted")
+	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all if empty")
+	flag.DurationVar(&o.duration, "duration", 0, "go on for at least this long, with all faults in each round")
+	flag.IntVar(&o.times, "times", 1, "inject each fault at least this many times")
+	flag.IntVar(&o.instances, "instances", 3, "number of controller managers")
+	flag.IntVar(&o.replicaSets, "replicasets", 40, "number of ReplicaSets")
+	flag.IntVar(&o.maxReplicas, "max-replicas", 20, "most pods that a ReplicaSet wants under load; it begins with half of that")
+	flag.IntVar(&o.batch, "batch", 30, "pods that each ReplicaSet wants when a fault happens during a batch of creations")
+	flag.BoolVar(&o.stock, "stock", false, "turn the feature gate ControllerRing off: one leader, as in stock Kubernetes")
+	flag.BoolVar(&o.quiet, "quiet", false, "scale only the ReplicaSets that a fault needs")
+	flag.BoolVar(&o.keep, "keep", false, "keep the evidence even without violations")
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "seed of all random choices")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := o.run(ctx)
+	total, err := o.run(ctx)
 	if err != nil {
 		log.Print(err)
 	}
-	if !ok || err != nil {
+	if total != nil {
+		fmt.Println(total.closing())
+	}
+	if err != nil || len(total.violations) > 0 {
 		stop()
 		os.Exit(1)
 	}
 }
 
-// chosen returns the faults to let happen.
+// chosen returns the faults to inject.
 func (o *options) chosen() ([]fault, error) {
 	var out []fault
 	names := strings.Split(o.only, ",")
@@ -99,50 +106,54 @@ func (o *options) chosen() ([]fault, error) {
 		}
 	}
 	if o.only != "" && len(names) > 0 {
-		return nil, fmt.Errorf("there is no fault %q", names)
+		return nil, fmt.Errorf("no such fault: %q", names)
 	}
 	return out, nil
 }
 
-func (o *options) run(ctx context.Context) (ok bool, err error) {
+// run returns the sum of all rounds, or nil if there was none.
+func (o *options) run(ctx context.Context) (*result, error) {
 	chosen, err := o.chosen()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return false, err
+		return nil, err
 	}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
-		return false, err
+		return nil, err
 	}
 	fmt.Printf("seed %d, %d controller managers, %d ReplicaSets\n", o.seed, o.instances, o.replicaSets)
 	begin := time.Now()
 	r, err := start(ctx, *o)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	results := map[string]*result{}
-	for n := 0; n < o.times || time.Since(begin) < o.duration; n++ {
-		r.rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
-		for _, f := range chosen {
-			if results[f.name] == nil {
-				results[f.name] = &result{}
-			}
-			if err = r.round(ctx, f, results[f.name]); err != nil {
-				break
-			}
-		}
-		if err != nil {
-			break
-		}
+	for n := 0; err == nil && (n < o.times || time.Since(begin) < o.duration); n++ {
+		err = r.allFaults(ctx, chosen, results)
 	}
 	r.end()
-	ok = o.report(results) && err == nil
-	if ok && !o.keep {
-		return true, errors.Join(err, os.RemoveAll(o.dir))
+	total := o.report(results)
+	if err == nil && len(total.violations) == 0 && !o.keep {
+		return total, os.RemoveAll(o.dir)
 	}
 	fmt.Printf("the evidence is in %s\n", o.dir)
-	return ok, err
+	return total, err
+}
+
+// allFaults injects each fault once, in random order.
+func (r *run) allFaults(ctx context.Context, chosen []fault, results map[string]*result) error {
+	r.rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	for _, f := range chosen {
+		if results[f.name] == nil {
+			results[f.name] = &result{}
+		}
+		if err := r.round(ctx, f, results[f.name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // result sums up all rounds of one fault.
@@ -152,44 +163,71 @@ type result struct {
 	violations                           []violation
 }
 
-// round lets a fault happen once under load, and judges.
+// closing returns the last line of a run.
+func (r *result) closing() string {
+	return fmt.Sprintf("%s faults, %s writes judged, %s violations", grouped(r.times), grouped(r.judged), grouped(len(r.violations)))
+}
+
+// grouped returns the number with a comma between thousands.
+func grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// round injects a fault once under load, and judges the writes of that time.
 func (r *run) round(ctx context.Context, f fault, into *result) error {
 	begin := time.Now()
 	refused := r.refusedNow()
 	into.times++
-	loading, unload := context.WithCancel(ctx)
-	defer unload()
-	unloaded := make(chan struct{})
-	go func() {
-		defer close(unloaded)
-		if !r.quiet {
-			r.load(loading)
-		}
-	}()
-	// A stock leader that has lost its lease ends.
-	var took []time.Duration
-	var err error
-	for r.stock && err == nil && len(r.running()) < r.instances {
-		_, err = r.add(ctx, onRing)
-	}
-	if err == nil {
-		took, err = f.do(ctx, r)
-	}
-	unload()
-	<-unloaded
+	took, err := r.underLoad(ctx, f)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", f.name, err)
 	}
 	if settled := r.settle(ctx); settled != nil {
 		err = errors.Join(err, fmt.Errorf("after %s: %w", f.name, settled))
 	}
-	// The audit log comes a moment later than etcd.
+	// The audit log lags slightly behind etcd.
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_ = r.history.await(bounded, "the audit log", func(c *checker) bool { return len(c.due) == 0 })
 	into.took = append(into.took, took...)
 	into.refused += r.refusedNow() - refused
-	var violations []violation
+	violations := r.judge(f, into)
+	into.violations = append(into.violations, violations...)
+	printRound(f.name, time.Since(begin), took, violations)
+	return err
+}
+
+// underLoad injects a fault while ReplicaSets are scaled, and returns how long ranges
+// had no worker.
+func (r *run) underLoad(ctx context.Context, f fault) ([]time.Duration, error) {
+	loading, unload := context.WithCancel(ctx)
+	unloaded := make(chan struct{})
+	defer func() {
+		unload()
+		<-unloaded
+	}()
+	go func() {
+		defer close(unloaded)
+		if !r.quiet {
+			r.load(loading)
+		}
+	}()
+	// A stock leader exits when it loses its lease.
+	for r.stock && len(r.running()) < r.instances {
+		if _, err := r.add(ctx, onRing); err != nil {
+			return nil, err
+		}
+	}
+	return f.do(ctx, r)
+}
+
+// judge adds up what the checker has seen since the last call, and returns the
+// violations.
+func (r *run) judge(f fault, into *result) (violations []violation) {
 	r.history.see(func(c *checker) {
 		for _, claim := range c.conclude() {
 			into.untold++
@@ -213,16 +251,20 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 	for _, p := range r.running() {
 		p.faulty = false
 	}
-	into.violations = append(into.violations, violations...)
-	fmt.Printf("%-18s %5.1fs %s\n", f.name, time.Since(begin).Seconds(), summary(took, violations))
+	return violations
+}
+
+// printRound prints a line for the round, and the first of its violations.
+func printRound(name string, after time.Duration, took []time.Duration, violations []violation) {
+	fmt.Printf("%-18s %5.1fs %s\n", name, after.Seconds(), summary(took, violations))
+	const most = 5
 	for i, v := range violations {
-		if i == 5 {
+		if i == most {
 			fmt.Printf("    and %d more\n", len(violations)-i)
 			break
 		}
 		fmt.Println("    " + v.text)
 	}
-	return err
 }
 
 func (r *run) refusedNow() int {
@@ -231,7 +273,7 @@ func (r *run) refusedNow() int {
 	return r.refused
 }
 
-// named returns the process of that name, or nil.
+// named returns the process of that name, or nil if there is none.
 func (r *run) named(name string) *process {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -254,8 +296,9 @@ func summary(took []time.Duration, violations []violation) string {
 	return text
 }
 
-// report prints the table and says whether nothing was wrong.
-func (o *options) report(results map[string]*result) bool {
+// report prints a row for each fault, writes the violations to a file, and returns the
+// total.
+func (o *options) report(results map[string]*result) *result {
 	var found []string
 	total := &result{}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -296,5 +339,5 @@ func (o *options) report(results map[string]*result) bool {
 			log.Print(err)
 		}
 	}
-	return len(found) == 0
+	return total
 }

@@ -22,32 +22,32 @@ import (
 	"sync"
 )
 
-// treatment is what a proxy does with what comes from one side.
+// treatment is what a proxy does with the bytes from one side.
 type treatment int
 
 const (
 	pass treatment = iota
-	// drop loses it. The connection is closed when the proxy is healed, as its other
-	// end waits for bytes that are gone.
+	// drop discards them. The connection is closed when the proxy is healed, because its
+	// other end waits for bytes that are lost.
 	drop
-	// hold delivers it when the proxy is healed: a network that is slow beyond measure.
+	// hold delivers them when the proxy is healed, like a very slow network.
 	hold
 )
 
-// proxy forwards TCP connections of one process to the API server, from a
-// loopback address of its own, by which the API server's audit log knows the process.
+// proxy forwards the TCP connections of one process to the API server from a loopback
+// address of its own. That address identifies the process in the audit log.
 type proxy struct {
 	listener net.Listener
 	target   string
 	source   net.IP
 
 	lock sync.Mutex
-	// requests and answers are how the bytes to and from the target are treated.
+	// requests and answers are the treatments of the bytes to and from the target.
 	requests, answers treatment
-	// healed is closed when both are passed again.
+	// healed is closed when both pass again.
 	healed chan struct{}
-	// stopped counts the connections, and the directions of connections, that have
-	// waited for it.
+	// stopped counts the connections, and the directions of connections, that waited for
+	// healed.
 	stopped int
 	conns   map[net.Conn]bool
 	closed  bool
@@ -66,14 +66,14 @@ func newProxy(target string, source net.IP) (*proxy, error) {
 
 func (p *proxy) url() string { return fmt.Sprintf("https://%s", p.listener.Addr()) }
 
-// cut treats all bytes so from now on, until heal.
+// cut sets the treatments until heal is called.
 func (p *proxy) cut(requests, answers treatment) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.requests, p.answers = requests, answers
 }
 
-// heal passes everything again.
+// heal makes both directions pass again.
 func (p *proxy) heal() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -116,7 +116,7 @@ func (p *proxy) serve(client net.Conn) {
 	}
 	p.lock.Unlock()
 	if cut {
-		// A connection that begins now gets no answer.
+		// A connection that begins while the proxy is cut gets no answer.
 		<-healed
 		return
 	}
@@ -149,7 +149,7 @@ func (p *proxy) forget(c net.Conn) {
 	c.Close()
 }
 
-// pump forwards one direction until the connection ends.
+// pump forwards one direction of a connection until it ends.
 func (p *proxy) pump(to, from net.Conn, how *treatment) {
 	defer to.Close()
 	defer from.Close()

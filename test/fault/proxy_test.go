@@ -25,7 +25,7 @@ import (
 	"testing"
 )
 
-// server answers each line with the line, and hands it on with the client's address.
+// server echoes each line, and sends it to lines with the client's address.
 func server(t *testing.T) (address string, lines <-chan string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func TestProxy(t *testing.T) {
 		}
 	}
 
-	// stopped waits until so much has been stopped.
+	// stopped waits until n connections or directions have been stopped.
 	stopped := func(n int) {
 		t.Helper()
 		for now := -1; now < n; runtime.Gosched() {
@@ -99,7 +99,7 @@ func TestProxy(t *testing.T) {
 	expect(<-lines, "passed from 127.0.3.4")
 	expect(answer(in), "passed")
 
-	// Held requests arrive late, and so do their answers.
+	// Held requests and their answers arrive late.
 	p.cut(hold, hold)
 	fmt.Fprintln(conn, "held")
 	stopped(1)
@@ -112,7 +112,7 @@ func TestProxy(t *testing.T) {
 	expect(<-lines, "held from 127.0.3.4")
 	expect(answer(in), "held")
 
-	// With answers dropped the request arrives.
+	// If answers are dropped, the request arrives.
 	p.cut(pass, drop)
 	fmt.Fprintln(conn, "unanswered")
 	expect(<-lines, "unanswered from 127.0.3.4")

@@ -37,20 +37,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/pkg/localcluster"
 )
 
 const (
 	etcdName      = string(localcluster.Etcd)
 	apiServerName = string(localcluster.KubeAPIServer)
 	namespace     = metav1.NamespaceDefault
-	// soon is how long a condition may take on a slow machine; none is expected to.
+	// soon bounds the wait for any condition. It is ample even for a slow machine.
 	soon = 3 * time.Minute
-	// lease is the instances' lease; the default one.
+	// lease is the duration of the instances' leases, the default.
 	lease = 6 * time.Second
 )
 
-// run is a cluster under load, with all that is known of it.
+// run is a cluster under load.
 type run struct {
 	options
 	cluster *localcluster.Cluster
@@ -62,7 +62,7 @@ type run struct {
 	lock      sync.Mutex
 	processes []*process
 	refused   int
-	// loading is held by whoever changes what ReplicaSets want.
+	// loading is held while the ReplicaSets' replicas are changed.
 	loading sync.Mutex
 	stop    []func()
 }
@@ -72,28 +72,28 @@ type process struct {
 	name  string
 	pid   int
 	proxy *proxy
-	// settingsFile says how it takes part in the ring.
+	// settingsFile is the file of its ring settings.
 	settingsFile string
-	// faulty says that it was treated so that it may lose its record.
+	// faulty means that a fault may make it lose its record.
 	faulty bool
 }
 
-// What a settings file says.
+// Contents of a settings file.
 const (
 	onRing     = "{}"
 	offRing    = "controllers: []"
 	longLeases = "leaseDuration: 60s"
 )
 
-// set changes how the controller manager takes part in the ring.
+// set changes the ring settings of the controller manager.
 func (p *process) set(settings string) error {
-	// A half-written file would only be read again, with a line in the log.
+	// Otherwise a half-written file could be read, and would be logged as invalid.
 	next := p.settingsFile + ".next"
 	return errors.Join(os.WriteFile(next, []byte(settings), 0o644), os.Rename(next, p.settingsFile))
 }
 
 // start starts the cluster, with its controller managers, and waits until all
-// ReplicaSets are there and filled.
+// ReplicaSets exist and have their pods.
 func start(ctx context.Context, o options) (_ *run, err error) {
 	r := &run{options: o, rand: rand.New(rand.NewPCG(o.seed, 0))}
 	defer func() {
@@ -104,15 +104,35 @@ func start(ctx context.Context, o options) (_ *run, err error) {
 	if err := errors.Join(os.RemoveAll(o.dir), os.MkdirAll(o.dir, 0o755)); err != nil {
 		return nil, err
 	}
-	policy := filepath.Join(o.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+	if err := r.startCluster(ctx); err != nil {
 		return nil, err
 	}
-	audit := filepath.Join(o.dir, "audit.log")
+	if err := r.startJudging(ctx); err != nil {
+		return nil, err
+	}
+	for range o.instances {
+		if _, err := r.add(ctx, onRing); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.createSets(ctx)
+}
+
+// auditLog is the file that the API server writes its audit log to.
+func (r *run) auditLog() string { return filepath.Join(r.dir, "audit.log") }
+
+// startCluster starts etcd and the API server, without controller managers.
+func (r *run) startCluster(ctx context.Context) (err error) {
+	policy := filepath.Join(r.dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+		return err
+	}
 	config := localcluster.Config{
-		BinDir: o.bin, Dir: filepath.Join(o.dir, "cluster"),
+		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"),
 		Args: map[localcluster.Component][]string{
-			localcluster.KubeAPIServer: {"--audit-policy-file=" + policy, "--audit-log-path=" + audit, "--audit-log-maxsize=0"},
+			localcluster.KubeAPIServer: {
+				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
+			},
 			localcluster.KubeControllerManager: {
 				"--controllers=replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
 				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20",
@@ -120,11 +140,11 @@ func start(ctx context.Context, o options) (_ *run, err error) {
 		},
 		Died: func(exit *localcluster.Exit) { log.Printf("DIED: %v", exit) },
 	}
-	if o.stock {
+	if r.stock {
 		config.FeatureGates = map[string]bool{"ControllerRing": false}
 	}
 	if r.cluster, err = localcluster.Start(ctx, config); err != nil {
-		return nil, err
+		return err
 	}
 	r.stop = append(r.stop, func() {
 		if err := r.cluster.Stop(context.WithoutCancel(ctx)); err != nil {
@@ -134,36 +154,34 @@ func start(ctx context.Context, o options) (_ *run, err error) {
 	// The pods need no nodes.
 	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
 		if err := r.cluster.StopProcess(ctx, string(idle)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig()); err != nil {
-		return nil, err
-	}
+	r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig())
+	return err
+}
+
+// startJudging follows etcd's history and the audit log until the run ends.
+func (r *run) startJudging(ctx context.Context) error {
 	endpoint, err := r.cluster.Endpoint(etcdName)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = append(r.stop, cancel)
 	processOf := r.processOf
-	if o.stock {
+	if r.stock {
 		processOf = nil
 	}
-	if r.history, err = follow(following, endpoint, o.dir, processOf); err != nil {
-		return nil, err
+	if r.history, err = follow(following, endpoint, r.dir, processOf); err != nil {
+		return err
 	}
 	go func() {
-		if err := readAudit(following, audit, r.hear); err != nil {
+		if err := readAudit(following, r.auditLog(), r.hear); err != nil {
 			r.history.fail(err)
 		}
 	}()
-	for range o.instances {
-		if _, err := r.add(ctx, onRing); err != nil {
-			return nil, err
-		}
-	}
-	return r, r.createSets(ctx)
+	return nil
 }
 
 func (r *run) end() {
@@ -175,7 +193,7 @@ func (r *run) end() {
 	}
 }
 
-// hear takes an event of the audit log.
+// hear handles an event of the audit log.
 func (r *run) hear(e auditEvent) {
 	p := r.from(e.SourceIPs)
 	if p == nil {
@@ -195,7 +213,7 @@ func (r *run) hear(e auditEvent) {
 	}
 }
 
-// from returns the process behind an address.
+// from returns the process that sends from the first of these addresses, or nil.
 func (r *run) from(ips []string) *process {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -207,8 +225,8 @@ func (r *run) from(ips []string) *process {
 	return nil
 }
 
-// processOf returns the name of the process that the holderIdentity HOST_PID_RANDOM
-// names. No two processes of a run have the same pid.
+// processOf returns the name of the process whose holderIdentity, HOST_PID_RANDOM, is
+// given. No two processes of a run have the same pid.
 func (r *run) processOf(holder string) string {
 	parts := strings.Split(holder, "_")
 	r.lock.Lock()
@@ -257,14 +275,14 @@ func (r *run) add(ctx context.Context, settings string) (*process, error) {
 	defer r.lock.Unlock()
 	for _, other := range r.processes {
 		if other.pid == pid {
-			return nil, fmt.Errorf("%s has the pid %d that %s had", name, pid, other.name)
+			return nil, fmt.Errorf("%s has the same pid %d as %s before it", name, pid, other.name)
 		}
 	}
 	p.name, p.pid = name, pid
 	return p, nil
 }
 
-// running returns the controller managers that run.
+// running returns the running controller managers.
 func (r *run) running() []*process {
 	names := r.cluster.ControllerManagers()
 	r.lock.Lock()
@@ -304,7 +322,7 @@ func (r *run) createSets(ctx context.Context) error {
 	return r.settle(ctx)
 }
 
-// scale sets what a ReplicaSet wants.
+// scale sets the replicas of a ReplicaSet.
 func (r *run) scale(ctx context.Context, rs *apps.ReplicaSet, replicas int) error {
 	_, err := r.client.AppsV1().ReplicaSets(namespace).Patch(ctx, rs.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
 	return err
@@ -315,7 +333,7 @@ func (r *run) load(ctx context.Context) {
 	random := rand.New(rand.NewPCG(r.seed, r.rand.Uint64()))
 	for ctx.Err() == nil {
 		r.loading.Lock()
-		// What fails because of a fault is no loss.
+		// A request may fail because of the fault.
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
 		_ = r.scale(bounded, r.sets[random.IntN(len(r.sets))], random.IntN(r.maxReplicas+1))
 		cancel()
@@ -327,8 +345,8 @@ func (r *run) load(ctx context.Context) {
 	}
 }
 
-// settle waits until every ReplicaSet has what it wants, its status says so, the
-// ring is whole, and every write is judged but those that the audit log has lost.
+// settle waits until every ReplicaSet has the pods it wants, its status says so, and
+// the ring is complete.
 func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
@@ -350,7 +368,7 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// unringed says what the ring lacks to n Active instances with nothing under way.
+// unringed lists what differs from a ring of n Active instances with no handover open.
 func (c *checker) unringed(n int) []string {
 	var left []string
 	if len(c.instances) != n {
@@ -364,7 +382,7 @@ func (c *checker) unringed(n int) []string {
 	return left
 }
 
-// owned returns the ReplicaSets that the process is to work on.
+// owned returns the ReplicaSets that the process owns.
 func (r *run) owned(p *process) []*apps.ReplicaSet {
 	if r.stock {
 		return r.sets
@@ -380,12 +398,12 @@ func (r *run) owned(p *process) []*apps.ReplicaSet {
 	return out
 }
 
-// victim returns a process that works on some ReplicaSets.
+// victim returns a random process that owns ReplicaSets.
 func (r *run) victim() (*process, error) {
 	running := r.running()
 	r.rand.Shuffle(len(running), func(i, j int) { running[i], running[j] = running[j], running[i] })
 	if r.stock {
-		// Whoever has written last leads.
+		// The leader is the process with the latest write.
 		var last auditWrite
 		r.history.see(func(c *checker) {
 			for _, w := range c.told {
@@ -404,12 +422,13 @@ func (r *run) victim() (*process, error) {
 	return nil, errors.New("no process works on any ReplicaSet")
 }
 
-// probes is how many ReplicaSets of a range show when it is worked on again.
+// probes is how many ReplicaSets of a range are watched for the first write of its new
+// owner.
 const probes = 4
 
-// takeover gives some of the ReplicaSets something to do, again and again, and
-// returns for each how long after begin anybody but the process first created
-// or deleted a pod for it. They want replicas or one more.
+// takeover keeps scaling some of the ReplicaSets between replicas and one more. For
+// each it returns how long after begin another process than from first created or
+// deleted a pod.
 func (r *run) takeover(ctx context.Context, from *process, sets []*apps.ReplicaSet, begin time.Time, replicas int) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
@@ -439,7 +458,7 @@ func (r *run) takeover(ctx context.Context, from *process, sets []*apps.ReplicaS
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for another to take over from %s: %w", from.name, context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for another process to take over from %s: %w", from.name, context.Cause(ctx))
 		}
 	}
 	var out []time.Duration

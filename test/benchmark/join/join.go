@@ -31,21 +31,22 @@ import (
 )
 
 const (
-	// pause is how long the ring is recorded before the join and after it.
+	// pause is how long the recording lasts before the join, and after it.
 	pause         = 5 * time.Second
 	receivedEvery = 100 * time.Millisecond
-	// A collection costs tens of milliseconds of a core, in each process.
+	// Each process needs tens of milliseconds of CPU time for a collection.
 	liveEvery = 500 * time.Millisecond
 )
 
-// recording is the join of an instance, with all times since its process was started.
+// recording records the join of an instance. All times are since the start of its
+// process.
 type recording struct {
-	// ring are the processes in order of their start, the newcomer last.
+	// ring has the processes in order of their start, the receiver last.
 	ring []*process
-	// live and received are of each process. What it received is counted from the
-	// beginning of the recording.
+	// live and received have the samples of each process, in the same order. Received
+	// bytes are counted from the beginning of the recording.
 	live, received [][]sample
-	// joined is when the ring had come to rest again.
+	// joined is when the ring had settled again.
 	joined time.Duration
 }
 
@@ -56,11 +57,11 @@ type sample struct {
 
 // join has one more instance join the ring, and records it.
 func (b *benchmark) join(ctx context.Context, ring []*process) (*recording, error) {
-	newcomer, err := b.newProcess()
+	receiver, err := b.newProcess()
 	if err != nil {
 		return nil, err
 	}
-	ring = append(ring, newcomer)
+	ring = append(ring, receiver)
 	r := &recording{ring: ring, live: make([][]sample, len(ring)), received: make([][]sample, len(ring))}
 	begin := time.Now().Add(pause)
 	recordCtx, stop := context.WithCancel(ctx)
@@ -70,19 +71,19 @@ func (b *benchmark) join(ctx context.Context, ring []*process) (*recording, erro
 	defer recorders.Wait()
 	defer stop()
 
-	log.Printf("recording %d instances at rest for %v", instances, pause)
+	log.Printf("recording %d instances of a settled ring for %v", instances, pause)
 	if err := sleep(ctx, time.Until(begin)); err != nil {
 		return nil, err
 	}
-	log.Print("one more joins")
-	if err := b.start(ctx, newcomer); err != nil {
+	log.Print("one more instance joins")
+	if err := b.start(ctx, receiver); err != nil {
 		return nil, err
 	}
 	if err := b.settle(ctx, ring); err != nil {
 		return nil, err
 	}
 	r.joined = time.Since(begin)
-	log.Printf("it has joined after %.1f s; recording for another %v", r.joined.Seconds(), pause)
+	log.Printf("it joined within %.1f s; recording for another %v", r.joined.Seconds(), pause)
 	return r, sleep(ctx, pause)
 }
 
@@ -111,10 +112,10 @@ func (r *recording) recordReceived(ctx context.Context, begin time.Time) {
 func (r *recording) recordLive(ctx context.Context, begin time.Time, b *benchmark) {
 	for ctx.Err() == nil {
 		var all sync.WaitGroup
-		// They are those of the ring, in the same order.
+		// ControllerManagers has the processes of the ring in the same order.
 		for i, name := range b.cluster.ControllerManagers() {
 			all.Go(func() {
-				// A newcomer does not answer at first.
+				// A process that is starting does not answer yet.
 				if live, err := b.liveNow(ctx, name); err == nil {
 					r.live[i] = append(r.live[i], sample{time.Since(begin), float64(live)})
 				}
@@ -125,14 +126,14 @@ func (r *recording) recordLive(ctx context.Context, begin time.Time, b *benchmar
 	}
 }
 
-// during returns what a process received from the start of the newcomer to the end of
-// the recording.
+// during returns the bytes that a process received from the start of the receiver to the
+// end of the recording.
 func (r *recording) during(i int) float64 {
 	all := r.received[i]
 	return all[len(all)-1].bytes - r.before(i)
 }
 
-// before returns what a process received at rest.
+// before returns the bytes that a process received before the join.
 func (r *recording) before(i int) (bytes float64) {
 	for _, s := range r.received[i] {
 		if s.at > 0 {
@@ -143,8 +144,7 @@ func (r *recording) before(i int) (bytes float64) {
 	return bytes
 }
 
-// sizeOf returns the bytes that upstream's informers receive to fill themselves with
-// ranges.
+// sizeOf returns the bytes that upstream's informers receive to list the ranges.
 func (b *benchmark) sizeOf(ctx context.Context, ranges hashkey.Ranges) (float64, error) {
 	proxy, err := b.newProxy()
 	if err != nil {

@@ -14,11 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command join measures what instances of a ring hold and fetch: the live heap of the
-// ReplicaSet controller's informers in four instances, next to stock's in one, and the
-// bytes that all receive while a fifth joins.
+// Command join measures the memory of a ring's instances and the cost of a join: the
+// live heap of the ReplicaSet controller's informers in four instances, compared with
+// that of one stock controller manager, and the bytes that all instances receive while a
+// fifth joins.
 //
-//	join --bin-dir=_output/bin --out=docs/benchmarks-join.md --plot=docs/join.svg [--pods=40000] [--pods-per-replicaset=100]
+//	join --bin-dir=_output/bin --out=docs/benchmarks-join.md --plot=docs/join.svg
+//	    [--pods=40000] [--pods-per-replicaset=100]
 package main
 
 import (
@@ -36,24 +38,24 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/localcluster"
 )
 
 const (
-	// instances is how many there are before one more joins.
+	// instances is the number of instances before one more joins.
 	instances = 4
-	// soon is how long a condition may take on a slow machine; none is expected to.
+	// soon bounds the wait for any condition. It is ample even for a slow machine.
 	soon = 5 * time.Minute
 )
 
 func main() {
 	b := &benchmark{}
-	binDir := flag.String("bin-dir", "_output/bin", "where the binaries of the cluster are")
-	out := flag.String("out", "", "the Markdown file to write the results to; standard output without it")
-	plotFile := flag.String("plot", "", "the SVG file to draw the join into; none without it")
-	flag.IntVar(&b.pods, "pods", 40000, "how many pods there are")
-	flag.IntVar(&b.podsPerSet, "pods-per-replicaset", 100, "how many of them belong to the same ReplicaSet")
+	binDir := flag.String("bin-dir", "_output/bin", "directory of the cluster's binaries")
+	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
+	plotFile := flag.String("plot", "", "SVG file for the plot of the join; no plot if empty")
+	flag.IntVar(&b.pods, "pods", 40000, "number of pods")
+	flag.IntVar(&b.podsPerSet, "pods-per-replicaset", 100, "number of pods that each ReplicaSet has")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,19 +65,19 @@ func main() {
 	}
 }
 
-// benchmark is a cluster, with the workload in it.
+// benchmark is a cluster with its workload.
 type benchmark struct {
 	pods, podsPerSet int
 	cluster          *localcluster.Cluster
 	client           kubernetes.Interface
-	// sets are the ReplicaSets, none at first, podSize the bytes of one of their pods
-	// in protobuf.
+	// sets has the ReplicaSets, none at first. podSize is the size of one of their pods
+	// in bytes of protobuf.
 	sets    []*appsv1.ReplicaSet
 	podSize int
 }
 
 func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err error) {
-	// With fewer ReplicaSets there are no quarters.
+	// Fewer ReplicaSets could not be shared in quarters.
 	if b.podsPerSet < 1 || b.pods%b.podsPerSet != 0 || b.pods < 10*b.podsPerSet {
 		return fmt.Errorf("%d pods are not 10 or more ReplicaSets of %d", b.pods, b.podsPerSet)
 	}
@@ -91,8 +93,8 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 		BinDir: binDir, Dir: filepath.Join(dir, "cluster"),
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeAPIServer: {"--disable-admission-plugins=ServiceAccount"},
-			// No other controller's informers, and no wait for the rate limit.
-			localcluster.KubeControllerManager: {"--controllers=" + names.ReplicaSetController, "--kube-api-qps=2000", "--kube-api-burst=2000"},
+			// Run no other informers, and do not wait for the rate limit.
+			localcluster.KubeControllerManager: {"--controllers=" + catalogue.ReplicaSetController, "--kube-api-qps=2000", "--kube-api-burst=2000"},
 		},
 		Died: func(exit *localcluster.Exit) { cancel(exit) },
 	})
@@ -100,7 +102,7 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	// Pods need no nodes to be held in caches.
+	// The pods only have to exist, so they need no nodes.
 	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
 		if err := b.cluster.StopProcess(ctx, string(idle)); err != nil {
 			return err
@@ -134,8 +136,8 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 	return nil
 }
 
-// measure measures fresh processes each time, without pods and with them: so a process
-// holds nothing that is left of the pods' creation.
+// measure uses fresh processes for each measurement, first without pods and then with
+// them, so no process holds garbage of the pods' creation.
 func (b *benchmark) measure(ctx context.Context) (*figures, error) {
 	f := &figures{pods: b.pods, podsPerSet: b.podsPerSet, ring: make([]memory, instances+1)}
 	var err error
@@ -181,13 +183,13 @@ func (b *benchmark) measure(ctx context.Context) (*figures, error) {
 		}
 		f.ring[i].podsJoined = b.podsIn(p.owned)
 	}
-	newcomer := f.join.ring[instances]
-	f.moved, err = b.sizeOf(ctx, newcomer.owned)
+	receiver := f.join.ring[instances]
+	f.moved, err = b.sizeOf(ctx, receiver.owned)
 	return f, err
 }
 
 // measureStock returns the live bytes of a controller manager without the ring, once it
-// has worked on everything.
+// has worked on all ReplicaSets.
 func (b *benchmark) measureStock(ctx context.Context) (uint64, error) {
 	log.Printf("stock, with %d ReplicaSets: starting one controller manager", len(b.sets))
 	p, err := b.newProcess()
@@ -207,8 +209,8 @@ func (b *benchmark) measureStock(ctx context.Context) (uint64, error) {
 	return live, b.cluster.StopProcess(ctx, p.name)
 }
 
-// startRing starts controller managers one after another, each when the ring of those
-// before it has come to rest.
+// startRing starts n controller managers, each once the ring of those before it has
+// settled.
 func (b *benchmark) startRing(ctx context.Context, n int) ([]*process, error) {
 	var ring []*process
 	for i := range n {

@@ -23,9 +23,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
-// example are figures of which both ratios are the given ones.
+// example returns figures with the given ratios.
 func example(heap, received float64) *figures {
 	f := &figures{stock: memory{empty: 10e6, full: 110e6}, moved: 1e6}
 	f.join = &recording{joined: time.Second}
@@ -33,7 +34,7 @@ func example(heap, received float64) *figures {
 		f.ring = append(f.ring, memory{empty: 10e6, full: 10e6 + uint64(heap*100e6) - uint64(i)})
 		f.join.ring = append(f.join.ring, &process{})
 		f.join.live = append(f.join.live, []sample{{-time.Second, 20e6}, {time.Second, 10e6}})
-		// What comes before the newcomer is none of the join.
+		// Bytes received before the join do not count.
 		f.join.received = append(f.join.received, []sample{{-time.Second, 0}, {0, 7e6}, {time.Second, 7e6 + received*1e6/(instances+1)}})
 	}
 	return f
@@ -45,8 +46,8 @@ func TestBars(t *testing.T) {
 		missed         string
 	}{
 		"kept":     {0.29, 1.29, ""},
-		"heap":     {0.31, 1.29, "live heap of the informers, largest of 4 instances : stock with one: 0.310, want at most 0.30"},
-		"received": {0.29, 1.31, "received while one more joins, all instances : size of the moved range: 1.310, want at most 1.30"},
+		"heap":     {0.31, 1.29, "live heap of informers, largest of 4 instances : one stock process: 0.310, want at most 0.30"},
+		"received": {0.29, 1.31, "received by all instances during a join : size of the moved range: 1.310, want at most 1.30"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report, missed := example(test.heap, test.received).render("docs/benchmarks-join.md", "docs/join.svg")
@@ -85,6 +86,17 @@ func TestTick(t *testing.T) {
 	for length, want := range map[float64]float64{1: 0.2, 3: 1, 17: 5, 120: 50, 100: 20} {
 		if got := tick(length); got != want {
 			t.Errorf("tick(%v) = %v, want %v", length, got, want)
+		}
+	}
+}
+
+// TestReportIsNarrow: lines other than those of tables and images have at most 100 columns.
+func TestReportIsNarrow(t *testing.T) {
+	report, _ := example(0.25, 1).render("docs/benchmarks-join.md", "docs/join.svg")
+	for line := range strings.Lines(report) {
+		line = strings.TrimSpace(line)
+		if n := utf8.RuneCountInString(line); n > 100 && line[0] != '|' && line[0] != '!' {
+			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

@@ -24,11 +24,11 @@ import (
 
 const (
 	width, height = 960, 640
-	// A panel's axes, within the width, and how high it is.
+	// The ends of a panel's horizontal axis, and the height of a panel.
 	left, right, panelHeight = 80, 930, 200
 )
 
-// colours tell the processes apart, on white and on black.
+// colours of the processes, which differ on white and on black.
 var colours = []string{"#3d82c9", "#3c9a6b", "#9a6fc0", "#8a94a3", "#d9792b"}
 
 const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">
@@ -41,27 +41,27 @@ const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-f
   <rect class="paper" width="%d" height="%d"/>
 `
 
-// plot draws a join as SVG: what each process holds, and what it has received.
+// plot draws a join as SVG: the live heap of each process, and the bytes it received.
 func plot(r *recording, moved float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, head, width, height, width, height)
-	newcomer := len(r.ring) - 1
+	receiver := len(r.ring) - 1
 	for i := range r.ring {
 		name := fmt.Sprintf("instance %d", i+1)
-		if i == newcomer {
+		if i == receiver {
 			name += ", which joins"
 		}
 		x := left + 120*i
 		fmt.Fprintf(&b, `  <path d="M%d 24h22" stroke="%s" stroke-width="3"/><text class="ink" x="%d" y="28">%s</text>`+"\n", x, colours[i%len(colours)], x+28, name)
 	}
 	panel(&b, r, 80, "live heap of each process, MB", r.live, 0)
-	panel(&b, r, 370, "received by each process, in all, MB", r.received, moved)
-	fmt.Fprintf(&b, `  <text class="faint" x="%d" y="%d" text-anchor="middle">seconds since the process of instance %d was started</text>`+"\n</svg>\n", (left+right)/2, height-20, newcomer+1)
+	panel(&b, r, 370, "received by each process in total, MB", r.received, moved)
+	fmt.Fprintf(&b, `  <text class="faint" x="%d" y="%d" text-anchor="middle">seconds since the start of instance %d</text>`+"\n</svg>\n", (left+right)/2, height-20, receiver+1)
 	return b.String()
 }
 
-// panel draws lines below a title, with the moments of the join, and a dashed level
-// unless that is 0.
+// panel draws lines below a title. It marks the start and the end of the join, and draws
+// a dashed line at level unless that is 0.
 func panel(b *strings.Builder, r *recording, top int, title string, lines [][]sample, level float64) {
 	bottom := top + panelHeight
 	last := (r.joined + pause).Seconds()
@@ -103,7 +103,7 @@ func panel(b *strings.Builder, r *recording, top int, title string, lines [][]sa
 	}
 }
 
-// tick returns a round distance that fits about five times into the length.
+// tick returns a round step of which about five fit into the length.
 func tick(length float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(length/5)))
 	for _, step := range []float64{1, 2, 5} {

@@ -33,16 +33,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 // process is a controller manager, behind a proxy of its own.
 type process struct {
 	name  string
 	proxy *proxy
-	// owned are the keys that it owned when the ring last came to rest.
+	// owned has the keys that it owned when the ring last settled.
 	owned hashkey.Ranges
 }
 
@@ -58,9 +58,9 @@ func (b *benchmark) start(ctx context.Context, p *process, args ...string) (err 
 
 var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// liveNow has the process collect its garbage, and returns the bytes that are left.
+// liveNow makes the process collect its garbage, and returns the bytes that remain.
 func (b *benchmark) liveNow(ctx context.Context, name string) (uint64, error) {
-	// With debug=1 the profile tells of the heap as the collection has left it.
+	// With debug=1 the profile includes the size of the heap after the collection.
 	profile, err := b.cluster.Get(ctx, name, "/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return 0, err
@@ -72,8 +72,8 @@ func (b *benchmark) liveNow(ctx context.Context, name string) (uint64, error) {
 	return strconv.ParseUint(string(match[1]), 10, 64)
 }
 
-// live returns the least of some measurements: what is in work, or waits in a pool for
-// a second collection, is not held.
+// live returns the least of several measurements. The others may include objects in use
+// by a request, or in a pool that only a second collection empties.
 func (b *benchmark) live(ctx context.Context, p *process) (uint64, error) {
 	var least uint64
 	for i := range 5 {
@@ -92,8 +92,8 @@ func (b *benchmark) live(ctx context.Context, p *process) (uint64, error) {
 	return least, nil
 }
 
-// settle waits until these processes make up the ring, with nothing under way, and
-// each has said how many ReplicaSets it has: newcomers choose their donor by that.
+// settle waits until these processes make up the ring with no handover open, and each
+// has reported its number of ReplicaSets. A joining instance chooses its donor by that.
 func (b *benchmark) settle(ctx context.Context, ring []*process) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
@@ -117,7 +117,7 @@ func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	now, err := ringtable.Of(names.ReplicaSetController, members, nil)
+	now, err := ringtable.Of(catalogue.ReplicaSetController, members, nil)
 	if err != nil {
 		return err
 	}
@@ -140,15 +140,15 @@ func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {
 		}
 		i, ok := byPID[strconv.Itoa(pid)]
 		if !ok {
-			return fmt.Errorf("%s is not on the ring", p.name)
+			return fmt.Errorf("%s is not in the ring", p.name)
 		}
 		p.owned = i.Owned
 	}
 	return nil
 }
 
-// proxy forwards TCP connections to the API server, and counts the bytes of its
-// answers as they are on the wire.
+// proxy forwards TCP connections to the API server, and counts the bytes of its answers
+// on the wire.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -165,7 +165,7 @@ func (b *benchmark) newProxy() (*proxy, error) {
 		return nil, err
 	}
 	p := &proxy{listener: listener, target: strings.TrimPrefix(endpoint, "https://")}
-	// It accepts until the benchmark ends; a connection ends with either of its ends.
+	// It accepts until the benchmark ends. A connection closes when either side does.
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -184,7 +184,7 @@ func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.target)
 	if err != nil {
-		return // the client sees a connection that is closed
+		return // this closes the client's connection
 	}
 	defer server.Close()
 	go func() {
@@ -194,7 +194,7 @@ func (p *proxy) serve(client net.Conn) {
 	_, _ = io.Copy(client, io.TeeReader(server, p))
 }
 
-// Write counts.
+// Write counts the bytes of an answer.
 func (p *proxy) Write(answer []byte) (int, error) {
 	p.received.Add(int64(len(answer)))
 	return len(answer), nil

@@ -38,12 +38,12 @@ import (
 
 const (
 	namespace = metav1.NamespaceDefault
-	// writers is how many requests are under way at a time when pods are created.
+	// writers is the number of concurrent requests that create pods.
 	writers = 16
 )
 
-// clientFor returns a client that gets protobuf without compression, as controller
-// managers do.
+// clientFor returns a client that receives uncompressed protobuf, as controller managers
+// do.
 func clientFor(config *rest.Config) (kubernetes.Interface, error) {
 	config.QPS = -1
 	config.DisableCompression = true
@@ -52,8 +52,8 @@ func clientFor(config *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// fill creates the ReplicaSets with all of their pods, so that nothing is left for
-// the controller to create.
+// fill creates the ReplicaSets with all their pods, so the controller has nothing to
+// create.
 func (b *benchmark) fill(ctx context.Context) error {
 	begin := time.Now()
 	for i := range b.pods / b.podsPerSet {
@@ -97,7 +97,7 @@ func (b *benchmark) fill(ctx context.Context) error {
 	return nil
 }
 
-// newReplicaSet returns one with pods of about 5 KiB, which nobody schedules.
+// newReplicaSet returns a ReplicaSet with unscheduled pods of about 5 KiB.
 func newReplicaSet(name string, replicas int) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name, "pod-template-hash": "5d69b4f8c7"}
 	template := v1.PodTemplateSpec{
@@ -117,8 +117,8 @@ func newReplicaSet(name string, replicas int) *appsv1.ReplicaSet {
 	}
 }
 
-// observed waits until the controller has worked on every ReplicaSet, and on one that
-// is made for that, should there be no other.
+// observed waits until the controller has worked on every ReplicaSet. It adds an empty
+// one for the case that there is no other.
 func (b *benchmark) observed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
@@ -145,7 +145,7 @@ func (b *benchmark) observed(ctx context.Context) error {
 	return replicaSets.Delete(ctx, probe.Name, metav1.DeleteOptions{})
 }
 
-// setsIn returns how many ReplicaSets are in the ranges.
+// setsIn returns the number of ReplicaSets in the ranges.
 func (b *benchmark) setsIn(ranges hashkey.Ranges) int {
 	n := 0
 	for _, rs := range b.sets {

@@ -37,18 +37,18 @@ import (
 	"k8s.io/client-go/tools/rangewatch"
 )
 
-// caseOf is a case: an informer, what it holds at first, and what then happens.
+// caseOf describes a case: an informer, the range it holds at first, and what happens.
 type caseOf struct {
 	name string
-	// ours follows a range; otherwise the informer is upstream's.
+	// ours makes the informer follow a range. Otherwise it is upstream's.
 	ours, incomplete bool
 	field            rangewatch.FieldPath
-	// from and to are the part of the line that is held before and after.
+	// from and to are the part of all keys that the informer holds before and after.
 	from, to float64
-	// changed is the part of the pods that changes while the watch is cut; negative for
-	// no relist.
+	// changed is the part of the pods that changes while the watch is cut. It is negative
+	// in cases without a relist.
 	changed float64
-	// initial measures the first list, cut cuts its stream half-way.
+	// initial measures the first list, and cut cuts its stream half-way.
 	initial, cut bool
 	// blocks makes the handler block while pods change.
 	blocks bool
@@ -74,18 +74,18 @@ var cases = []caseOf{
 	{name: "a quarter by controller", ours: true, initial: true, field: rangewatch.ByControllerHashKey, from: 0.25, to: 0.25, changed: -1},
 }
 
-// result is what a case used, in bytes.
+// result is what a case measured, in bytes unless noted.
 type result struct {
 	Name string
-	// Before and After are live bytes before and after what happens; Peak is the most
-	// meanwhile.
+	// Before and After are the live bytes before and after the measurement, and Peak is
+	// the maximum during it.
 	Before, After uint64
 	Peak          usage
 	PeakRSS       uint64
 	Received      int64
 	Allocated     uint64
 	Allocations   uint64
-	// PodsBefore and PodsAfter are how many pods are stored.
+	// PodsBefore and PodsAfter are the numbers of stored pods.
 	PodsBefore, PodsAfter int
 	Seconds               float64
 }
@@ -101,7 +101,7 @@ func runCase(ctx context.Context, kubeconfig, name string, pods int) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(r)
 	}
-	return fmt.Errorf("no case %q", name)
+	return fmt.Errorf("no such case: %q", name)
 }
 
 func part(of float64) hashkey.Ranges {
@@ -111,7 +111,7 @@ func part(of float64) hashkey.Ranges {
 	return hashkey.NewRanges(hashkey.Range{Start: 0, End: uint64(of * float64(uint64(hashkey.Limit)))})
 }
 
-// handler counts, and blocks if it is told to.
+// handler counts updates, and blocks while block is set.
 type handler struct {
 	updates atomic.Int64
 	block   atomic.Pointer[chan struct{}]
@@ -126,7 +126,52 @@ func (h *handler) OnUpdate(any, any) {
 	h.updates.Add(1)
 }
 
+// caseRun is a case under way.
+type caseRun struct {
+	caseOf
+	pods     int
+	meter    *meter
+	handler  *handler
+	informer cache.SharedIndexInformer
+	// source is nil for upstream's informer.
+	source *rangewatch.Source
+
+	result result
+	// stats are the runtime's counts when the measurement began, at begin.
+	stats runtime.MemStats
+	begin time.Time
+	// stopSampling ends the samples that are taken at fixed intervals.
+	stopSampling func()
+}
+
 func (c caseOf) run(ctx context.Context, kubeconfig string, pods int) (result, error) {
+	r, err := c.prepare(kubeconfig, pods)
+	if err != nil {
+		return result{}, err
+	}
+	if c.initial {
+		r.startMeasuring()
+	}
+	if err := r.sync(ctx); err != nil {
+		return result{}, err
+	}
+	switch {
+	case c.initial:
+	case c.changed >= 0:
+		err = r.relist(ctx)
+	case c.blocks:
+		err = r.changeWhileBlocked(ctx)
+	default:
+		err = r.moveRange(ctx)
+	}
+	if err != nil {
+		return result{}, err
+	}
+	return r.finish(), nil
+}
+
+// prepare makes the informer, with the meter on its connection.
+func (c caseOf) prepare(kubeconfig string, pods int) (*caseRun, error) {
 	if c.field == "" {
 		c.field = rangewatch.ByHashKey
 	}
@@ -137,107 +182,118 @@ func (c caseOf) run(ctx context.Context, kubeconfig string, pods int) (result, e
 	}
 	client, err := clientFor(kubeconfig, m)
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
-	h := &handler{}
-	i, source, err := c.informer(client, m, pods)
-	if err != nil {
-		return result{}, err
+	r := &caseRun{caseOf: c, pods: pods, meter: m, handler: &handler{}, result: result{Name: c.name}}
+	if r.informer, r.source, err = c.newInformer(client, m, pods); err != nil {
+		return nil, err
 	}
-	if _, err := i.AddEventHandler(h); err != nil {
-		return result{}, err
-	}
-	r := result{Name: c.name}
-	var before, after runtime.MemStats
-	var begin time.Time
-	stop := func() {}
-	start := func() {
-		r.Before, r.PodsBefore = live(), len(i.GetStore().ListKeys())
-		m.reset()
-		runtime.ReadMemStats(&before)
-		begin, stop = time.Now(), m.watchHeap()
-	}
-
-	if c.initial {
-		start()
-	}
-	go i.RunWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
-		return result{}, ctx.Err()
-	}
-	if source != nil {
-		if err := source.WaitFor(ctx, part(c.from), ""); err != nil {
-			return result{}, err
-		}
-	}
-	switch {
-	case c.initial:
-	case c.changed >= 0:
-		allow := m.cut()
-		if err := change(int(c.changed * float64(pods))); err != nil {
-			return result{}, err
-		}
-		start()
-		allow()
-		// A relist tells handlers of everything, unless it is one object by object.
-		err = until(ctx, func() bool {
-			return int(h.updates.Load()) >= pods && (source == nil || source.Held().Equal(part(c.to)))
-		})
-	case c.blocks:
-		block := make(chan struct{})
-		h.block.Store(&block)
-		old := revision(i.GetStore().LastStoreSyncResourceVersion())
-		start()
-		if err := change(pods / 10); err != nil {
-			return result{}, err
-		}
-		err = until(ctx, func() bool {
-			n := 0
-			for _, obj := range i.GetStore().List() {
-				if revision(obj.(*v1.Pod).ResourceVersion) > old {
-					n++
-				}
-			}
-			return n >= pods/10
-		})
-		m.sample()
-		h.block.Store(nil)
-		close(block)
-		if err == nil {
-			err = until(ctx, func() bool { return int(h.updates.Load()) >= pods/10 })
-		}
-	default:
-		start()
-		source.SetRanges(part(c.to))
-		if err = source.WaitFor(ctx, part(c.to), ""); err == nil {
-			err = until(ctx, func() bool {
-				for _, obj := range i.GetStore().List() {
-					if !part(c.to).Contains(metav1.HashKeyOf(obj.(*v1.Pod))) {
-						return false
-					}
-				}
-				return true
-			})
-		}
-	}
-	r.Seconds = time.Since(begin).Seconds()
-	stop()
-	if err != nil {
-		return result{}, err
-	}
-	m.sample()
-	runtime.ReadMemStats(&after)
-	r.Allocated, r.Allocations = after.TotalAlloc-before.TotalAlloc, after.Mallocs-before.Mallocs
-	m.mu.Lock()
-	r.Received, r.Peak = m.received, m.peak
-	m.mu.Unlock()
-	r.PeakRSS = peakRSS()
-	r.After, r.PodsAfter = live(), len(i.GetStore().ListKeys())
-	runtime.KeepAlive(i)
-	return r, nil
+	_, err = r.informer.AddEventHandler(r.handler)
+	return r, err
 }
 
-// until waits for a condition.
+// sync starts the informer and waits until it holds the case's first range.
+func (r *caseRun) sync(ctx context.Context) error {
+	go r.informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), r.informer.HasSynced) {
+		return ctx.Err()
+	}
+	if r.source == nil {
+		return nil
+	}
+	return r.source.WaitFor(ctx, part(r.from), "")
+}
+
+// relist changes pods while the watch is cut, and waits until a relist has delivered
+// them.
+func (r *caseRun) relist(ctx context.Context) error {
+	allow := r.meter.cut()
+	if err := change(int(r.changed * float64(r.pods))); err != nil {
+		return err
+	}
+	r.startMeasuring()
+	allow()
+	// A relist updates every object at the handlers, unless it goes object by object.
+	return until(ctx, func() bool {
+		return r.updates() >= r.pods && (r.source == nil || r.source.Held().Equal(part(r.to)))
+	})
+}
+
+// changeWhileBlocked changes a tenth of the pods while the handler is blocked, then
+// lets it go on.
+func (r *caseRun) changeWhileBlocked(ctx context.Context) error {
+	block := make(chan struct{})
+	r.handler.block.Store(&block)
+	old := revision(r.informer.GetStore().LastStoreSyncResourceVersion())
+	r.startMeasuring()
+	if err := change(r.pods / 10); err != nil {
+		return err
+	}
+	err := until(ctx, func() bool {
+		n := 0
+		for _, obj := range r.informer.GetStore().List() {
+			if revision(obj.(*v1.Pod).ResourceVersion) > old {
+				n++
+			}
+		}
+		return n >= r.pods/10
+	})
+	r.meter.sample()
+	r.handler.block.Store(nil)
+	close(block)
+	if err != nil {
+		return err
+	}
+	return until(ctx, func() bool { return r.updates() >= r.pods/10 })
+}
+
+// moveRange has the informer follow the case's second range, and waits until it holds
+// that and nothing else.
+func (r *caseRun) moveRange(ctx context.Context) error {
+	r.startMeasuring()
+	r.source.SetRanges(part(r.to))
+	if err := r.source.WaitFor(ctx, part(r.to), ""); err != nil {
+		return err
+	}
+	return until(ctx, func() bool {
+		for _, obj := range r.informer.GetStore().List() {
+			if !part(r.to).Contains(metav1.HashKeyOf(obj.(*v1.Pod))) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (r *caseRun) updates() int { return int(r.handler.updates.Load()) }
+
+func (r *caseRun) stored() int { return len(r.informer.GetStore().ListKeys()) }
+
+func (r *caseRun) startMeasuring() {
+	r.result.Before, r.result.PodsBefore = live(), r.stored()
+	r.meter.reset()
+	runtime.ReadMemStats(&r.stats)
+	r.begin, r.stopSampling = time.Now(), r.meter.watchHeap()
+}
+
+// finish ends the measurement and returns its result.
+func (r *caseRun) finish() result {
+	r.result.Seconds = time.Since(r.begin).Seconds()
+	r.stopSampling()
+	r.meter.sample()
+	var after runtime.MemStats
+	runtime.ReadMemStats(&after)
+	r.result.Allocated, r.result.Allocations = after.TotalAlloc-r.stats.TotalAlloc, after.Mallocs-r.stats.Mallocs
+	r.meter.mu.Lock()
+	r.result.Received, r.result.Peak = r.meter.received, r.meter.peak
+	r.meter.mu.Unlock()
+	r.result.PeakRSS = peakRSS()
+	r.result.After, r.result.PodsAfter = live(), r.stored()
+	runtime.KeepAlive(r.informer)
+	return r.result
+}
+
+// until waits until condition returns true.
 func until(ctx context.Context, condition func() bool) error {
 	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return condition(), nil })
 }
@@ -245,12 +301,13 @@ func until(ctx context.Context, condition func() bool) error {
 func revision(resourceVersion string) uint64 {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
-		panic(err) // an API server gives numbers
+		panic(err) // the API server's resource versions are numbers
 	}
 	return n
 }
 
-func (c caseOf) informer(client kubernetes.Interface, m *meter, pods int) (cache.SharedIndexInformer, *rangewatch.Source, error) {
+// newInformer returns the case's informer, and its source if it follows a range.
+func (c caseOf) newInformer(client kubernetes.Interface, m *meter, pods int) (cache.SharedIndexInformer, *rangewatch.Source, error) {
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (apiruntime.Object, error) {
 			return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
@@ -273,8 +330,8 @@ func (c caseOf) informer(client kubernetes.Interface, m *meter, pods int) (cache
 	}
 	var transformed atomic.Int64
 	return i, source, i.SetTransform(func(obj any) (any, error) {
-		// As in kube-controller-manager; and a list is transformed when it is complete,
-		// which is a point of its own.
+		// As in kube-controller-manager. Sampling here also covers upstream's informers,
+		// which transform a list once it is complete.
 		if pod := obj.(*v1.Pod); pod.ManagedFields != nil {
 			pod.ManagedFields = nil
 		}
@@ -287,14 +344,14 @@ func (c caseOf) informer(client kubernetes.Interface, m *meter, pods int) (cache
 
 var answers = bufio.NewScanner(os.Stdin)
 
-// change has pods changed.
+// change has the parent process change n pods, and waits for that.
 func change(n int) error {
 	if n == 0 {
 		return nil
 	}
 	fmt.Println(n)
 	if !answers.Scan() {
-		return fmt.Errorf("no answer: %w", answers.Err())
+		return fmt.Errorf("the parent process did not change the pods: %w", answers.Err())
 	}
 	return nil
 }

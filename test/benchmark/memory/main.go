@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command memory measures what informers hold and fetch, upstream's and those that
-// follow a range, with pods of about 5 KiB from a real API server. Each case runs in
-// a process of its own.
+// Command memory measures how much memory informers use and how many bytes they fetch.
+// It compares upstream's informers with those that follow a range, with pods of about
+// 5 KiB from a real API server. Each case runs in a process of its own.
 //
 //	memory --bin-dir=_output/bin --out=docs/benchmarks-memory.md [--pods=10000] [--cases=REGEXP]
 package main
@@ -47,24 +47,24 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/pkg/localcluster"
 )
 
 const (
-	// writers is how many requests are under way at a time when pods are written.
+	// writers is the number of concurrent requests that write pods.
 	writers = 8
-	// podsPerController is how many pods have the same controller.
+	// podsPerController is the number of pods with the same controller.
 	podsPerController = 20
 )
 
 func main() {
-	binDir := flag.String("bin-dir", "_output/bin", "where the binaries of the cluster are")
-	out := flag.String("out", "", "the file to write the results to; standard output without it")
-	pods := flag.Int("pods", 10000, "how many pods there are")
-	only := flag.String("cases", "", "run only cases whose name matches this regular expression")
-	bars := flag.Bool("bars", false, "fail when a bar on live bytes is missed")
-	kubeconfig := flag.String("kubeconfig", "", "used by the processes of cases")
-	name := flag.String("case", "", "used by the processes of cases")
+	binDir := flag.String("bin-dir", "_output/bin", "directory of the cluster's binaries")
+	out := flag.String("out", "", "file for the results; standard output if empty")
+	pods := flag.Int("pods", 10000, "number of pods")
+	only := flag.String("cases", "", "run only the cases whose name matches this regular expression")
+	bars := flag.Bool("bars", false, "fail if a bar on live bytes is missed")
+	kubeconfig := flag.String("kubeconfig", "", "for the processes of cases")
+	name := flag.String("case", "", "for the processes of cases")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -146,7 +146,7 @@ func runAll(ctx context.Context, binDir, out string, pods int, only string, bars
 type writer struct {
 	client kubernetes.Interface
 	pods   int
-	// writes makes each change another one.
+	// writes numbers the changes, so each differs from the one before.
 	writes atomic.Int64
 }
 
@@ -213,8 +213,8 @@ func (w *writer) each(n int, do func(int) error) error {
 	return <-errs
 }
 
-// runChild runs a case in a process of its own. It asks for changes of pods by lines
-// with their number, and closes with its result.
+// runChild runs a case in a process of its own. For each line with a number, which that
+// process prints, it changes so many pods. The last line is the result.
 func (w *writer) runChild(ctx context.Context, kubeconfig, name string) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -258,7 +258,7 @@ func clientFor(kubeconfig string, m *meter) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	config.QPS = -1
-	// HTTP/2 would buffer what is not read while the heap is measured.
+	// HTTP/2 would buffer the bytes that are not read while the heap is measured.
 	config.NextProtos = []string{"http/1.1"}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"

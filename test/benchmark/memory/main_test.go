@@ -21,9 +21,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// The processes of cases are this binary too.
+// TestMain lets this binary also be the process of a case.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "--kubeconfig=") {
 		main()
@@ -32,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The bars of live bytes and of bytes received hold, with fewer pods. Neither depends
-// on how busy the machine is.
+// TestBars checks the bars on live bytes and received bytes with fewer pods. Neither
+// depends on how busy the machine is.
 func TestBars(t *testing.T) {
 	binDir := os.Getenv("RINGMASTER_BIN")
 	if binDir == "" {
@@ -50,5 +51,16 @@ func TestBars(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestReportIsNarrow: lines other than those of tables and images have at most 100 columns.
+func TestReportIsNarrow(t *testing.T) {
+	report, _ := render(nil, 10000)
+	for line := range strings.Lines(report) {
+		line = strings.TrimSpace(line)
+		if n := utf8.RuneCountInString(line); n > 100 && line[0] != '|' && line[0] != '!' {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }

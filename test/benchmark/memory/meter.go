@@ -31,35 +31,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// meter sees all bytes that an informer receives, and looks at the heap as they come.
+// meter counts the bytes that an informer receives, and measures the heap meanwhile.
 type meter struct {
-	// every is after how many bytes the live heap is measured.
+	// every is the number of bytes between two measurements of the live heap.
 	every int64
 
-	// reading is held for writing while the live heap is measured, so that nothing is
-	// decoded meanwhile: what is allocated during a collection counts as live.
+	// reading is locked for writing while the live heap is measured, so nothing is decoded
+	// meanwhile. Bytes that are allocated during a collection count as live.
 	reading sync.RWMutex
 
 	mu       sync.Mutex
 	received int64
 	next     int64
 	peak     usage
-	// bodies are the answers to watches that are still being read.
+	// bodies are the response bodies of open watches.
 	bodies map[*body]struct{}
-	// blocked is closed when watches may be opened again; the first is then answered
-	// that its events are gone.
+	// blocked is closed when watches may be opened again. If expire is set, the first of
+	// them is answered 410.
 	blocked chan struct{}
 	expire  bool
-	// cutAfter, if positive, is after how many bytes the connection is cut, once.
+	// cutAfter, if positive, is the number of bytes after which the connection is cut once.
 	cutAfter int64
 }
 
-// usage is what a process uses, in bytes.
+// usage is the heap of a process: bytes that are reachable, and in spans in use.
 type usage struct {
 	Live, InUse uint64
 }
 
-// live returns the bytes that are reachable. The second collection takes what was
+// live returns the number of reachable bytes. The second collection frees what was
 // allocated during the first.
 func live() uint64 {
 	runtime.GC()
@@ -82,7 +82,7 @@ func (m *meter) sample() {
 	m.peak.Live = max(m.peak.Live, bytes)
 }
 
-// watchHeap samples all the time, for what happens between the points of the stream.
+// watchHeap samples at fixed intervals, also while no bytes arrive.
 func (m *meter) watchHeap() (stop func()) {
 	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -104,7 +104,7 @@ func (m *meter) watchHeap() (stop func()) {
 
 // reset begins a measurement.
 func (m *meter) reset() {
-	// Linux: the peak of the resident set begins anew.
+	// On Linux this resets the peak of the resident set.
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,8 +162,8 @@ func (m *meter) wrap(rt http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// cut ends all watches. None is opened before the function returned is called, and the
-// first is then told that the events it wants are gone.
+// cut ends all watches. New ones wait until allow is called. The first of them is then
+// answered 410.
 func (m *meter) cut() (allow func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

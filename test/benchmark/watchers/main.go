@@ -14,15 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// watchers measures what watches on disjoint parts of a collection cost a real
-// kube-apiserver: it starts one with etcd, creates pods, and updates some while
-// watchers with each kind of selector receive their parts over HTTP in protobuf.
+// Command watchers measures the CPU time that watches on disjoint parts of a collection
+// cost a real kube-apiserver. It starts one with etcd, creates pods, and updates some
+// while watchers with each kind of selector receive their parts over HTTP in protobuf.
 // It prints a line for each kind:
 //
 //	KIND CPU-SECONDS EVENTS
 //
-// CPU-SECONDS is the API server's, from the first update until the last watcher has
-// received its last event: the median of three rounds, in which the kinds take turns.
+// CPU-SECONDS is the API server's CPU time from the first update until the last watcher
+// has received its last event. It is the median of three rounds, in which the kinds take
+// turns.
 package main
 
 import (
@@ -49,16 +50,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubernetes/test/utils/localcluster"
+	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/utils/ptr"
 )
 
 func main() {
 	b := &benchmark{}
-	bin := flag.String("bin", "", "folder with the binaries")
-	flag.IntVar(&b.pods, "pods", 20_000, "how many pods there are")
-	flag.IntVar(&b.watchers, "watchers", 64, "how many watchers there are")
-	flag.IntVar(&b.updates, "updates", 5_000, "how many pods are updated for each kind of selector")
+	bin := flag.String("bin", "", "directory of the binaries")
+	flag.IntVar(&b.pods, "pods", 20_000, "number of pods")
+	flag.IntVar(&b.watchers, "watchers", 64, "number of watchers")
+	flag.IntVar(&b.updates, "updates", 5_000, "number of pod updates for each kind of selector")
 	flag.Parse()
 	if err := b.run(context.Background(), *bin); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -101,7 +102,7 @@ func (b *benchmark) run(ctx context.Context, bin string) (err error) {
 	used, events := map[string][]time.Duration{}, map[string]int64{}
 	for round := range rounds {
 		for turn := range kinds {
-			kind := kinds[(round+turn)%len(kinds)] // what comes after what would matter otherwise
+			kind := kinds[(round+turn)%len(kinds)] // vary the order, which affects the result
 			took, received, err := b.measure(ctx, kind)
 			if err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
@@ -143,7 +144,7 @@ func (b *benchmark) createPods(ctx context.Context) error {
 						APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", UID: owners[i%len(owners)], Controller: ptr.To(true)}},
 				},
 				Spec: v1.PodSpec{
-					SchedulerName: "none", // they are only watched
+					SchedulerName: "none", // nothing schedules them
 					Containers:    []v1.Container{{Name: "main", Image: "registry.example/watched"}},
 				},
 			}, metav1.CreateOptions{})
@@ -156,7 +157,7 @@ func (b *benchmark) createPods(ctx context.Context) error {
 	return group.Wait()
 }
 
-// measure updates pods under watchers of one kind.
+// measure updates pods while watchers with one kind of selector follow them.
 func (b *benchmark) measure(ctx context.Context, kind string) (used time.Duration, events int64, err error) {
 	list, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -215,13 +216,13 @@ func (b *benchmark) measure(ctx context.Context, kind string) (used time.Duratio
 	select {
 	case <-all:
 	case <-time.After(5 * time.Minute):
-		return 0, 0, fmt.Errorf("%d of %d events received", received.Load(), want)
+		return 0, 0, fmt.Errorf("only %d of %d events were received", received.Load(), want)
 	}
 	after, err := processTime(b.pid)
 	return after - before, received.Load(), err
 }
 
-// selector returns that of part i of n, or none.
+// selector returns the selector of part i of n, or "" if the kind has none.
 func selector(kind string, i, n uint64) string {
 	width := hashkey.Limit / n
 	part := hashkey.NewRanges(hashkey.Range{Start: i * width, End: (i + 1) * width})
@@ -229,7 +230,7 @@ func selector(kind string, i, n uint64) string {
 	case "no-selector":
 		return ""
 	case "object.metadata.uid":
-		// Hashes of UIDs are twice as large as hash keys.
+		// The hash of a UID is twice its hash key.
 		end := fmt.Sprintf("%016x", (i+1)*2*width)
 		if i+1 == n {
 			end = "10000000000000000"
@@ -246,7 +247,7 @@ func processTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name, in parentheses, may hold anything; the third field follows it.
+	// The second field, the name in parentheses, may contain anything.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	const utime, stime = 11, 12
 	var ticks int64
@@ -257,6 +258,6 @@ func processTime(pid int) (time.Duration, error) {
 		}
 		ticks += n
 	}
-	const ticksPerSecond = 100 // in all of Linux's reports to programs
+	const ticksPerSecond = 100 // Linux always reports in this unit
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }

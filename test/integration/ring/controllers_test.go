@@ -37,17 +37,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/integration/framework"
 	"k8s.io/kubernetes/test/utils/podcreations"
 )
 
-// soon is how long a condition may take on a slow machine; none is expected to.
+// soon bounds the wait for any condition. It is ample even for a slow machine.
 const soon = 2 * time.Minute
 
-// ringTest is an API server with controller managers, real processes, that run
-// only the ReplicaSet controller.
+// ringTest is an API server with controller managers. These are real processes, which
+// run only the ReplicaSet controller.
 type ringTest struct {
 	*testing.T
 	client     kubernetes.Interface
@@ -94,7 +94,7 @@ func (r *ringTest) start(args ...string) *exec.Cmd {
 		r.Fatal(err)
 	}
 	cmd := exec.Command(binary, append([]string{
-		"--kubeconfig=" + r.kubeconfig, "--controllers=" + names.ReplicaSetController, "--secure-port=0",
+		"--kubeconfig=" + r.kubeconfig, "--controllers=" + catalogue.ReplicaSetController, "--secure-port=0",
 		"--kube-api-qps=500", "--kube-api-burst=500", "--leader-elect=false",
 	}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -114,7 +114,7 @@ func (r *ringTest) start(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// eventually waits until check has nothing to say.
+// eventually waits until check returns nil.
 func (r *ringTest) eventually(check func(ctx context.Context) error) {
 	r.Helper()
 	var last error
@@ -136,10 +136,10 @@ func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(names.ReplicaSetController, members, nil)
+	return ringtable.Of(catalogue.ReplicaSetController, members, nil)
 }
 
-// expectRing waits until so many instances, all Active, cover the whole line.
+// expectRing waits until n instances, all Active, cover all hash keys.
 func (r *ringTest) expectRing(n int) {
 	r.Helper()
 	r.eventually(func(ctx context.Context) error {
@@ -148,7 +148,7 @@ func (r *ringTest) expectRing(n int) {
 			return err
 		}
 		if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
-			return fmt.Errorf("%d instances, %d of them active, nobody works on %v; want %d that work on everything", len(ring.Instances), ring.Active(), ring.Gap, n)
+			return fmt.Errorf("%d instances, %d of them Active, nobody works on %v; want %d that cover all keys", len(ring.Instances), ring.Active(), ring.Gap, n)
 		}
 		return nil
 	})
@@ -183,8 +183,8 @@ func (r *ringTest) scale(sets []*apps.ReplicaSet, replicas int32) {
 	}
 }
 
-// expectFilled waits until all have so many pods, and checks that so many have
-// ever been created for each.
+// expectFilled waits until each ReplicaSet has that many pods, and checks that no more
+// have ever been created for it.
 func (r *ringTest) expectFilled(sets []*apps.ReplicaSet, replicas int32) {
 	r.Helper()
 	for _, rs := range sets {
@@ -234,7 +234,7 @@ func TestControllerManagersJoinLeaveAndCrash(t *testing.T) {
 		return nil
 	})
 
-	// Asked to terminate, an instance takes its record with it.
+	// An instance that is asked to terminate deletes its record.
 	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

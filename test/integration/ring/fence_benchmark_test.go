@@ -30,10 +30,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// BenchmarkCreatePodFenced creates pods through a kube-apiserver and etcd, alternately
-// with and without the name of an instance that owns them, so that both see the same
-// machine. "extra-%" is what the fence adds to the median. "µs-unknown" is a creation by
-// an instance that is not known to be alive, for which the registry is read with quorum.
+// BenchmarkCreatePodFenced creates pods through a kube-apiserver and etcd. Requests
+// alternate with and without the name of an instance that owns the pods, so the state of
+// the machine affects both alike. "extra-%" is what the fence adds to the median.
+// "µs-unknown" is a creation by an instance that is not known to be alive, for which the
+// fence reads the registry with quorum.
 func BenchmarkCreatePodFenced(b *testing.B) {
 	s := startFenceServer(b)
 	instance := newInstance("a")
@@ -69,7 +70,7 @@ func BenchmarkCreatePodFenced(b *testing.B) {
 		return time.Since(begin)
 	}
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; {
-		// Connections are made, and the fence gets to know the instance.
+		// Warm up: open connections, and let the fence see the instance.
 		create(0)
 		create(1)
 	}

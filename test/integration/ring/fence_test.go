@@ -47,21 +47,20 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/tools/ring"
-	"k8s.io/client-go/tools/ring/identity"
+	"k8s.io/client-go/tools/ring/fence"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/test/integration/framework"
 	"k8s.io/utils/ptr"
 )
 
-// Two instances share the line in the tests of the fence.
+// The keys of two instances that share all hash keys in the tests of the fence.
 const (
 	lowEnd  = math.MaxInt64 / 2
 	highEnd = math.MaxInt64
 )
 
-// controllerIn is a controller reference to a ReplicaSet whose key is in (after, upTo].
+// controllerIn returns a controller reference to a ReplicaSet with a key in (after, upTo].
 func controllerIn(after, upTo int64) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "set", Controller: ptr.To(true),
@@ -76,7 +75,7 @@ func newPod(owners ...metav1.OwnerReference) *v1.Pod {
 	}
 }
 
-// withHeader sends requests with that value of identity.Header.
+// withHeader sends requests with that value of fence.Header.
 type withHeader struct {
 	next  http.RoundTripper
 	value string
@@ -84,11 +83,11 @@ type withHeader struct {
 
 func (h withHeader) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
-	req.Header.Set(identity.Header, h.value)
+	req.Header.Set(fence.Header, h.value)
 	return h.next.RoundTrip(req)
 }
 
-// fenceServer is a kube-apiserver and a namespace in it.
+// fenceServer is a kube-apiserver with a namespace.
 type fenceServer struct {
 	*registryServer
 	namespace string
@@ -104,7 +103,7 @@ func startFenceServer(t testing.TB) *fenceServer {
 	return s
 }
 
-// as returns a client that names an instance.
+// as returns a client whose requests name an instance.
 func (s *fenceServer) as(t testing.TB, header string) kubernetes.Interface {
 	t.Helper()
 	config := restclient.CopyConfig(s.ClientConfig)
@@ -120,16 +119,16 @@ func (s *fenceServer) as(t testing.TB, header string) kubernetes.Interface {
 }
 
 func identityOf(name string, uid types.UID) string {
-	return identity.Identity{Name: name, UID: uid}.String()
+	return fence.Identity{Name: name, UID: uid}.String()
 }
 
-// on begins a part of the test without instances.
+// on begins a part of the test, which starts without instances.
 func (s *fenceServer) on(t *testing.T) *fenceServer {
 	t.Helper()
 	return &fenceServer{registryServer: s.registryServer.on(t), namespace: s.namespace}
 }
 
-// owns registers an instance with that key and returns a client in its name.
+// owns registers an instance with that key, and returns a client whose requests name it.
 func (s *fenceServer) owns(name string, key int64) (kubernetes.Interface, types.UID) {
 	s.t.Helper()
 	instance := newInstance(name)
@@ -144,7 +143,7 @@ func (s *fenceServer) createPod(client kubernetes.Interface, owners ...metav1.Ow
 
 func (s *fenceServer) wantRefused(what string, err error, message string) {
 	s.t.Helper()
-	if !ring.IsFenced(err) || !apierrors.IsConflict(err) || !strings.Contains(err.Error(), message) {
+	if !fence.IsFenced(err) || !apierrors.IsConflict(err) || !strings.Contains(err.Error(), message) {
 		s.t.Errorf("%s: got %v, want a conflict by the fence with %q", what, err, message)
 	}
 }
@@ -181,7 +180,7 @@ func TestFence(t *testing.T) {
 	t.Run("priority", func(t *testing.T) { s.on(t).testPriority() })
 }
 
-// testFencedWrites: a pod is governed by the key of its controller, whichever way it
+// testFencedWrites: the governing key of a pod is its controller's, whichever way the pod
 // is written.
 func (s *fenceServer) testFencedWrites() {
 	t, ctx := s.t, s.t.Context()
@@ -244,7 +243,7 @@ func (s *fenceServer) testFencedWrites() {
 	s.wantPassed("delete by the owner", pods(b).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 }
 
-// testFencedOwnKey: a ReplicaSet is governed by its own key, not by that of the
+// testFencedOwnKey: the governing key of a ReplicaSet is its own, not that of the
 // Deployment that controls it.
 func (s *fenceServer) testFencedOwnKey() {
 	t, ctx := s.t, s.t.Context()
@@ -281,8 +280,8 @@ func (s *fenceServer) testFencedOwnKey() {
 	}
 }
 
-// testFencedIdentity: an instance that is gone, or is another of the same name, can
-// change nothing that matters to a ring, and nobody can be named half.
+// testFencedIdentity: an instance that is gone, or was replaced by another of the same
+// name, cannot change what a ring protects. An incomplete name is refused.
 func (s *fenceServer) testFencedIdentity() {
 	t, ctx := s.t, s.t.Context()
 	_, uid := s.owns("a", highEnd)
@@ -309,7 +308,7 @@ func (s *fenceServer) testFencedIdentity() {
 	}
 }
 
-// testUnnamedWrites: who names no instance may write what it always could.
+// testUnnamedWrites: the fence ignores requests that name no instance.
 func (s *fenceServer) testUnnamedWrites() {
 	s.owns("a", lowEnd)
 	before := s.metric(s.t, quorumReads)
@@ -321,8 +320,8 @@ func (s *fenceServer) testUnnamedWrites() {
 	}
 }
 
-// testWriteAtOnceAfterGrant: a new owner is never turned away for what the API server
-// has not seen yet.
+// testWriteAtOnceAfterGrant: a new owner is never refused because the API server has not
+// seen its new key yet.
 func (s *fenceServer) testWriteAtOnceAfterGrant() {
 	t, ctx := s.t, s.t.Context()
 	a, _ := s.owns("a", 1000)
@@ -345,8 +344,8 @@ func (s *fenceServer) testWriteAtOnceAfterGrant() {
 	}
 }
 
-// testWriteAfterExpiry: an instance that was trusted a moment ago can write nothing
-// from the revision on at which its record has expired.
+// testWriteAfterExpiry: from the revision at which its record expires, even an instance
+// that was trusted a moment ago cannot write.
 func (s *fenceServer) testWriteAfterExpiry() {
 	t, ctx := s.t, s.t.Context()
 	s.owns("b", highEnd)
@@ -364,7 +363,7 @@ func (s *fenceServer) testWriteAfterExpiry() {
 	paused.Spec.HashKey = ptr.To[int64](lowEnd)
 	client := s.as(t, identityOf("a", s.create(paused).UID))
 	reference := controllerIn(-1, lowEnd)
-	// Until it is trusted without a look at storage; only then is there something to lose.
+	// Wait until it is trusted without reading storage. Only then does this test something.
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
 		s.heartbeat("a")
 		before := s.metric(t, quorumReads)
@@ -379,8 +378,8 @@ func (s *fenceServer) testWriteAfterExpiry() {
 	s.wantRefused("create after expiry", err, "ControllerInstance a (UID")
 }
 
-// testViewSuffices: while an instance is known to be alive, its writes need no look at
-// storage.
+// testViewSuffices: while an instance is known to be alive, its writes do not read the
+// registry from storage.
 func (s *fenceServer) testViewSuffices() {
 	t, ctx := s.t, s.t.Context()
 	client, _ := s.owns("a", highEnd)
@@ -405,7 +404,7 @@ func (s *fenceServer) testViewSuffices() {
 	}
 }
 
-// testLever: an administrator moves a boundary to what the neighbours leave it.
+// testLever: an administrator can move the end of a range between the neighbouring keys.
 func (s *fenceServer) testLever() {
 	t, ctx := s.t, s.t.Context()
 	move := func(name string, to int64) error {
@@ -419,37 +418,37 @@ func (s *fenceServer) testLever() {
 		}
 	}
 	s.owns("a", 1000)
-	refused("a", 500, "there is no other to move any to or from")
+	refused("a", 500, "there is no boundary to move")
 	s.owns("b", 2000)
 	s.owns("c", 3000)
-	s.create(newInstance("newcomer"))
+	s.create(newInstance("joining"))
 
-	between := "must lie in (1000, 3000), in hexadecimal (00000000000003e8, 0000000000000bb8), between the hash keys of its neighbours a and c, and must not be hashKey itself, 2000"
+	between := "must lie between 00000000000003e8 and 0000000000000bb8, the hash keys of the neighbours a and c, and must not be 00000000000007d0, the present one"
 	for _, to := range []int64{0, 1000, 3000, 3001, math.MaxInt64} {
 		refused("b", to, between)
 	}
-	seam := "must lie in (3000, 2000), in hexadecimal (0000000000000bb8, 00000000000007d0) (going on from the highest hash key to 0), between the hash keys of its neighbours c and b"
+	seam := "must lie between 0000000000000bb8 and 00000000000007d0 (going on from the highest hash key to the lowest), the hash keys of the neighbours c and b"
 	for _, to := range []int64{2000, 2500, 3000} {
 		refused("a", to, seam)
 	}
-	for name, keys := range map[string][]int64{"a": {0, 999, 1001, 1999, 3001, math.MaxInt64}, "b": {1001, 1999, 2001, 2999}, "newcomer": {1500, 1000}} {
+	for name, keys := range map[string][]int64{"a": {0, 999, 1001, 1999, 3001, math.MaxInt64}, "b": {1001, 1999, 2001, 2999}, "joining": {1500, 1000}} {
 		for _, to := range keys {
 			if err := move(name, to); err != nil {
 				t.Errorf("move of %s to %d: %v", name, to, err)
 			}
 		}
 	}
-	// What stands there already is nobody's wish any more.
+	// A nextHashKey that is already set is not checked again.
 	if _, err := s.instances().Patch(ctx, "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
-	// The end of the move.
+	// The move completes.
 	if _, err := s.instances().Patch(ctx, "b", types.MergePatchType, []byte(`{"spec":{"hashKey":2999,"nextHashKey":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// testPriority: what kube-controller-manager does in the registry has the priority of
+// testPriority: requests of kube-controller-manager to the registry have the priority of
 // leader election.
 func (s *fenceServer) testPriority() {
 	t, ctx := s.t, s.t.Context()
@@ -486,7 +485,7 @@ func (s *fenceServer) testPriority() {
 			"heartbeat": registry.Patch(types.MergePatchType).Resource("controllerinstances").Name("a").SubResource("status").Body([]byte(`{}`)),
 			"delete":    registry.Delete().Resource("controllerinstances").Name("nobody"),
 		} {
-			// What comes of it does not matter here; the answer says which flow it was in.
+			// The result does not matter here. The response names the flow.
 			err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
 				request.Do(ctx)
 				return flow.schema == string(schema(want).UID), nil
@@ -498,7 +497,7 @@ func (s *fenceServer) testPriority() {
 	}
 }
 
-// flowOf keeps the UID of the flow schema of the last request.
+// flowOf records the UID of the flow schema of the last request.
 type flowOf struct {
 	next   http.RoundTripper
 	schema string
@@ -512,13 +511,13 @@ func (f *flowOf) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// heldWrites is what lies between a controller manager and the API server, and keeps
-// the creation of a pod until it is told to let go, whatever becomes of its sender.
+// heldWrites is a proxy between a controller manager and the API server. It holds the
+// creation of a pod until release, even if the sender is gone by then.
 type heldWrites struct {
 	*httputil.ReverseProxy
 	transport http.RoundTripper
-	// held gets a token when a creation has come in, release lets it go on, and
-	// answered gets the API server's answer.
+	// held receives a value when a creation has arrived, release lets it pass, and
+	// answered receives the API server's response.
 	held     chan struct{}
 	release  chan struct{}
 	answered chan *http.Response
@@ -541,8 +540,8 @@ func (h *heldWrites) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errors.Join(err, errors.New("the sender is long gone"))
 }
 
-// TestWriteThatArrivesAfterTakeover: a creation that was sent in time, but reaches the
-// API server when the sender's range has another owner, is refused.
+// TestWriteThatArrivesAfterTakeover: a creation that was sent in time is refused if it
+// reaches the API server once the sender's range has another owner.
 func TestWriteThatArrivesAfterTakeover(t *testing.T) {
 	r := newRingTest(t)
 	ns := framework.CreateNamespaceOrDie(r.client, "late", t)
@@ -599,14 +598,14 @@ func TestWriteThatArrivesAfterTakeover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != http.StatusConflict || !bytes.Contains(body, []byte(ring.CauseFenced)) || !bytes.Contains(body, []byte("is gone; another instance may work on the object now")) {
-		t.Errorf("the creation that came too late was answered with %d %q, want 409 from the fence", resp.StatusCode, body)
+	if resp.StatusCode != http.StatusConflict || !bytes.Contains(body, []byte(fence.CauseFenced)) || !bytes.Contains(body, []byte("is gone; another instance may work on the object now")) {
+		t.Errorf("the late creation was answered with %d %q, want 409 from the fence", resp.StatusCode, body)
 	}
 	r.expectFilled(sets, 1)
 }
 
-// TestFenceGateOff: with the gate off the header means nothing, and nothing is at the
-// priority of leader election for its sake.
+// TestFenceGateOff: with the feature gate ControllerRing off, the header is ignored and
+// the ring's flow schema does not exist.
 func TestFenceGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startFenceServer(t)

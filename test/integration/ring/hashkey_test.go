@@ -55,7 +55,7 @@ import (
 	"k8s.io/kubernetes/test/integration/framework"
 )
 
-// Owners whose keys lie in the lower and in the upper half of the line.
+// Owners whose keys lie in the lower and in the upper half of all hash keys.
 var (
 	lowUID  = uidIn(hashkey.Range{Start: 0, End: hashkey.Limit / 2})
 	highUID = uidIn(hashkey.Range{Start: hashkey.Limit / 2, End: hashkey.Limit})
@@ -69,7 +69,7 @@ func uidIn(r hashkey.Range) types.UID {
 	}
 }
 
-// keyServer is a kube-apiserver with a custom resource, and what the tests use of both.
+// keyServer is a kube-apiserver with a custom resource.
 type keyServer struct {
 	*kubeapiservertesting.TestServer
 	client     kubernetes.Interface
@@ -80,11 +80,11 @@ type keyServer struct {
 	custom     keyResource
 }
 
-// keyResource is a collection that the tests work on.
+// keyResource is a collection that the tests use.
 type keyResource struct {
 	schema.GroupVersionResource
 	kind string
-	// url is the path of the collection in the API, etcd the one in etcd.
+	// url is the path of the collection in the API, and etcd its path in etcd.
 	url, etcd string
 	dynamic.ResourceInterface
 }
@@ -105,7 +105,7 @@ func startKeyServer(t *testing.T, flags ...string) *keyServer {
 	s.configMaps = s.resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap", "/api/v1")
 	s.replicas = s.resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, "ReplicaSet", "/apis/apps/v1")
 
-	// Read and written in a version that is not the one stored.
+	// A version that is not the storage version.
 	crd := fixtures.NewRandomNameMultipleVersionCustomResourceDefinition(apiextensionsv1.NamespaceScoped)
 	if _, err := fixtures.CreateNewV1CustomResourceDefinition(crd, apiextensionsclientset.NewForConfigOrDie(server.ClientConfig), s.dynamic); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func (s *keyServer) resource(gvr schema.GroupVersionResource, kind, prefix strin
 	}
 }
 
-// object returns an object as a client sends it, of a kind that has a status.
+// object returns an object as a client sends it, of a kind with a status.
 func (r keyResource) object(name string, owners ...interface{}) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]interface{}{
 		"apiVersion": r.GroupVersion().String(),
@@ -166,7 +166,7 @@ func withKey(obj *unstructured.Unstructured, key int64) *unstructured.Unstructur
 	return obj
 }
 
-// withoutKeys is the object as a client sends it back that does not know the keys.
+// withoutKeys returns the object as a client without the key fields would send it back.
 func withoutKeys(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	obj = obj.DeepCopy()
 	obj.SetHashKey(0)
@@ -180,7 +180,7 @@ func expectKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstru
 		t.Fatal(err)
 	}
 	if got, want := obj.GetHashKey(), hashkey.OfUID(obj.GetUID()); got != want || obj.GetUID() == "" {
-		t.Errorf("%s (uid %q) has the key %x, want %x", obj.GetName(), obj.GetUID(), got, want)
+		t.Errorf("%s (uid %q) has the key %s, want %s", obj.GetName(), obj.GetUID(), hashkey.Format(got), hashkey.Format(want))
 	}
 	for _, ref := range obj.GetOwnerReferences() {
 		if want := hashkey.OfUID(ref.UID); ref.HashKey != want {
@@ -190,8 +190,7 @@ func expectKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstru
 	return obj
 }
 
-// store writes obj into etcd behind the server's back, in JSON, and returns its
-// resource version.
+// store writes obj as JSON directly into etcd, and returns its resource version.
 func (s *keyServer) store(t *testing.T, r keyResource, obj *unstructured.Unstructured) string {
 	t.Helper()
 	obj = obj.DeepCopy()
@@ -209,7 +208,7 @@ func (s *keyServer) store(t *testing.T, r keyResource, obj *unstructured.Unstruc
 		t.Fatal(err)
 	}
 	if got.Count != 1 {
-		t.Fatalf("%s is not where this test thinks that the server stores it", key)
+		t.Fatalf("the server does not store the object at %s", key)
 	}
 	put, err := s.EtcdClient.Put(t.Context(), key, string(data))
 	if err != nil {
@@ -218,7 +217,7 @@ func (s *keyServer) store(t *testing.T, r keyResource, obj *unstructured.Unstruc
 	return fmt.Sprint(put.Header.Revision)
 }
 
-// byStockServer makes an object that was last written by a server without hash keys.
+// byStockServer creates an object as a server without hash keys would store it.
 func (s *keyServer) byStockServer(t *testing.T, r keyResource, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.Create(t.Context(), obj, metav1.CreateOptions{FieldManager: "creator"})
@@ -231,7 +230,7 @@ func (s *keyServer) byStockServer(t *testing.T, r keyResource, obj *unstructured
 		t.Fatal(err)
 	}
 	if stored.GetHashKey() != 0 || stored.GetUID() != created.GetUID() {
-		t.Fatalf("a read gives %v for what was stored without keys", stored)
+		t.Fatalf("a read of an object stored without keys returned %v", stored)
 	}
 	for _, ref := range stored.GetOwnerReferences() {
 		if ref.HashKey != 0 {
@@ -241,8 +240,8 @@ func (s *keyServer) byStockServer(t *testing.T, r keyResource, obj *unstructured
 	return stored
 }
 
-// TestHashKeysOfEveryResource creates one of everything that can be stored, with forged
-// keys, and finds it by its key.
+// TestHashKeysOfEveryResource creates an object of every resource with forged keys, and
+// finds it by its real key.
 func TestHashKeysOfEveryResource(t *testing.T) {
 	server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{
 		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
@@ -322,7 +321,7 @@ func TestHashKeysOfEveryResource(t *testing.T) {
 	}
 }
 
-// TestHashKeysCannotBeForged writes keys in every way that a client can write.
+// TestHashKeysCannotBeForged sends forged keys by every way that a client can write.
 func TestHashKeysCannotBeForged(t *testing.T) {
 	s := startKeyServer(t)
 	forgedRefs := []interface{}{owner(lowUID, true, 3), owner(highUID, false, 4)}
@@ -349,7 +348,7 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 			obj, err = r.Apply(t.Context(), "applied", applied, metav1.ApplyOptions{FieldManager: "applier"})
 			expectKeys(t, obj, err)
 
-			// None of these changes anything but keys, so nothing is written.
+			// These change nothing but keys, so the server writes nothing.
 			applyForged := func(ctx context.Context, subresources ...string) (*unstructured.Unstructured, error) {
 				return r.Apply(ctx, "forged", withKey(r.object("forged", owner(lowUID, true, 5)), 6), metav1.ApplyOptions{FieldManager: "applier"}, subresources...)
 			}
@@ -408,7 +407,7 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 				})
 			}
 
-			// A new owner is a change, and brings a key of its own.
+			// A new owner is a change, and gets its own key.
 			added, err := r.Patch(t.Context(), "forged", types.MergePatchType, patchOf(map[string]interface{}{
 				"hashKey": 7, "ownerReferences": append(refsWithoutKeys, owner("a third owner", false, 9)),
 			}), metav1.PatchOptions{})
@@ -417,11 +416,11 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 				t.Errorf("the new owner is missing: %v", added)
 			}
 
-			// Two references that differ in their keys alone are one, as without keys.
+			// Two references that differ only in their keys are merged, as without keys.
 			twice, err := r.Create(t.Context(), r.object("twice", owner(lowUID, false, 1), owner(lowUID, false, 0)), metav1.CreateOptions{})
 			expectKeys(t, twice, err)
 			if refs := twice.GetOwnerReferences(); len(refs) != 1 {
-				t.Errorf("the same owner twice became %v", refs)
+				t.Errorf("two references to the same owner became %v", refs)
 			}
 		})
 	}
@@ -438,8 +437,8 @@ func managedBy(obj *unstructured.Unstructured, manager string) string {
 	return strings.Join(fields, "\n")
 }
 
-// TestHashKeysAndFieldManagement: owner references that came without keys are not
-// changed by the keys that the server adds, for whoever writes them again.
+// TestHashKeysAndFieldManagement: the keys that the server adds do not change owner
+// references for clients that sent them without keys and write them again.
 func TestHashKeysAndFieldManagement(t *testing.T) {
 	s := startKeyServer(t)
 	for _, r := range []keyResource{s.replicas, s.custom} {
@@ -463,7 +462,7 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 					s.store(t, r, withoutKeys(created))
 				}
 
-				// Who updates something else takes nothing, whether it sends keys or not.
+				// An update of another field takes no ownership of the references, with keys or without.
 				for i, prepare := range []func(*unstructured.Unstructured) *unstructured.Unstructured{(*unstructured.Unstructured).DeepCopy, withoutKeys} {
 					live, err := r.Get(t.Context(), name, metav1.GetOptions{})
 					if err != nil {
@@ -481,7 +480,7 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 					}
 				}
 
-				// Who patches in the same owner takes nothing either.
+				// A patch with the same owner takes no ownership either.
 				patched, err := r.Patch(t.Context(), name, types.MergePatchType,
 					mustMarshal(t, map[string]interface{}{"metadata": map[string]interface{}{"ownerReferences": []interface{}{owner(lowUID, true, 0)}}}),
 					metav1.PatchOptions{FieldManager: "patcher"})
@@ -493,8 +492,8 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 					s.store(t, r, withoutKeys(patched))
 				}
 
-				// Another applier of the same reference shares it, without a conflict, and so
-				// does one that guesses at the key.
+				// Other appliers of the same reference share it without a conflict, even with a
+				// forged key.
 				for manager, key := range map[string]int64{"two": 0, "three": 42} {
 					applied, err := apply(manager, owner(lowUID, true, key))
 					expectKeys(t, applied, err)
@@ -512,12 +511,12 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 					t.Error("applying the same again was written")
 				}
 
-				// What does differ is a conflict as ever.
+				// A different reference is a conflict, as before.
 				if _, err := apply("four", owner(lowUID, false, hashkey.OfUID(lowUID))); !apierrors.IsConflict(err) {
 					t.Errorf("another reference to the same owner: got %v, want a conflict", err)
 				}
 
-				// The keys themselves have no manager.
+				// No manager owns the keys.
 				for _, entry := range again.GetManagedFields() {
 					if strings.Contains(string(entry.FieldsV1.GetRawBytes()), "hashKey") {
 						t.Errorf("%s manages a key: %s", entry.Manager, entry.FieldsV1.GetRawBytes())
@@ -528,7 +527,7 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 	}
 }
 
-// TestObjectsStoredByAStockServer: no migration, and no object is out of its range.
+// TestObjectsStoredByAStockServer: their keys count without a migration.
 func TestObjectsStoredByAStockServer(t *testing.T) {
 	s := startKeyServer(t)
 	for _, r := range []keyResource{s.replicas, s.custom} {
@@ -556,7 +555,7 @@ func TestObjectsStoredByAStockServer(t *testing.T) {
 				}
 			}
 
-			// The first update stamps it.
+			// The first update stores the keys.
 			sent := stored.DeepCopy()
 			sent.SetLabels(map[string]string{"changed": "true"})
 			updated, err := r.Update(t.Context(), sent, metav1.UpdateOptions{})
@@ -672,7 +671,7 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// TestHashKeysWithTheGateOff: the server is a stock one.
+// TestHashKeysWithTheGateOff: with the feature gate off, the server behaves like stock.
 func TestHashKeysWithTheGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startKeyServer(t)
@@ -686,7 +685,7 @@ func TestHashKeysWithTheGateOff(t *testing.T) {
 				t.Errorf("created with keys: %v", created)
 			}
 
-			// What a server with the gate on has stored loses its keys with the first update.
+			// An object stored with keys loses them with the first update.
 			keyed := created.DeepCopy()
 			keyed.SetHashKey(hashkey.OfUID(keyed.GetUID()))
 			keyed.SetOwnerHashKeys(hashkey.OfUID)

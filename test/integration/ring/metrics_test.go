@@ -33,8 +33,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// The API server counts what its indexes of ranges do: with one watcher on each
-// quarter of the line, an event is offered to one and spared three.
+// The API server counts the work of its range indexes. With one watcher on each quarter
+// of the hash keys, an event is offered to one watcher and spared three.
 func TestRangeIndexMetrics(t *testing.T) {
 	s := startKeyServer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -90,7 +90,7 @@ func TestRangeIndexMetrics(t *testing.T) {
 		"apiserver_watch_cache_range_index_spared_events_total":  objects * (quarters - 1),
 		"apiserver_storage_list_total":                           quarters,
 	}
-	// An event is counted when all have been offered it.
+	// An event is counted once it has been offered to all.
 	var got map[string]float64
 	if err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		got = s.rangeIndexMetrics(t, ctx)
@@ -103,8 +103,7 @@ func TestRangeIndexMetrics(t *testing.T) {
 	}
 }
 
-// rangeIndexMetrics returns what the API server's indexes of ranges have counted of
-// endpoints.
+// rangeIndexMetrics returns the counts of the API server's range indexes for endpoints.
 func (s *keyServer) rangeIndexMetrics(t *testing.T, ctx context.Context) map[string]float64 {
 	t.Helper()
 	parsed := scrape(ctx, t, s.client)

@@ -24,12 +24,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/cmd/kubectl-ring/ringtable"
+	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/integration/framework"
 )
 
-// move writes nextHashKey, as an administrator would, and waits until the handover
-// is closed. It returns the instance's key then.
+// move writes nextHashKey, as an administrator would, and waits until the handover is
+// closed. It returns the instance's new key.
 func (r *ringTest) move(name string, next int64) int64 {
 	r.Helper()
 	instances := r.client.ShardingV1alpha1().ControllerInstances()
@@ -68,7 +68,7 @@ func TestAnAdministratorMovesABoundary(t *testing.T) {
 	low, high := ring.Instances[0], ring.Instances[1]
 	last := func(i ringtable.Instance) int64 { return int64(i.Owned[0].End - 1) }
 
-	// Up: everything but one key. Down: back to a quarter. Both while work goes on.
+	// Up to all keys but one, then down to a quarter, both while the controllers work.
 	r.scale(sets, 2)
 	if got, want := r.move(low.Name, last(high)-1), last(high)-1; got != want {
 		t.Errorf("moved up to %d, want %d", got, want)
@@ -82,7 +82,7 @@ func TestAnAdministratorMovesABoundary(t *testing.T) {
 	r.expectRing(2)
 	r.expectFilled(sets, 3)
 
-	// The successor's own key is not to be had.
+	// The successor's own key is out of bounds.
 	patch := []byte(fmt.Sprintf(`{"spec":{"nextHashKey":%d}}`, last(high)))
 	_, err = r.client.ShardingV1alpha1().ControllerInstances().Patch(t.Context(), low.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if !apierrors.IsInvalid(err) {

@@ -30,11 +30,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A watch of a range that asks for it is told at once how far it is, after what lies
-// between, though nothing happens in its collection.
+// A watch of a range that asks for its progress gets a bookmark at once, after the events
+// before it, even if nothing else happens in its collection.
 func TestWatchTellsProgress(t *testing.T) {
 	s := startKeyServer(t)
-	// Half of the minute after which all watches are told.
+	// Half of the minute after which every watch gets a bookmark.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	secrets, configMaps := s.client.CoreV1().Secrets(s.namespace), s.client.CoreV1().ConfigMaps(s.namespace)
@@ -71,7 +71,7 @@ func TestWatchTellsProgress(t *testing.T) {
 				}
 				events = append(events, event)
 			case <-ctx.Done():
-				t.Fatalf("no word after %v", events)
+				t.Fatalf("no event after %v", events)
 			}
 		}
 		w.Stop()
@@ -85,6 +85,6 @@ func TestWatchTellsProgress(t *testing.T) {
 		if events[1].Type != watch.Bookmark || newer(other.ResourceVersion, told.GetResourceVersion()) {
 			t.Errorf("then %s of revision %s, want a bookmark of %s or later", events[1].Type, told.GetResourceVersion(), other.ResourceVersion)
 		}
-		t.Logf("told after %v", time.Since(start))
+		t.Logf("bookmark after %v", time.Since(start))
 	}
 }

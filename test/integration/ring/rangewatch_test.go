@@ -49,8 +49,8 @@ import (
 	"k8s.io/kubernetes/test/integration/framework"
 )
 
-// An informer follows its ranges on a real server, whatever happens to its
-// requests; on one that does not know the selector as well.
+// An informer follows its ranges on a real server whatever happens to its requests, also
+// if the server does not support the selector.
 func TestInformersFollowRanges(t *testing.T) {
 	for _, selects := range []bool{true, false} {
 		t.Run(fmt.Sprintf("selects=%t", selects), func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestInformersFollowRanges(t *testing.T) {
 	}
 }
 
-// Servers go, with their watches and what they have in memory, others take their
-// place, and etcd forgets what was before: the informer lists anew, and is right.
+// The API server is replaced again and again, without its watches and caches, and etcd is
+// compacted. The informer lists again and is correct.
 func TestInformersOutliveServers(t *testing.T) {
 	etcd := framework.SharedEtcd()
 	var current atomic.Pointer[kubernetes.Clientset]
@@ -120,7 +120,7 @@ func TestInformersOutliveServers(t *testing.T) {
 	for range 3 {
 		for _, f := range followers {
 			f.round()
-			// On its way when the server goes.
+			// A request that is under way when the server stops.
 			f.want = f.ranges()
 			f.source.SetRanges(f.want)
 		}
@@ -150,21 +150,21 @@ type follower struct {
 	ctx    context.Context
 	client func() kubernetes.Interface
 	field  rangewatch.FieldPath
-	// tellsProgress is set for a server that says where a watch stands.
+	// tellsProgress is set for a server that supports progress requests of watches.
 	tellsProgress bool
 	requests      *requests
 	source        *rangewatch.Source
 	store         cache.Store
 	want          hashkey.Ranges
 	done          *counts
-	// claimed is the latest resource version of the store that was seen.
+	// claimed is the latest resource version that the store has reported.
 	claimed string
 
 	mu   sync.Mutex
 	told map[string]*v1.Pod
 }
 
-// counts says what was done.
+// counts counts what was done.
 type counts struct{ writes, rangeChanges, waits, cuts, expiries, told atomic.Int64 }
 
 func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewatch.FieldPath, incomplete, tellsProgress bool) *follower {
@@ -250,21 +250,21 @@ func (r *requests) cut(expire bool) {
 	}
 }
 
-// dawdle makes a handler slow now and then, which holds up what comes behind it.
+// dawdle makes a handler slow now and then, which delays later events.
 func (f *follower) dawdle() {
 	if f.done.told.Add(1)%50 == 0 {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// A handler must be told of each object's changes in an order that makes sense.
+// A handler must see the changes of each object in a consistent order.
 func (f *follower) OnAdd(obj any, _ bool) {
 	f.dawdle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pod := obj.(*v1.Pod)
 	if old, ok := f.told[pod.Name]; ok {
-		f.Errorf("%s added @%s, told before @%s", pod.Name, pod.ResourceVersion, old.ResourceVersion)
+		f.Errorf("%s added @%s, but reported before @%s", pod.Name, pod.ResourceVersion, old.ResourceVersion)
 	}
 	f.told[pod.Name] = pod
 }
@@ -278,7 +278,7 @@ func (f *follower) OnUpdate(oldObj, newObj any) {
 		f.Errorf("%s updated backwards to @%s", pod.Name, pod.ResourceVersion)
 	}
 	if f.told[pod.Name] != oldObj {
-		f.Errorf("%s updated @%s, not from what was told", pod.Name, pod.ResourceVersion)
+		f.Errorf("%s updated @%s, but not from the last reported object", pod.Name, pod.ResourceVersion)
 	}
 	f.told[pod.Name] = pod
 }
@@ -291,7 +291,7 @@ func (f *follower) OnDelete(obj any) {
 	}
 	pod := obj.(*v1.Pod)
 	if old, ok := f.told[pod.Name]; !ok || old.UID != pod.UID {
-		f.Errorf("%s deleted @%s, but not told before", pod.Name, pod.ResourceVersion)
+		f.Errorf("%s deleted @%s, but never reported", pod.Name, pod.ResourceVersion)
 	}
 	delete(f.told, pod.Name)
 }
@@ -299,8 +299,8 @@ func (f *follower) OnDelete(obj any) {
 // podCount is the number of pods that come and go.
 const podCount = 60
 
-// round does some things at random, while somebody else writes, and ends with a
-// quiet point.
+// round does random things while pods are written, then waits until the store has
+// settled.
 func (f *follower) round() {
 	f.Helper()
 	const steps = 15
@@ -325,7 +325,7 @@ func (f *follower) test() {
 	for range 6 {
 		f.round()
 	}
-	// Without events, and long before the server sends a bookmark.
+	// Without events, long before the server sends a bookmark by itself.
 	f.source.SetRanges(f.ranges())
 	f.want = hashkey.All()
 	f.source.SetRanges(f.want)
@@ -337,7 +337,7 @@ func (f *follower) test() {
 	f.waitFor(f.want, other.ResourceVersion)
 	f.Logf("all ranges after %v", time.Since(start))
 	f.settled()
-	// Without any range, without any object.
+	// Without a range there is no object.
 	f.want = nil
 	f.source.SetRanges(f.want)
 	f.settled()
@@ -354,7 +354,7 @@ func (f *follower) step(pods int) {
 		f.done.rangeChanges.Add(1)
 	case n < 8:
 		f.done.waits.Add(1)
-		// Exactly: what is not changed after this must be in the store as it is now.
+		// The store must have exactly what is not changed after this.
 		revision := f.write(f.Intn(pods))
 		ranges := f.want
 		if f.Intn(2) == 0 {
@@ -390,8 +390,8 @@ func (f *follower) ranges() hashkey.Ranges {
 	return ranges
 }
 
-// write creates, changes or deletes a pod, and returns the revision of that write or
-// of the one before.
+// write creates, changes or deletes a pod. It returns the revision of that write or of
+// the one before.
 func (f *follower) write(i int) string {
 	f.Helper()
 	pods := f.client().CoreV1().Pods(f.requests.namespace)
@@ -408,7 +408,7 @@ func (f *follower) write(i int) string {
 			pod, err = pods.Create(f.ctx, pod, metav1.CreateOptions{})
 		case err != nil:
 		case f.Intn(3) == 0:
-			// The answer to a deletion does not tell its revision.
+			// The response to a deletion does not have its revision.
 			zero := int64(0)
 			err = pods.Delete(f.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		default:
@@ -435,7 +435,7 @@ func (f *follower) controller() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ReplicationController", Name: "owner", UID: types.UID(fmt.Sprintf("owner-%d", f.Intn(30))), Controller: &yes}}
 }
 
-// in says whether pod is in r.
+// in reports whether the pod is in r.
 func (f *follower) in(pod *v1.Pod, r hashkey.Ranges) bool {
 	if f.field == rangewatch.ByHashKey {
 		return r.Contains(metav1.HashKeyOf(pod))
@@ -469,8 +469,8 @@ func (f *follower) stored() map[string]*v1.Pod {
 	return pods
 }
 
-// waitFor waits, and checks that the store then has what is live in ranges, as far
-// as that is not newer than revision.
+// waitFor calls WaitFor, and checks that the store then has the live pods in ranges, up to
+// revision.
 func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
 	f.Helper()
 	if !f.tellsProgress {
@@ -489,8 +489,8 @@ func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
 	}
 }
 
-// tick lets something happen all the time, until the returned function is called: it
-// would take a minute for a bookmark to come.
+// tick keeps writing until the returned function is called. Without events, the next
+// bookmark would come only after a minute.
 func (f *follower) tick() (stop func()) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	pods := f.client().CoreV1().Pods(f.requests.namespace)
@@ -520,8 +520,8 @@ func (f *follower) tick() (stop func()) {
 
 func newer(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
 
-// settled waits until the store, and what the handler was told, are what is live,
-// and the store's revision is one that everything has.
+// settled waits until the store and the handler's events match the live pods, and the
+// store's revision covers them all.
 func (f *follower) settled() {
 	f.Helper()
 	list, err := f.client().CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{Limit: 1})

@@ -46,7 +46,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// registryServer is a kube-apiserver with RBAC on the shared etcd, and clients of both.
+// registryServer is a kube-apiserver with RBAC on the shared etcd, with clients of both.
 type registryServer struct {
 	t *testing.T
 	*kubeapiservertesting.TestServer
@@ -62,7 +62,7 @@ func startRegistryServer(t *testing.T) *registryServer {
 	return s
 }
 
-// clientAs returns a client for the user of that name, or for one that may do everything.
+// clientAs returns a client for the user of that name, or for an unrestricted user.
 func (s *registryServer) clientAs(user string) kubernetes.Interface {
 	s.t.Helper()
 	config := restclient.CopyConfig(s.ClientConfig)
@@ -100,7 +100,7 @@ func (s *registryServer) create(instance *shardingv1alpha1.ControllerInstance) *
 }
 
 // lease returns the etcd lease that an instance is stored under. It fails the test if
-// there is none, or if anything else is.
+// there is none, or if the lease has other keys.
 func (s *registryServer) lease(name string) clientv3.LeaseID {
 	s.t.Helper()
 	key := path.Join("/", s.EtcdStoragePrefix, "controllerinstances", name)
@@ -125,7 +125,7 @@ func (s *registryServer) lease(name string) clientv3.LeaseID {
 	return lease
 }
 
-// heartbeat renews the instance as its member does.
+// heartbeat renews the record as the instance does.
 func (s *registryServer) heartbeat(name string) {
 	s.t.Helper()
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"renewTime": metav1.NowMicro()}})
@@ -137,8 +137,8 @@ func (s *registryServer) heartbeat(name string) {
 	}
 }
 
-// waitForDeletion reads on until the watch tells that the instance is gone, and returns
-// it as the event has it.
+// waitForDeletion reads the watch until the instance is deleted, and returns the object of
+// that event.
 func waitForDeletion(t *testing.T, w watch.Interface, name string) *shardingv1alpha1.ControllerInstance {
 	t.Helper()
 	timeout := time.After(wait.ForeverTestTimeout)
@@ -146,7 +146,7 @@ func waitForDeletion(t *testing.T, w watch.Interface, name string) *shardingv1al
 		select {
 		case event, ok := <-w.ResultChan():
 			if !ok {
-				t.Fatalf("the watch ended before it told that %s is gone", name)
+				t.Fatalf("the watch ended before the deletion of %s", name)
 			}
 			instance, ok := event.Object.(*shardingv1alpha1.ControllerInstance)
 			if !ok {
@@ -156,7 +156,7 @@ func waitForDeletion(t *testing.T, w watch.Interface, name string) *shardingv1al
 				return instance
 			}
 		case <-timeout:
-			t.Fatalf("no event told that %s is gone", name)
+			t.Fatalf("no event reported the deletion of %s", name)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestRegistry(t *testing.T) {
 	t.Run("rbac", func(t *testing.T) { s.on(t).testRBAC() })
 }
 
-// on returns the same server for a part of the test, which begins without instances.
+// on returns the same server for a part of the test, which starts without instances.
 func (s *registryServer) on(t *testing.T) *registryServer {
 	t.Helper()
 	part := *s
@@ -184,8 +184,8 @@ func (s *registryServer) on(t *testing.T) *registryServer {
 	return &part
 }
 
-// testWrites: spec and status change apart from each other, and only the spec counts as
-// a generation.
+// testWrites: spec and status change separately, and only a change of the spec increments
+// the generation.
 func (s *registryServer) testWrites() {
 	t, ctx := s.t, s.t.Context()
 	instance := newInstance("a")
@@ -224,15 +224,15 @@ func (s *registryServer) testWrites() {
 	}
 
 	if _, err := s.instances().Update(ctx, reported, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("an update decided on an old version gave %v, want a conflict", err)
+		t.Errorf("an update with an old resource version gave %v, want a conflict", err)
 	}
 	if _, err := s.instances().UpdateStatus(ctx, reported, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("a heartbeat decided on an old version gave %v, want a conflict", err)
+		t.Errorf("a heartbeat with an old resource version gave %v, want a conflict", err)
 	}
 	gone := updated.DeepCopy()
 	gone.Name = "nobody"
 	if _, err := s.instances().Update(ctx, gone, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("an update of what is not there gave %v, want not found", err)
+		t.Errorf("an update of a missing object gave %v, want not found", err)
 	}
 }
 
@@ -267,7 +267,7 @@ func (s *registryServer) testValidation() {
 	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy")
 }
 
-// testSelectors: the instances of one controller can be listed and watched alone.
+// testSelectors: clients can list and watch the instances of one controller only.
 func (s *registryServer) testSelectors() {
 	t, ctx := s.t, s.t.Context()
 	s.create(newInstance("a"))
@@ -304,7 +304,7 @@ func (s *registryServer) testSelectors() {
 	}
 }
 
-// testLeases: each object has an etcd lease of its own, which every write renews.
+// testLeases: each object has its own etcd lease, which every write renews.
 func (s *registryServer) testLeases() {
 	t, ctx := s.t, s.t.Context()
 	owner := map[clientv3.LeaseID]string{}
@@ -341,13 +341,13 @@ func (s *registryServer) testLeases() {
 	}
 	renewed("deletion held by a finalizer", "a")
 	if lease := s.lease("b"); lease != last["b"] {
-		t.Errorf("writes of a changed the lease of b")
+		t.Errorf("writes of a renewed the lease of b")
 	}
 	patch("a", `{"metadata":{"finalizers":null}}`)
 }
 
-// testExpiry: an instance that nobody renews disappears, and a watch says so with the
-// object, whatever others wrote in it.
+// testExpiry: a record that is not renewed disappears. A watch reports that with the last
+// state of the object.
 func (s *registryServer) testExpiry() {
 	t, ctx := s.t, s.t.Context()
 	list, err := s.instances().List(ctx, metav1.ListOptions{})
@@ -380,8 +380,8 @@ func (s *registryServer) testExpiry() {
 	}
 }
 
-// testRenewal: heartbeats keep an instance alive once the lease it was created under has
-// run out.
+// testRenewal: heartbeats keep a record alive after the lease that it was created under
+// has expired.
 func (s *registryServer) testRenewal() {
 	t, ctx := s.t, s.t.Context()
 	instance := newInstance("a")
@@ -437,7 +437,7 @@ func (s *registryServer) testTable() {
 	}
 	wantCells := func(what string, row metav1.TableRow, want ...any) {
 		t.Helper()
-		// The fifth of the cells, the age, and those of the wide form are left out.
+		// Omit the fifth cell, which is the age, and those of the wide form.
 		if got := row.Cells[:5]; !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", what, got, want)
 		}
@@ -456,20 +456,20 @@ func (s *registryServer) testTable() {
 	if len(all.Rows) != 3 {
 		t.Fatalf("got %d rows, want 3", len(all.Rows))
 	}
-	wantCells("list", all.Rows[0], "a", "replicaset-controller", "<none>", "[0000000000000000,3fffffffffffffff]", float64(0))
-	wantCells("list", all.Rows[1], "b", "replicaset-controller", "Active", "(3fffffffffffffff,7fffffffffffffff]", float64(12))
+	wantCells("list", all.Rows[0], "a", "replicaset-controller", "<none>", "[0000000000000000, 3fffffffffffffff]", float64(0))
+	wantCells("list", all.Rows[1], "b", "replicaset-controller", "Active", "(3fffffffffffffff, 7fffffffffffffff]", float64(12))
 	wantCells("list", all.Rows[2], "c", "replicaset-controller", "<none>", "-", float64(0))
 
 	wantCells("one", table("/b", "").Rows[0], "b", "replicaset-controller", "Active", "≤7fffffffffffffff", float64(12))
 	wantCells("part of a ring", table("", "name=b").Rows[0], "b", "replicaset-controller", "Active", "≤7fffffffffffffff", float64(12))
 }
 
-// testRBAC: kube-controller-manager may do what the protocol asks of it. Its controllers,
-// where they have identities of their own, may not, and nobody else.
+// testRBAC: kube-controller-manager may do what the protocol requires. Nobody else may,
+// including its controllers where they have identities of their own.
 func (s *registryServer) testRBAC() {
 	t, ctx := s.t, s.t.Context()
 	manager := s.clientAs("system:kube-controller-manager").ShardingV1alpha1().ControllerInstances()
-	// Health says that the bootstrap roles are written, not that the authorizer has read them.
+	// A healthy server has written the bootstrap roles, but may not have read them yet.
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
 		_, err := manager.Get(ctx, "a", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
@@ -525,7 +525,7 @@ func (s *registryServer) testRBAC() {
 	waitForDeletion(t, w, "a")
 }
 
-// TestRegistryGateOff: with the gate off the group is not there.
+// TestRegistryGateOff: with the feature gate ControllerRing off, the group is not served.
 func TestRegistryGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startRegistryServer(t)
@@ -543,7 +543,7 @@ func TestRegistryGateOff(t *testing.T) {
 	}
 }
 
-// TestRegistryTurnedOff: --runtime-config turns the group off as it does any other.
+// TestRegistryTurnedOff: --runtime-config turns the group off like any other.
 func TestRegistryTurnedOff(t *testing.T) {
 	flags := append(framework.DefaultTestServerFlags(), "--runtime-config=sharding.k8s.io/v1alpha1=false")
 	server := kubeapiservertesting.StartTestServerOrDie(t, nil, flags, framework.SharedEtcd())

@@ -42,7 +42,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// page is what a test reads in the answer to a list, in whatever representation.
+// page is the content of a list response, in any representation.
 type page struct {
 	names     []string
 	version   string
@@ -51,11 +51,11 @@ type page struct {
 	shardInfo *metav1.ShardInfo
 }
 
-// event is what a test reads in an event of a watch.
+// event is the content of a watch event.
 type event struct {
 	kind watch.EventType
 	name string
-	// touch is the annotation that tells one update from another.
+	// touch is the annotation that distinguishes updates.
 	touch string
 	// synced is set on the bookmark that ends the initial events.
 	synced bool
@@ -107,7 +107,7 @@ func (s *keyServer) representations(t *testing.T, r keyResource) []representatio
 	return all
 }
 
-// decoded reads what a client of ours has decoded.
+// decoded reads objects that a client has decoded.
 func decoded(name string, list func(context.Context, metav1.ListOptions) (runtime.Object, error), watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error)) representation {
 	return representation{
 		name: name,
@@ -180,7 +180,7 @@ func (o wireObject) members() []wireObject {
 	return members
 }
 
-// onTheWire reads the JSON that the server answers.
+// onTheWire reads the JSON of responses.
 func (s *keyServer) onTheWire(r keyResource, name, acceptList, acceptObject string) representation {
 	request := func(options metav1.ListOptions, accept string) *restclient.Request {
 		return s.client.CoreV1().RESTClient().Get().AbsPath(r.url).VersionedParams(&options, metav1.ParameterCodec).SetHeader("Accept", accept)
@@ -244,7 +244,7 @@ func (s *keyServer) onTheWire(r keyResource, name, acceptList, acceptObject stri
 	}
 }
 
-// member is an object of the population, with the UIDs that its keys follow from.
+// member is an object of the population, with the UIDs that determine its keys.
 type member struct {
 	name       string
 	own        types.UID
@@ -258,18 +258,18 @@ func (m member) in(fieldPath string, ranges hashkey.Ranges) bool {
 	return m.controller == "" || ranges.Contains(hashkey.OfUID(m.controller))
 }
 
-// population is a collection with objects of all sorts.
+// population is a collection with all sorts of objects.
 type population struct {
 	members []member
-	// before, early and now are resource versions: without any member, with the first
-	// half of them, and with all.
+	// before, early and now are the resource versions before the first member, after the
+	// first half of them, and after all.
 	before, early, now string
 }
 
 const populationSize = 16
 
-// populate creates the objects: with a controller in either half, with an owner that is
-// no controller, without an owner; and every fourth was last written by a stock server.
+// populate creates objects with a controller in either half, with an owner that is not a
+// controller, and without an owner. A stock server was the last writer of every fourth.
 func (s *keyServer) populate(t *testing.T, r keyResource) *population {
 	t.Helper()
 	p := &population{}
@@ -324,7 +324,7 @@ func (p *population) namesIn(fieldPath string, ranges hashkey.Ranges) []string {
 	return names
 }
 
-// selection is a shard selector and what it selects.
+// selection is a shard selector, and what it selects.
 type selection struct {
 	name, fieldPath, selector string
 	ranges                    hashkey.Ranges
@@ -354,7 +354,7 @@ func (p *population) selections() []selection {
 	return all
 }
 
-// listAll lists page by page and checks what each page has to say about itself.
+// listAll lists page by page, and checks the metadata of each page.
 func listAll(t *testing.T, r representation, options metav1.ListOptions) []string {
 	t.Helper()
 	var names []string
@@ -367,7 +367,7 @@ func listAll(t *testing.T, r representation, options metav1.ListOptions) []strin
 		if p.shardInfo == nil || p.shardInfo.Selector != options.ShardSelector {
 			t.Errorf("page %d: shardInfo is %v, want %q", pages, p.shardInfo, options.ShardSelector)
 		}
-		// The watch cache may ignore the limit of a list at resource version 0, as upstream's.
+		// Like upstream's, the watch cache may ignore the limit at resource version 0.
 		if options.Limit > 0 && int64(len(p.names)) > options.Limit && options.ResourceVersion != "0" {
 			t.Errorf("page %d holds %d, over the limit of %d", pages, len(p.names), options.Limit)
 		}
@@ -376,7 +376,7 @@ func listAll(t *testing.T, r representation, options metav1.ListOptions) []strin
 			remaining[len(names)] = *p.remaining
 		}
 		if p.next == "" {
-			// It may not be known, but then it is not said.
+			// It may be unknown, but then it must be absent.
 			for listed, left := range remaining {
 				if left != int64(len(names)-listed) {
 					t.Errorf("remainingItemCount is %d after %d of %d", left, listed, len(names))
@@ -391,8 +391,8 @@ func listAll(t *testing.T, r representation, options metav1.ListOptions) []strin
 	}
 }
 
-// TestSelectors asks for ranges in every way that a client can ask, of a server with a
-// watch cache and of one without.
+// TestSelectors requests ranges in every way that a client can, from a server with a watch
+// cache and from one without.
 func TestSelectors(t *testing.T) {
 	for name, flags := range map[string][]string{"watch cache": nil, "etcd": {"--watch-cache=false"}} {
 		t.Run(name, func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestSelectors(t *testing.T) {
 				t.Run(kind, func(t *testing.T) {
 					p := s.populate(t, r)
 					representations := s.representations(t, r)
-					// First, while few events lie between: a watch cache does not keep many.
+					// This comes first, because a watch cache keeps few events.
 					t.Run("watch the past", func(t *testing.T) { s.testWatchThePast(t, r, p, representations) })
 					t.Run("list", func(t *testing.T) { testLists(t, p, representations) })
 					t.Run("watch", func(t *testing.T) { s.testWatches(t, r, p, representations) })
@@ -468,7 +468,7 @@ func testLists(t *testing.T, p *population, representations []representation) {
 							want = append(want, m.name)
 						}
 					}
-					// In upstream's order, each once.
+					// Each once, in upstream's order.
 					if got := listAll(t, r, options); !slices.Equal(got, want) {
 						t.Errorf("listed %v, want %v", got, want)
 					}
@@ -478,7 +478,7 @@ func testLists(t *testing.T, p *population, representations []representation) {
 	}
 }
 
-// next returns the next event that is no ordinary bookmark.
+// next returns the next event other than ordinary bookmarks.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -499,7 +499,7 @@ func next(t *testing.T, events <-chan event) event {
 	}
 }
 
-// apply is what an informer does with an event.
+// apply handles an event as an informer does.
 func apply(t *testing.T, state map[string]bool, e event) {
 	t.Helper()
 	switch e.kind {
@@ -532,12 +532,12 @@ func expectState(t *testing.T, state map[string]bool, want []string) {
 	}
 }
 
-// touches numbers the updates, so that a test knows its own when it comes.
+// touches numbers the updates, so a test recognizes its own.
 var touches int
 
-// followUntilTouched reads events until all members wanted are there, updates one of
-// them and reads on up to that update: what the events have built is what the range
-// holds, no more and no less.
+// followUntilTouched reads events until all wanted members are there. Then it updates one
+// of them and reads up to that update. The events must have built exactly what the range
+// holds.
 func (s *keyServer) followUntilTouched(t *testing.T, r keyResource, events <-chan event, state map[string]bool, want []string) {
 	t.Helper()
 	for len(state) < len(want) {
@@ -563,7 +563,7 @@ func (s *keyServer) followUntilTouched(t *testing.T, r keyResource, events <-cha
 	expectState(t, state, want)
 }
 
-// testWatchThePast starts watches before the population came.
+// testWatchThePast starts watches at a revision before the population.
 func (s *keyServer) testWatchThePast(t *testing.T, r keyResource, p *population, representations []representation) {
 	for _, sel := range p.selections() {
 		for _, representation := range representations {
@@ -591,7 +591,7 @@ func (s *keyServer) testWatches(t *testing.T, r keyResource, p *population, repr
 	for _, mode := range []struct {
 		name    string
 		options metav1.ListOptions
-		// filled: the watch begins with what is there already.
+		// filled means that the watch begins with the existing objects.
 		filled bool
 	}{
 		{name: "from now"},
@@ -723,7 +723,7 @@ func (s *keyServer) testTransitions(t *testing.T, r keyResource, representations
 		wantOwn = append(wantOwn, step.own)
 	}
 
-	// An unowned object with a key in either half ends what every watcher has to read.
+	// Every watcher reads up to an unowned object with a key in its half.
 	const end = "transitions-end-"
 	for i, halves := 0, map[bool]bool{}; len(halves) < 2; i++ {
 		created, err := r.Create(ctx, r.object(fmt.Sprint(end, i)), metav1.CreateOptions{})
@@ -760,7 +760,7 @@ func (s *keyServer) testTransitions(t *testing.T, r keyResource, representations
 	}
 }
 
-// testMalformed wants a 400 that says what is wrong and what is right.
+// testMalformed: an invalid selector gets a 400 that names the error and the remedy.
 func testMalformed(t *testing.T, r keyResource, representations []representation) {
 	if _, err := r.Create(t.Context(), r.object("survivor"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -780,7 +780,7 @@ func testMalformed(t *testing.T, r keyResource, representations []representation
 			}
 			for _, part := range []string{reason, "want shardRange(<path>", sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q: %q does not say %q", selector, err, part)
+					t.Errorf("%q: %q does not contain %q", selector, err, part)
 				}
 			}
 		}
@@ -803,7 +803,7 @@ func testMalformed(t *testing.T, r keyResource, representations []representation
 	survivor, err := r.Get(t.Context(), "survivor", metav1.GetOptions{})
 	expectKeys(t, survivor, err)
 
-	// A good selector deletes what it selects, and no more.
+	// A valid selector deletes exactly what it selects.
 	var doomed, spared *unstructured.Unstructured = survivor, nil
 	if spared, err = r.Create(t.Context(), r.object("spared"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -813,9 +813,9 @@ func testMalformed(t *testing.T, r keyResource, representations []representation
 		t.Fatal(err)
 	}
 	if _, err := r.Get(t.Context(), doomed.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was selected is not deleted: %v", err)
+		t.Errorf("the selected object was not deleted: %v", err)
 	}
 	if _, err := r.Get(t.Context(), spared.GetName(), metav1.GetOptions{}); err != nil {
-		t.Errorf("what was not selected: %v", err)
+		t.Errorf("the object that was not selected is gone: %v", err)
 	}
 }

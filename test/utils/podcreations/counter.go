@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package podcreations counts the pods that were ever created. What is left in
-// the end would not show a pod that was created in excess and deleted again.
+// Package podcreations counts the pods that were ever created, including pods that were
+// created in excess and deleted again.
 package podcreations
 
 import (
@@ -33,7 +33,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// Counter counts pod creations by the pods' controller, from its start on.
+// Counter counts pod creations since its start, by the controller of the pod.
 type Counter struct {
 	client kubernetes.Interface
 	watch  *watchtools.RetryWatcher
@@ -46,8 +46,8 @@ type Counter struct {
 	moved chan struct{}
 }
 
-// Start begins to count. It follows one watch, which misses nothing, until ctx ends
-// or Stop is called.
+// Start begins to count, and goes on until ctx ends or Stop is called. It uses a single
+// watch, which misses no creation.
 func Start(ctx context.Context, client kubernetes.Interface) (*Counter, error) {
 	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -109,8 +109,8 @@ func (c *Counter) moveLocked() {
 	c.moved = make(chan struct{})
 }
 
-// UpToNow returns when every creation before this call is counted: a pod that it
-// creates, in the namespace default, has come through the watch.
+// UpToNow returns once every creation before this call is counted. It creates a pod in
+// the namespace default, and waits until the watch has delivered that.
 func (c *Counter) UpToNow(ctx context.Context) error {
 	mark, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "mark-"},
