@@ -17,7 +17,7 @@
 # Usage: hack/local-up-cluster.sh        run a cluster on this machine until Ctrl-C
 #        hack/local-up-cluster.sh add    add a controller manager to it
 #
-# INSTANCES= (controller managers), NODES=, REPLICASETS= and PODS= size it, API_PORT=
+# INSTANCES= (controller managers), NODES=, REPLICASETS= and PODS= size it, and API_PORT=
 # is the port of its API server. Its state is in _output/local.
 
 set -o errexit -o nounset -o pipefail
@@ -41,10 +41,10 @@ add)
   ;;
 esac
 
-# The launcher knows the bounds, but only once it is built.
+# The launcher checks the bounds, but it may not be built yet.
 for name in INSTANCES NODES REPLICASETS PODS API_PORT; do
   if [[ ! ${!name-} =~ ^[0-9]*$ ]]; then
-    echo "${name}=${!name} is no whole number" >&2
+    echo "${name}=${!name} is not a whole number" >&2
     exit 2
   fi
 done

@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Tests everything, the fastest check first. `make test` runs it; the names of
-# steps as arguments run only those.
+# Tests everything, the fastest check first; `make test` runs it. Steps named as
+# arguments run alone.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,14 +23,14 @@ root=$PWD
 tree=$root/_output/kubernetes
 results=$root/_output/test
 export GOFLAGS=-trimpath
-# The tests of the tree find etcd and the other binaries here.
+# Where the tree's tests find etcd and the other binaries.
 export PATH=$root/_output/bin:$PATH
-# With -trimpath upstream's test servers look for their own files below
-# TEST_SRCDIR, by import path.
+# With -trimpath, upstream's test servers look for their own files by import path
+# below TEST_SRCDIR.
 export TEST_SRCDIR=$root/_output/src TEST_WORKSPACE=.
 
-# gotest LABEL ARGS...: runs go test in the current folder, a line a package, and
-# keeps what it counted.
+# gotest LABEL ARGS...: runs go test in the current folder, prints a line for each
+# package, and keeps the results for the closing count.
 gotest() {
   local label=$1
   shift
@@ -39,8 +39,8 @@ gotest() {
     --jsonfile "$results/$label.json" -- "$@"
 }
 
-# The packages with a patch or a new file of ours, but those with tests of their
-# own kind: their tests, upstream's included, run unchanged.
+# The packages with a patch or a new file of ours, except those that other steps test.
+# All their tests run, upstream's unchanged.
 patched_packages() {
   git ls-files -co --exclude-standard -- '*.go' '*.go.patch' |
     grep -v -e '^hack/' -e '^test/integration/' -e '^test/e2e_ring/' -e '^test/benchmark/' |
@@ -50,7 +50,7 @@ patched_packages() {
     done
 }
 
-# pinned [HOW] matches the tests of hack/pinned-tests.txt.
+# pinned [HOW] prints a pattern that matches the tests of hack/pinned-tests.txt.
 pinned() {
   awk -v how="${1-}" '!/^#/ && (how == "" || $3 == how) {print $2}' "$root/hack/pinned-tests.txt" | paste -sd '|' | sed 's/.*/^(&)$/'
 }
@@ -63,6 +63,19 @@ verify() {
   go run ./hack/codegen -tree "$tree" -verify
 }
 build() { go run ./hack/forktree build; }
+# imports checks the imports of our packages: upstream's import-boss against the
+# .import-restrictions files of ours, then the order of layers.
+imports() {
+  local packages log=$results/import-boss.log
+  mapfile -t packages < <(git ls-files -co --exclude-standard -- '*.import-restrictions' | xargs -rn1 dirname | sort -u | sed 's|.*|./&/...|')
+  if [ ${#packages[@]} -gt 0 ]; then
+    echo "import-boss on ${packages[*]}"
+    (cd "$tree" && go run ./cmd/import-boss "${packages[@]}") 2>&1 | tee "$log"
+    # It exits with 0 even if it cannot load packages.
+    if grep 'failed to load packages' "$log"; then return 1; fi
+  fi
+  go run ./hack/imports -tree "$tree"
+}
 unit() {
   go run ./hack/codegen -tree "$tree" -fixtures
   local packages
@@ -72,15 +85,15 @@ unit() {
     echo "no C compiler: the race detector does not run"
     return
   fi
-  (cd "$tree" && gotest race -race k8s.io/client-go/tools/ring k8s.io/client-go/tools/rangewatch)
+  (cd "$tree" && gotest race -race k8s.io/client-go/tools/ring/... k8s.io/client-go/tools/rangewatch)
 }
-# sources lays the tree's modules out by import path.
+# sources links the tree's modules by import path.
 sources() {
   rm -rf "$TEST_SRCDIR"
   mkdir -p "$TEST_SRCDIR/k8s.io"
   ln -s "$tree" "$tree"/staging/src/k8s.io/* "$TEST_SRCDIR/k8s.io/"
 }
-# -count=1: the test cache does not know of the binaries that are run, here and in e2e.
+# -count=1, here and in e2e: the test cache does not notice new binaries.
 integration() {
   sources
   (cd "$tree" && gotest integration -count=1 -timeout 30m -skip "$(pinned)" ./test/integration/ring/... ./test/integration/replicaset ./test/integration/etcd)
@@ -88,26 +101,50 @@ integration() {
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
 e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join); }
-# faults lets each fault happen once, or goes on for DURATION; FAULTS has further flags.
+# faults injects each fault once, or goes on for DURATION. FAULTS has further flags.
 faults() {
   (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)
-  # shellcheck disable=SC2086
+  # shellcheck disable=SC2086 # FAULTS holds several flags
   _output/tools/fault -bin "$root/_output/bin" -dir "$root/_output/faults" -duration "${DURATION:-0s}" ${FAULTS-}
+}
+# explore searches the states of the ring's state machine: those within STEPS steps and
+# FAULTS faults, or the long exploration without them, for at most TIME.
+explore() {
+  [ -n "${STEPS-}${FAULTS-}" ] || export RING_EXPLORATION=long
+  [ -z "${STEPS-}" ] || export RING_EXPLORATION_STEPS=$STEPS
+  [ -z "${FAULTS-}" ] || export RING_EXPLORATION_FAULTS=$FAULTS
+  [ -z "${TIME-}" ] || export RING_EXPLORATION_TIME=$TIME
+  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^TestExploration$' k8s.io/client-go/tools/ring)
 }
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build unit integration e2e faults)
+[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build imports unit integration e2e faults)
 mkdir -p "$results"
 rm -f "$results"/*.json
 
 count() {
   cat "$results"/*.json 2>/dev/null | grep '"Test":' | grep -c "\"Action\":\"$1\"" || true
 }
+# counted says whether any step is there whose results are counted. The faults and the
+# exploration close with a line of their own.
+counted() {
+  local step
+  for step in "${steps[@]}"; do
+    case $step in
+    faults | explore) ;;
+    *) return 0 ;;
+    esac
+  done
+  return 1
+}
+# CI reads the counts from the last line.
 closing() {
   status=$?
-  echo
-  echo "$(count pass) passed, $(count fail) failed, $(count skip) skipped"
-  [ $status -eq 0 ] || echo "make test failed in step '$step'; run that step alone with: hack/test.sh $step"
+  if counted; then
+    echo
+    [ $status -eq 0 ] || echo "make test failed in step '$step'; run that step alone with: hack/test.sh $step"
+    echo "$(count pass) passed, $(count fail) failed, $(count skip) skipped"
+  fi
   exit $status
 }
 step=start

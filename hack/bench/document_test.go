@@ -19,6 +19,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestTable(t *testing.T) {
@@ -38,8 +39,8 @@ PASS
 		"| match one object, ours : upstream, hashKey | 5.0 ns | 150.0 ns | 1 : 30.0 | 1 : 20.0 | met |",
 		"| match one object, ours : upstream, controllerRef.hashKey | 8.0 ns | 150.0 ns | 1 : 18.8 | 1 : 20.0 | **missed** |",
 		"| list 1/16 of 100,000 pods, ours : upstream, hashKey | 2.0 ms | 30.0 ms | 1 : 15.0 | 1 : 12.0 | met |",
-		"| the same : a collection of only those, hashKey | 2.0 ms | 1.0 ms | 2.00 | 2.00 | met |",
-		// What was not measured has not met its bar.
+		"| list 1/16 of 100,000 pods : list a collection of just these, hashKey | 2.0 ms | 1.0 ms | 2.00 | 2.00 | met |",
+		// A row without measurements has missed its bar.
 		"| initial events of 1/16, ours : upstream, hashKey | NaN ms | NaN ms | NaN | 1 : 4.0 | **missed** |",
 		"| object.metadata.uid | 3.50 | 2.50 | 5000 |",
 	} {
@@ -49,8 +50,19 @@ PASS
 	}
 }
 
-func TestParseRefusesWhatIsNoFigure(t *testing.T) {
+func TestParseRefusesWhatIsNotANumber(t *testing.T) {
 	if _, err := parse(strings.NewReader("BenchmarkHashKeyMatch-2 9 fast hashKey-cpu-ns\n")); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestReportIsNarrow: lines other than those of tables and images have at most 100 columns.
+func TestReportIsNarrow(t *testing.T) {
+	report := document("2 cores, Intel(R) Xeon(R) Processor, linux, go1.26.8", 7, nil, nil)
+	for line := range strings.Lines(report) {
+		line = strings.TrimSpace(line)
+		if n := utf8.RuneCountInString(line); n > 100 && line[0] != '|' && line[0] != '!' {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }

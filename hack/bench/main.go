@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// bench runs the benchmarks of ranges of hash keys in the tree and on real
-// processes, each beside upstream's own way in the same run, and writes their ratios
-// as a table into docs/benchmarks.md. `make bench` runs it.
+// Command bench runs the benchmarks of hash key ranges in the tree and on real processes,
+// together with upstream's implementation in the same run. It writes the ratios into
+// docs/benchmarks.md. `make bench` runs it.
 package main
 
 import (
@@ -35,8 +35,8 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 7, "how many batches of each variant are measured each time")
-	out := flag.String("out", "docs/benchmarks.md", "the file to write")
+	rounds := flag.Int("rounds", 7, "number of batches of each variant that are measured each time")
+	out := flag.String("out", "docs/benchmarks.md", "file to write")
 	flag.Parse()
 	if err := run(context.Background(), *rounds, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -62,12 +62,12 @@ func run(ctx context.Context, rounds int, out string) error {
 	return os.WriteFile(out, []byte(page), 0o644)
 }
 
-// figures holds what was measured, by benchmark and then by name: a value for each
-// time that all was built anew.
+// figures holds the measurements by benchmark and then by name, with a value for each of
+// the times.
 type figures map[string]map[string][]float64
 
-// times is how often all is built anew and measured: where things happen to lie in
-// memory weighs more than what a batch takes by chance.
+// times is how often everything is set up anew and measured. The memory layout varies
+// the results more than anything does between batches.
 const times = 3
 
 // goBenchmarks runs the Go benchmarks of the watch cache.
@@ -80,8 +80,8 @@ func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
 	return parse(bytes.NewReader(output))
 }
 
-// parse reads what `go test -bench` prints: a name, a count, and pairs of a figure
-// and its unit, which names what was measured here.
+// parse reads the output of `go test -bench`: a name, a count, and pairs of a figure and
+// its unit. The unit names the figure here.
 func parse(r io.Reader) (figures, error) {
 	found := figures{}
 	lines := bufio.NewScanner(r)
@@ -98,7 +98,7 @@ func parse(r io.Reader) (figures, error) {
 		for i := 2; i+1 < len(fields); i += 2 {
 			value, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %q is no figure", fields[0], fields[i])
+				return nil, fmt.Errorf("%s: %q is not a number", fields[0], fields[i])
 			}
 			found[name][fields[i+1]] = append(found[name][fields[i+1]], value)
 		}
@@ -106,14 +106,14 @@ func parse(r io.Reader) (figures, error) {
 	return found, lines.Err()
 }
 
-// process is what a kind of watchers cost the API server.
+// process is the cost of one kind of watchers to the API server.
 type process struct {
 	kind    string
 	seconds float64
 	events  int
 }
 
-// watchers measures real processes.
+// watchers measures a real API server.
 func watchers(ctx context.Context) ([]process, error) {
 	bin, err := filepath.Abs("_output/bin")
 	if err != nil {
@@ -134,7 +134,7 @@ func watchers(ctx context.Context) ([]process, error) {
 	return all, nil
 }
 
-// command runs a program whose errors and progress the user sees.
+// command runs a program and returns its output. Its standard error goes to the user.
 func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
@@ -145,7 +145,7 @@ func command(ctx context.Context, dir, name string, args ...string) ([]byte, err
 	return output, nil
 }
 
-// machine describes what was measured on.
+// machine describes this machine.
 func machine() string {
 	model := runtime.GOARCH
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {

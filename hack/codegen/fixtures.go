@@ -30,8 +30,8 @@ type fixture struct {
 	name   string
 	stale  []string // patterns of files to remove first
 	make   []string // go command
-	env    []string // has a test write what it otherwise compares
-	verify bool     // whether the test fails while it writes, and passes afterwards
+	env    []string // makes a test write what it otherwise compares
+	verify bool     // the test fails while it writes, and passes afterwards
 }
 
 var fixtures = []fixture{
@@ -69,7 +69,7 @@ func headFiles(dir string) []string {
 	return []string{dir + "/*.json", dir + "/*.pb", dir + "/*.yaml"}
 }
 
-// runFixtures makes the test data of the tree, whose generated code is there already.
+// runFixtures makes the test data of the tree. The generated code must exist already.
 func runFixtures(ctx context.Context, log *progress, dir string) error {
 	t, err := openTree(ctx, dir)
 	if err != nil {

@@ -38,7 +38,7 @@ const (
 	scratch     = "_output/codegen" // in the workspace; git ignores it
 )
 
-// generators are the programs that generation runs, beside go and gofmt.
+// generators are the programs that a generation runs, besides go and gofmt.
 var generators = []string{
 	"./cmd/genswaggertypedocs",
 	"golang.org/x/tools/cmd/goimports",
@@ -66,8 +66,8 @@ type generation struct {
 	log     *progress
 }
 
-// newGeneration builds the generators. The workspace is to hold upstream's files only,
-// so that they need not be built again when the libraries they share change.
+// newGeneration builds the generators. The workspace must hold only upstream's files, so
+// changes of shared libraries do not cause a rebuild.
 func newGeneration(ctx context.Context, w *workspace, log *progress) (*generation, error) {
 	tools, err := filepath.Abs(toolsDir)
 	if err != nil {
@@ -79,8 +79,8 @@ func newGeneration(ctx context.Context, w *workspace, log *progress) (*generatio
 	})
 }
 
-// run runs the generators that the changed folders call for, each after those whose
-// output it reads. Groups says whether the list of groups changed.
+// run runs the generators that the changed folders need, each after those whose output it
+// reads. groups means that the list of groups changed.
 func (g *generation) run(ctx context.Context, changed map[string]bool, groups bool) error {
 	var err error
 	if g.packages, err = scan(g.dir, "."); err != nil {
@@ -109,8 +109,8 @@ func (g *generation) run(ctx context.Context, changed map[string]bool, groups bo
 	return nil
 }
 
-// apimachinery are the packages that go-to-protobuf generates by default, in its
-// notation: of those with a + only types that ask for it.
+// apimachinery are the packages that go-to-protobuf generates by default, in its notation.
+// For those with a + it generates only the tagged types.
 var apimachinery = []string{
 	"+k8s.io/apimachinery/pkg/util/intstr",
 	"+k8s.io/apimachinery/pkg/api/resource",
@@ -121,8 +121,8 @@ var apimachinery = []string{
 	"k8s.io/apimachinery/pkg/apis/testapigroup/v1",
 }
 
-// protobufPackages returns the packages for go-to-protobuf, and how many of them it
-// is to generate. The others, marked with a -, are there for the types that they hold.
+// protobufPackages returns the packages for go-to-protobuf, and how many of them it must
+// generate. The others, marked with a -, only provide types.
 func (g *generation) protobufPackages() (pkgs []string, selected int) {
 	all := append(slices.Clone(apimachinery), importPaths(g.with("protobuf-gen", "package"))...)
 	for _, pkg := range all {
@@ -161,7 +161,7 @@ func (g *generation) protobuf(ctx context.Context) error {
 			return err
 		}
 
-		// With relative paths it deletes apimachinery's files and does not make them again.
+		// Given relative paths, it deletes apimachinery's files without generating them again.
 		src := filepath.Join(g.dir, staging)
 		_, err = output(ctx, g.dir, []string{path}, "go-to-protobuf",
 			"--go-header-file="+filepath.Join(g.dir, boilerplate),
@@ -218,9 +218,9 @@ func (g *generation) conversion(ctx context.Context) error {
 		"--extra-peer-dirs=k8s.io/api/core/v1")
 }
 
-// validation runs over all packages if one is affected: the generator refuses custom
-// validations that no type of its packages asks for, and the tests that it writes cover
-// all versions of a kind. Only the generator's own test cases are left out.
+// validation runs over all packages if one is affected. The generator refuses custom
+// validations that no type of its packages uses, and its tests cover all versions of a
+// kind. Only the generator's own test cases are left out.
 func (g *generation) validation(ctx context.Context) error {
 	dirs := slices.DeleteFunc(g.with("validation-gen"), func(dir string) bool {
 		return strings.HasPrefix(dir, staging+"k8s.io/code-generator/")
@@ -240,7 +240,7 @@ func (g *generation) validation(ctx context.Context) error {
 		"--readonly-pkg=time")
 }
 
-// swaggerPreamble stands between package clause and functions.
+// swaggerPreamble goes between the package clause and the functions.
 const swaggerPreamble = `
 // This file contains a collection of methods that can be used from go-restful to
 // generate Swagger API documentation for its models. Please read this PR for more
@@ -291,8 +291,8 @@ func (g *generation) swaggerDocs(ctx context.Context) error {
 	})
 }
 
-// project is a module that generates an OpenAPI description and apply configurations
-// of its own, beside those of the main module. Both describe ObjectMeta too.
+// project is a module that has its own OpenAPI description and apply configurations, besides
+// those of the main module. Both also describe ObjectMeta.
 type project struct {
 	dir    string
 	types  string   // folder below dir with the types
@@ -300,8 +300,7 @@ type project struct {
 	report string   // known violations of API rules
 }
 
-// projects are those that kube-apiserver serves; samples and examples keep what they
-// have.
+// projects are those that kube-apiserver serves. Samples and examples keep their files.
 var projects = []project{
 	{
 		dir:    staging + "k8s.io/kube-aggregator",
@@ -316,7 +315,7 @@ var projects = []project{
 	},
 }
 
-// below returns the part of dirs that lies in the folder.
+// below returns the dirs that lie in the folder.
 func below(dirs []string, folder string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !strings.HasPrefix(dir+"/", folder+"/") })
 }
@@ -332,7 +331,7 @@ func (g *generation) openAPIInputs(p project) []string {
 	return append(pkgs, importPaths(below(g.withOpenAPI(), p.dir+"/"+p.types))...)
 }
 
-// withOpenAPI returns the folders of packages with any tag that begins with openapi.
+// withOpenAPI returns the folders of packages with a tag that begins with openapi.
 func (g *generation) withOpenAPI() []string {
 	var dirs []string
 	for dir, tags := range g.packages {
@@ -387,7 +386,8 @@ func (g *generation) openAPI(ctx context.Context) error {
 	return nil
 }
 
-// openAPIGen writes pkg/generated/openapi of the project at dir, "" for the main one.
+// openAPIGen writes pkg/generated/openapi of the project at dir, which is "" for the main
+// module.
 func (g *generation) openAPIGen(ctx context.Context, dir, header, known string, pkgs []string, flags ...string) error {
 	return g.step("openapi-gen"+suffix(dir), len(pkgs), func() error {
 		out := dir + "pkg/generated/openapi"
@@ -420,8 +420,8 @@ func (g *generation) openAPIGen(ctx context.Context, dir, header, known string, 
 	})
 }
 
-// compareViolations returns an error that lists the violations of API rules that are
-// new, and those that are gone.
+// compareViolations returns an error that lists the new violations of API rules, and those
+// that are gone.
 func compareViolations(known string, want, got []byte) error {
 	if bytes.Equal(want, got) {
 		return nil
@@ -442,7 +442,7 @@ func compareViolations(known string, want, got []byte) error {
 }
 
 func (g *generation) applyConfigurations(ctx context.Context) error {
-	// A rule or a type anywhere in the description is in the schema that they carry.
+	// They include the schema, which has every type and rule of the description.
 	if g.anyChanged(importPaths(g.mainOpenAPI())) {
 		dirs, err := g.apiDirs()
 		if err != nil {
@@ -466,8 +466,8 @@ func (g *generation) applyConfigurations(ctx context.Context) error {
 
 var version = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
-// applyConfigurationGen writes the apply configurations of the project at dir, "" for
-// the main one, into the folder out.
+// applyConfigurationGen writes the apply configurations of the project at dir, which is ""
+// for the main module, into the folder out.
 func (g *generation) applyConfigurationGen(ctx context.Context, dir, header, out string, pkgs []string) error {
 	return g.step("applyconfiguration-gen"+suffix(dir), len(pkgs), func() error {
 		schema, err := output(ctx, g.dir, nil, "go", "run", importPath(dir+"pkg/generated/openapi/cmd/models-schema"))
@@ -571,8 +571,8 @@ func (g *generation) apiDirs() ([]string, error) {
 	return dirs, err
 }
 
-// removeMadeBy removes what the generator wrote below the folder, so that nothing
-// stays of a type that is gone.
+// removeMadeBy removes the generator's files below the folder, so none is left of a type
+// that is gone.
 func (g *generation) removeMadeBy(generator, dir string) error {
 	mark := []byte("// Code generated by " + generator + ". DO NOT EDIT.\n")
 	return filepath.WalkDir(filepath.Join(g.dir, dir), func(file string, entry fs.DirEntry, err error) error {
@@ -587,7 +587,7 @@ func (g *generation) removeMadeBy(generator, dir string) error {
 	})
 }
 
-// suffix tells the projects apart in the progress shown.
+// suffix distinguishes the projects in the progress output.
 func suffix(project string) string {
 	if project == "" {
 		return ""
@@ -595,7 +595,7 @@ func suffix(project string) string {
 	return " for " + path.Base(project)
 }
 
-// step runs one generator and shows it.
+// step runs one generator and prints its progress.
 func (g *generation) step(name string, n int, run func() error) error {
 	return g.log.step(fmt.Sprintf("%s, packages: %d", name, n), run)
 }

@@ -14,19 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// codegen makes the generated code of a patched tree: of what differs from upstream,
-// the first commit of the tree, and nothing else.
+// Command codegen makes the generated code of a patched tree. It covers only what differs
+// from upstream, the first commit of the tree.
 //
 //	go run ./hack/codegen -tree DIR            code, for builds
 //	go run ./hack/codegen -tree DIR -fixtures  then test data, for upstream's tests
-//	go run ./hack/codegen -tree DIR -verify    shows that the set-up is right
+//	go run ./hack/codegen -tree DIR -verify    checks the generators against upstream
 //
-// The generators work in a copy of the tree, and what came out different is written
-// back at the end: the tree is whole at any moment, and what did not change keeps its
-// time. Files that stand in the tree are generated anew only when what they are made
-// of, they themselves, or this program changed.
+// The generators work in a copy of the tree, and the files that they change are written
+// back at the end. So the tree is complete at any moment, and unchanged files keep their
+// times. Files are generated again only if their inputs, the files themselves or this
+// program have changed.
 //
-// To be run in the root of this repository.
+// It must run in the root of this repository.
 package main
 
 import (
@@ -50,7 +50,7 @@ import (
 )
 
 func main() {
-	// go-to-protobuf looks for a protoc on PATH, and finds this program.
+	// go-to-protobuf runs the protoc on PATH, which is this program.
 	if filepath.Base(os.Args[0]) == "protoc" {
 		exit("protoc", protoc.Run(os.Args[1:]))
 	}
@@ -78,10 +78,10 @@ func main() {
 	}
 }
 
-// toolsDir is where the generators are built, below the root of this repository.
+// toolsDir is the folder for the built generators, below the root of this repository.
 const toolsDir = "_output/tools"
 
-// setEnvironment is for all commands to run.
+// setEnvironment sets the environment of all commands.
 func setEnvironment(ctx context.Context) error {
 	goroot, err := output(ctx, "", nil, "go", "env", "GOROOT")
 	if err != nil {
@@ -94,9 +94,9 @@ func setEnvironment(ctx context.Context) error {
 	path := []string{tools, filepath.Join(strings.TrimSpace(string(goroot)), "bin"), os.Getenv("PATH")}
 	for name, value := range map[string]string{
 		"PATH": strings.Join(path, string(filepath.ListSeparator)),
-		// All builds share one cache, wherever the copy of the tree lies.
+		// All builds share one cache, whatever the path of the copy.
 		"GOFLAGS": "-trimpath -buildvcs=false",
-		// Others may work in the tree at the same time.
+		// Other programs may use the tree at the same time.
 		"GIT_OPTIONAL_LOCKS": "0",
 	} {
 		if err := os.Setenv(name, value); err != nil {
@@ -114,7 +114,7 @@ func exit(name string, err error) {
 	os.Exit(0)
 }
 
-// progress shows steps with the time they took.
+// progress prints each step with the time that it took.
 type progress struct {
 	out io.Writer
 }
@@ -169,12 +169,12 @@ func runGenerate(ctx context.Context, log *progress, dir string) error {
 	})
 }
 
-// isCode reports whether a file is generated code, test data not included.
+// isCode reports whether a file is generated code, excluding test data.
 func isCode(name string) bool {
 	return generated.Is(name) && !generated.IsFixture(name)
 }
 
-// split divides names in those that match and the others.
+// split divides names into those that match and the others.
 func split(names []string, match func(string) bool) (yes, no []string) {
 	for _, name := range names {
 		if match(name) {
@@ -186,8 +186,8 @@ func split(names []string, match func(string) bool) (yes, no []string) {
 	return yes, no
 }
 
-// take brings the tree's files that mine selects to the state that they have in the
-// workspace. Stale are those that differ from upstream in the tree.
+// take updates the tree's files that mine selects to their state in the workspace. stale
+// has those that differ from upstream in the tree.
 func (t *tree) take(ctx context.Context, log *progress, w *workspace, stale []string, mine func(string) bool) error {
 	made, err := w.made(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (t *tree) take(ctx context.Context, log *progress, w *workspace, stale []st
 	return nil
 }
 
-// finish takes what was made, and remembers of what.
+// finish takes the generated files, and records their inputs.
 func (t *tree) finish(ctx context.Context, log *progress, kind string, w *workspace, inputs, stale []string, mine func(string) bool) error {
 	if err := t.take(ctx, log, w, stale, mine); err != nil {
 		return err
@@ -239,8 +239,8 @@ func (t *tree) finish(ctx context.Context, log *progress, kind string, w *worksp
 	return os.WriteFile(t.stampFile(kind), []byte(stamp), 0o666)
 }
 
-// isDone reports whether the last run of this kind had the same inputs, made what is
-// there, and was of the same program.
+// isDone reports whether the last run of this kind had the same inputs, made the present
+// files, and used the same program.
 func (t *tree) isDone(kind string, inputs, made []string) (bool, error) {
 	stamp, err := t.stamp(t, inputs, made)
 	if err != nil {
@@ -257,7 +257,7 @@ func (t *tree) stampFile(kind string) string {
 	return filepath.Join(t.git, "codegen", kind+".stamp")
 }
 
-// stamp covers this program, the inputs in a tree, and what was made in t.
+// stamp hashes this program, the inputs in source, and the files made in t.
 func (t *tree) stamp(source *tree, inputs, made []string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -37,14 +37,14 @@ const (
 	groupsScript = "hack/lib/init.sh" // lists the groups that get clients
 )
 
-// tags are the generator tags of one package, by name without "+k8s:", with their
-// values; "genclient" stands for types that want clients.
+// tags are the generator tags of one package: the values by name, without "+k8s:".
+// "genclient" stands for types that need clients.
 type tags map[string][]string
 
 // packages are the packages that have generator tags, by folder.
 type packages map[string]tags
 
-// scan returns the tagged packages in the folder dir of the tree at root and below.
+// scan returns the tagged packages in and below the folder dir of the tree at root.
 func scan(root, dir string) (packages, error) {
 	found := packages{}
 	err := filepath.WalkDir(filepath.Join(root, dir), func(file string, entry fs.DirEntry, err error) error {
@@ -67,7 +67,7 @@ func scan(root, dir string) (packages, error) {
 	return found, err
 }
 
-// scanDirs is scan for single folders. Those that do not exist have no tags.
+// scanDirs is like scan, but for single folders. Missing ones have no tags.
 func scanDirs(root string, dirs map[string]bool) (packages, error) {
 	found := packages{}
 	for dir := range dirs {
@@ -90,7 +90,7 @@ func scanDirs(root string, dirs map[string]bool) (packages, error) {
 	return found, nil
 }
 
-// The generators take tags only where a comment begins a line.
+// The generators read tags only in comments that begin a line.
 var tagLine = regexp.MustCompile(`(?m)^// *\+(?:k8s:([\w-]+)(?:=(\S+))?|(genclient)\b)`)
 
 func (p packages) addFile(root, name string) error {
@@ -112,8 +112,8 @@ func (p packages) addFile(root, name string) error {
 	return nil
 }
 
-// with returns the folders of the packages that have the tag, with one of the
-// values if any are given, sorted.
+// with returns the sorted folders of the packages that have the tag. If values are given,
+// the tag must have one of them.
 func (p packages) with(tag string, values ...string) []string {
 	var dirs []string
 	for dir, tags := range p {
@@ -126,8 +126,8 @@ func (p packages) with(tag string, values ...string) []string {
 	return dirs
 }
 
-// affected returns those dirs that changed, or whose tags named by inputs lead to a
-// package that changed.
+// affected returns the dirs that changed, and those whose tags named by inputs refer to a
+// changed package.
 func (p packages) affected(dirs []string, changed map[string]bool, inputs ...string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 		if changed[dir] {
@@ -159,8 +159,8 @@ func isSource(file string) bool {
 	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") && !generated.Is(file)
 }
 
-// inputs returns those files that decide what is generated: sources of tagged
-// packages, and the settings of the generators.
+// inputs returns the files that determine what is generated: sources of tagged packages,
+// and the settings of the generators.
 func inputs(files []string, tagged packages) []string {
 	var in []string
 	for _, file := range files {
@@ -172,8 +172,7 @@ func inputs(files []string, tagged packages) []string {
 	return in
 }
 
-// dirOf returns the folder of a package of the tree, and importPath the package in
-// a folder.
+// dirOf returns the folder of a package of the tree, and importPath the package of a folder.
 func dirOf(importPath string) string {
 	if dir, ok := strings.CutPrefix(importPath, "k8s.io/kubernetes/"); ok {
 		return dir
@@ -196,7 +195,7 @@ func importPaths(dirs []string) []string {
 	return pkgs
 }
 
-// relative makes folders what the go command takes for packages.
+// relative returns the folders in the form that the go command accepts as packages.
 func relative(dirs []string) []string {
 	pkgs := make([]string, len(dirs))
 	for i, dir := range dirs {
@@ -205,8 +204,8 @@ func relative(dirs []string) []string {
 	return pkgs
 }
 
-// groupVersions returns the folders below api/ of the group versions that
-// hack/lib/init.sh lists, in its order: all of them, and those the server serves.
+// groupVersions returns the folders below api/ of the group versions that hack/lib/init.sh
+// lists, in its order: all of them, and those that the server serves.
 func groupVersions(script []byte, exists func(dir string) bool) (all, served []string, err error) {
 	available, err := shellList(script, "KUBE_AVAILABLE_GROUP_VERSIONS")
 	if err != nil {
@@ -237,8 +236,8 @@ func groupVersions(script []byte, exists func(dir string) bool) (all, served []s
 
 var groupSuffix = regexp.MustCompile(`\..*k8s\.io`)
 
-// shellList returns the words that a shell script assigns to a variable, or that are
-// the default it gives it.
+// shellList returns the words that a shell script assigns to a variable, or gives it as the
+// default.
 func shellList(script []byte, variable string) ([]string, error) {
 	m := regexp.MustCompile(`(?m)^` + variable + `="(?:\$\{` + variable + `:-)?([^"}]*)\}?"$`).FindSubmatch(script)
 	if m == nil {

@@ -25,7 +25,7 @@ import (
 	"testing"
 )
 
-// write makes files below dir.
+// write writes files below dir.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {

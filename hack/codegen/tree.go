@@ -61,8 +61,8 @@ func openTree(ctx context.Context, dir string) (*tree, error) {
 	return t, nil
 }
 
-// changed returns the files that differ from upstream, new and deleted ones
-// included, sorted.
+// changed returns the sorted files that differ from upstream, including new and deleted
+// ones.
 func (t *tree) changed(ctx context.Context) ([]string, error) {
 	tracked, err := output(ctx, t.dir, nil, "git", "diff", "--name-only", "--no-renames", "-z", t.base)
 	if err != nil {
@@ -88,7 +88,7 @@ func splitNames(lists ...[]byte) []string {
 	return slices.Compact(names)
 }
 
-// read returns the content of a file, nil if there is none.
+// read returns the content of a file, or nil if there is none.
 func (t *tree) read(name string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(t.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,8 +100,8 @@ func (t *tree) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// write replaces a file in one step, so that a build under way never sees half
-// of it. Nil data deletes the file.
+// write replaces a file atomically, so a build under way never reads half of it. Nil data
+// deletes the file.
 func (t *tree) write(name string, data []byte) error {
 	path := filepath.Join(t.dir, name)
 	if data == nil {
@@ -125,7 +125,7 @@ func (t *tree) write(name string, data []byte) error {
 	return os.Rename(temp.Name(), path)
 }
 
-// hash covers names and contents of the files.
+// hash returns a hash of the names and contents of the files.
 func (t *tree) hash(names []string) (string, error) {
 	h := sha256.New()
 	for _, name := range names {
@@ -138,16 +138,16 @@ func (t *tree) hash(names []string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// workspace is a copy of the tree for the generators to work in: they delete and
-// rewrite files, and the tree is to stay whole for others meanwhile.
+// workspace is a copy of the tree for the generators. They delete and rewrite files, while
+// the tree itself must stay complete.
 type workspace struct {
 	tree                    // the copy; shares the git directory of the original
 	env   []string          // makes git work on the copy
-	given map[string][]byte // what was laid over upstream's files; nil means deleted
+	given map[string][]byte // the files that replace upstream's; nil means deleted
 }
 
-// inWorkspace calls work in a workspace that holds upstream's files. There is one at a
-// time for a tree: what two wrote back could be of different sources.
+// inWorkspace calls work in a workspace that holds upstream's files. A tree has at most one
+// at a time, because two could write back files generated from different sources.
 func (t *tree) inWorkspace(ctx context.Context, log *progress, work func(*workspace) error) (err error) {
 	parent := filepath.Join(t.git, "codegen")
 	if err := os.MkdirAll(parent, 0o777); err != nil {
@@ -159,13 +159,13 @@ func (t *tree) inWorkspace(ctx context.Context, log *progress, work func(*worksp
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another codegen is at work on %s; wait for it to end (%s: %w)", t.dir, lock.Name(), err)
+		return fmt.Errorf("another codegen works on %s; wait until it has finished (%s: %w)", t.dir, lock.Name(), err)
 	}
 
 	dir := filepath.Join(parent, "tree")
 	index := dir + ".index"
 	remove := func() error { return errors.Join(os.RemoveAll(dir), os.RemoveAll(index)) }
-	// A killed one may have left it.
+	// A killed codegen may have left it.
 	if err := remove(); err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (w *workspace) lay(from *tree, names []string) error {
 	return nil
 }
 
-// made returns the files that differ from what the workspace was made of.
+// made returns the files that differ from those that the workspace was made of.
 func (w *workspace) made(ctx context.Context) ([]string, error) {
 	tracked, err := output(ctx, w.dir, w.env, "git", "diff", "--name-only", "--no-renames", "-z")
 	if err != nil {
@@ -229,8 +229,8 @@ func (w *workspace) made(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// output runs a command and returns what it prints; its error holds what it prints
-// on stderr.
+// output runs a command and returns its standard output. The error includes its standard
+// error.
 func output(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

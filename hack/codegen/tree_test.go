@@ -84,7 +84,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// run makes code in a workspace over the given files, as generate does, and takes it.
+// run generates code in a workspace with the given files, as runGenerate does, and takes it.
 func run(t *testing.T, tr *tree, given []string, generate func(w *workspace) error) error {
 	t.Helper()
 	changed, err := tr.changed(t.Context())
@@ -233,7 +233,7 @@ func TestDone(t *testing.T) {
 	}
 	check("before the first run", false)
 	err := run(t, tr, in, func(w *workspace) error {
-		// An edit while the generators run is not part of what they saw.
+		// The generators do not see an edit that is made while they run.
 		write(t, tr.dir, map[string]string{"a/types.go": "edited"})
 		write(t, w.dir, map[string]string{"a/zz_generated.a.go": "of ours"})
 		return nil
@@ -250,7 +250,7 @@ func TestDone(t *testing.T) {
 
 func TestOneAtATime(t *testing.T) {
 	tr := newTree(t, map[string]string{"a/zz_generated.a.go": "of upstream"})
-	// What a killed run left is no obstacle, and not taken over.
+	// The files of a killed run do no harm and are not used.
 	write(t, filepath.Join(tr.git, "codegen/tree"), map[string]string{"a/zz_generated.a.go": "half"})
 	err := run(t, tr, nil, func(w *workspace) error {
 		if got := content(t, &w.tree, "a/zz_generated.a.go"); got != "of upstream" {

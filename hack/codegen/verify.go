@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// model are folders that go through every generator.
+// model has folders that need every generator.
 var model = []string{
 	metaV1,
 	api + "coordination/v1",
@@ -33,8 +33,8 @@ var model = []string{
 	"pkg/apis/lifecycle/v1alpha1",
 }
 
-// runVerify runs over upstream's sources what the tree's changes call for, and every
-// generator at that. It fails unless upstream's files come out.
+// runVerify runs every generator over upstream's sources, on all packages that the tree's
+// changes affect. It fails unless the output equals upstream's files.
 func runVerify(ctx context.Context, log *progress, dir string) error {
 	t, err := openTree(ctx, dir)
 	if err != nil {
@@ -61,7 +61,7 @@ func runVerify(ctx context.Context, log *progress, dir string) error {
 			return err
 		}
 		if len(different) > 0 {
-			return fmt.Errorf("over upstream's sources, %d files come out other than upstream's:\n  %s", len(different), strings.Join(different, "\n  "))
+			return fmt.Errorf("over upstream's sources, the generators change %d files:\n  %s", len(different), strings.Join(different, "\n  "))
 		}
 		fmt.Fprintln(log.out, "codegen: all came out as upstream's, byte for byte")
 		return nil

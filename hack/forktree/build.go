@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// binary is a program to build: in the tree, or a module of its own that go.mod pins.
+// binary is a program to build, in the tree or in another module that go.mod pins.
 type binary struct {
 	name, pkg string
 	inTree    bool
@@ -45,11 +45,11 @@ var binaries = []binary{
 	{"local-up-cluster", "./cmd/local-up-cluster", true},
 }
 
-// build builds binaries, all or those named, into _output/bin.
+// build builds the named binaries, or all if none is named, into _output/bin.
 func (h *house) build(names []string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(binaries, func(b binary) bool { return b.name == name }) {
-			return fmt.Errorf("%q is none of the binaries; these are: %s", name, binaryNames())
+			return fmt.Errorf("there is no binary %q; choose from: %s", name, binaryNames())
 		}
 	}
 	if _, err := h.tree.commits(); err != nil {
@@ -93,7 +93,8 @@ func binaryNames() string {
 	return strings.Join(names, ", ")
 }
 
-// versionFlags are linker flags that tell the binaries their version. The date is the commit's, so that the same source makes the same bytes.
+// versionFlags returns the linker flags that set the version of the binaries. The date is
+// the commit's, so the same source always gives the same bytes.
 func (h *house) versionFlags() (string, error) {
 	u, err := h.pinned()
 	if err != nil {
@@ -142,7 +143,7 @@ func (h *house) versionFlags() (string, error) {
 	return strings.Join(flags, " "), nil
 }
 
-// clean tells whether what is built is what the repository's last commit holds.
+// clean reports whether the binaries are built from exactly the repository's last commit.
 func (h *house) clean() (bool, error) {
 	changed, err := git{h.root}.run("status", "--porcelain")
 	if err != nil || changed != "" {
@@ -155,10 +156,10 @@ func (h *house) clean() (bool, error) {
 	return len(v.edits) == 0, nil
 }
 
-// stages are the files of kwok's module that tell it how nodes and pods come to life.
+// stages are the files of kwok's module that define the life cycle of nodes and pods.
 var stages = []string{"node/fast", "node/heartbeat-with-lease", "pod/fast"}
 
-// writeStages joins kwok's stages into _output/kwok/stages.yaml: it takes them as one file.
+// writeStages joins kwok's stages into _output/kwok/stages.yaml, as kwok reads one file.
 func (h *house) writeStages() error {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
 	cmd.Dir = h.root

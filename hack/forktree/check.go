@@ -42,13 +42,13 @@ func (h *house) check() error {
 		return err
 	}
 	for _, path := range sorted(o.moved) {
-		h.say("%s applies, but %s: making the tree and saving it renews the line numbers", path, describe(o.moved[path]))
+		h.say("%s applies, but %s: `make tree save` updates its line numbers", path, describe(o.moved[path]))
 	}
 	h.say("%d patches and %d files of ours apply to upstream %s", o.patches, len(o.files)-o.patches, u.version)
 	return nil
 }
 
-// overlayOn lays the repository's files over upstream's modules.
+// overlayOn applies the repository's files to upstream's modules.
 func overlayOn(u *upstream, sources map[string]*file) (*overlay, error) {
 	there := map[string]*file{}
 	for path := range sources {
@@ -64,7 +64,7 @@ func overlayOn(u *upstream, sources map[string]*file) (*overlay, error) {
 	return newOverlay(sources, there, func(path string) bool { return there[path] != nil }), nil
 }
 
-// describe says where hunks went.
+// describe lists the offsets at which hunks applied.
 func describe(moved []placed) string {
 	var all []string
 	for _, p := range moved {

@@ -32,7 +32,7 @@ import (
 	"syscall"
 )
 
-// file is a file's content. A file that is not there is a nil *file.
+// file is the content of a file. A missing file is a nil *file.
 type file struct {
 	data []byte
 	exec bool
@@ -54,7 +54,7 @@ func readFile(path string) (*file, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file: only those are kept", path)
+		return nil, fmt.Errorf("%s is not a regular file: only those are kept", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func readFile(path string) (*file, error) {
 	return &file{data: data, exec: info.Mode()&0o100 != 0}, nil
 }
 
-// git runs git in a folder, with nobody's settings.
+// git runs git in a folder, without any user's settings.
 type git struct{ dir string }
 
 func (g git) command(args ...string) *exec.Cmd {
@@ -146,7 +146,7 @@ func (g git) read(entries map[string]entry, paths []string) (map[string]*file, e
 		if _, err := fmt.Fscanf(answers, "%s %s %d\n", &blob, &kind, &size); err != nil {
 			return nil, fmt.Errorf("git cat-file in %s: %s: %w", g.dir, path, err)
 		}
-		data := make([]byte, size+1) // git puts a newline after it
+		data := make([]byte, size+1) // git appends a newline
 		if _, err := io.ReadFull(answers, data); err != nil {
 			return nil, fmt.Errorf("git cat-file in %s: %s: %w", g.dir, path, err)
 		}
@@ -161,7 +161,7 @@ func (g git) message(commit string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// changed returns the files that differ between two commits, as they are in the second.
+// changed returns the files that differ between two commits, with their second content.
 func (g git) changed(from, to string) (map[string]*file, error) {
 	paths, err := g.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", from, to)
 	if err != nil {
@@ -183,10 +183,10 @@ func (g git) changed(from, to string) (map[string]*file, error) {
 	return files, nil
 }
 
-// commit makes a commit of parent ("" for none) with some files changed; a nil file is one that is deleted.
-// Same content makes the same commit, on every machine and at any time.
+// commit makes a commit with some files changed from parent, which is "" for none. A nil
+// file is deleted. The same content always makes the same commit, on every machine.
 func (g git) commit(parent, message string, changes iter.Seq2[string, *file]) (string, error) {
-	cmd := g.command("-c", "core.compression=1", "fast-import", "--quiet", "--force", "--depth=0") // three times faster, a quarter larger
+	cmd := g.command("-c", "core.compression=1", "fast-import", "--quiet", "--force", "--depth=0") // three times faster, and a quarter larger
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return "", err
@@ -227,10 +227,10 @@ func (g git) commit(parent, message string, changes iter.Seq2[string, *file]) (s
 	return strings.TrimSpace(id), err
 }
 
-// scratchRef holds a commit while it is made.
+// scratchRef refers to a commit while it is being made.
 const scratchRef = "refs/forktree/scratch"
 
-// blobID is the name that git gives a file's content.
+// blobID returns git's name of a file's content.
 func blobID(f *file) string {
 	sum := sha1.New()
 	fmt.Fprintf(sum, "blob %d\x00", len(f.data))

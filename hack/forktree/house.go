@@ -28,15 +28,15 @@ import (
 	"ringmaster/hack/generated"
 )
 
-// house is the repository, with what is needed to make a tree of it.
+// house is this repository, with everything needed to make the tree.
 type house struct {
 	root     string
 	tree     *tree
 	pinned   func() (*upstream, error)                               // the version in go.mod
 	released func(version string, paths []string) (*upstream, error) // any other
-	out      io.Writer                                               // gets progress and results
+	out      io.Writer                                               // for progress and results
 	started  time.Time
-	// codegen brings the generated files of a tree up to date, and leaves alone those that are.
+	// codegen updates the generated files of a tree that are out of date, and no others.
 	codegen func(tree string) error
 }
 
@@ -45,8 +45,8 @@ func (h *house) say(format string, args ...any) {
 	fmt.Fprintf(h.out, "[%5.1fs] %s\n", time.Since(h.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// ours tells whether a path belongs to the repository alone, and not to the tree.
-// hack/ is the repository's own, but hack/lib is upstream's.
+// ours reports whether a path stays in the repository, and is not part of the tree. All of
+// hack/ stays here, except for hack/lib, which is upstream's.
 func ours(path string) bool {
 	top, _, inFolder := strings.Cut(path, "/")
 	switch top {
@@ -62,7 +62,8 @@ func ours(path string) bool {
 
 const patchSuffix = ".patch"
 
-// sources are the repository's files that are meant for the tree, by their path here: files of ours, and patches.
+// sources returns the repository's files for the tree by their path here: files of ours,
+// and patches.
 func (h *house) sources() (map[string]*file, error) {
 	paths, err := git{h.root}.names("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -77,14 +78,14 @@ func (h *house) sources() (map[string]*file, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f != nil { // git lists tracked files that are deleted, too
+		if f != nil { // git also lists deleted files that it tracks
 			files[path] = f
 		}
 	}
 	return files, nil
 }
 
-// sourceOf returns the file of the repository that says what a file of the tree is.
+// sourceOf returns the file of the repository that determines a file of the tree.
 func sourceOf(path string, inUpstream bool) string {
 	if inUpstream {
 		return path + patchSuffix
@@ -92,17 +93,17 @@ func sourceOf(path string, inUpstream bool) string {
 	return path
 }
 
-// overlay is what the repository lays over upstream.
+// overlay is the result of applying the repository to upstream.
 type overlay struct {
 	files   map[string]*file    // by path in the tree, patched
 	patches int                 // how many of them are patched
-	patched []string            // files that have a patch, whether it applies or not
-	moved   map[string][]placed // hunks that applied at other lines than they say, by the patch's path
-	// problems say why a file is not in files, by its path in the repository.
+	patched []string            // files that have a patch, even if it does not apply
+	moved   map[string][]placed // hunks that applied at other lines, by the patch's path
+	// problems explains why a file is not in files, by its path in the repository.
 	problems map[string]error
 }
 
-// err says what is wrong with the repository's files, and what to do.
+// err returns the problems, with what to do about them.
 func (o *overlay) err() error {
 	if len(o.problems) == 0 {
 		return nil
@@ -114,7 +115,8 @@ func (o *overlay) err() error {
 	return fmt.Errorf("%w\nIf a hunk does not apply: mend the patch, or move it away, make the tree, do its change in the tree's file by hand, and save", errors.Join(all...))
 }
 
-// newOverlay applies the repository's files to upstream's; upstream has the content of all files that a patch is named after.
+// newOverlay applies the repository's files to upstream's. upstream has the content of all
+// files that have a patch.
 func newOverlay(sources, upstream map[string]*file, inUpstream func(path string) bool) *overlay {
 	o := &overlay{files: map[string]*file{}, moved: map[string][]placed{}, problems: map[string]error{}}
 	for path, source := range sources {
@@ -162,7 +164,7 @@ func (o *overlay) patch(path, target string, data []byte, old *file) {
 	}
 }
 
-// targets returns the upstream files that patches among the sources are named after.
+// targets returns the upstream files that have a patch among the sources.
 func targets(sources map[string]*file) []string {
 	var all []string
 	for path := range sources {
@@ -173,7 +175,8 @@ func targets(sources map[string]*file) []string {
 	return all
 }
 
-// write puts a file into the repository, or deletes it (nil) with the folders that it leaves empty.
+// write writes a file of the repository. A nil file is deleted, with the folders that it
+// leaves empty.
 func (h *house) write(path string, f *file) error {
 	at := filepath.Join(h.root, path)
 	if f == nil {

@@ -30,10 +30,11 @@ import (
 	"time"
 )
 
-// folder is a folder's files by path. A script is one to run.
+// folder has the files of a folder by path. Scripts are executable.
 type folder map[string]string
 
-// upstreamFiles is a tiny upstream: two modules, one generated file for each types.go, a script.
+// upstreamFiles is a tiny upstream with two modules, a generated file beside each types.go,
+// and a script.
 var upstreamFiles = folder{
 	"go.work":                         "use (\n\t.\n\t./staging/src/k8s.io/api\n)\n",
 	"README.md":                       "upstream\n",
@@ -52,7 +53,7 @@ var upstreamFiles = folder{
 	"staging/src/k8s.io/api/zz_generated.pb.go": generatedFrom("package api\n"),
 }
 
-// lines is a file of n different lines after the first.
+// lines returns a file with n different lines after the first.
 func lines(first string, n int) string {
 	var b strings.Builder
 	b.WriteString(first + "\n")
@@ -64,7 +65,7 @@ func lines(first string, n int) string {
 
 func generatedFrom(types string) string { return "// generated from " + strings.ToUpper(types) }
 
-// generate is a code generator: it keeps a zz_generated.pb.go beside each types.go.
+// generate is a code generator that writes a zz_generated.pb.go beside each types.go.
 func generate(tree string) error {
 	return filepath.WalkDir(tree, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -109,7 +110,7 @@ func newHouse(t *testing.T, files folder) *house {
 	return h
 }
 
-// fakeUpstream writes upstream's modules as the module cache would have them.
+// fakeUpstream writes upstream's modules as they would be in the module cache.
 func fakeUpstream(t *testing.T, version string, files folder) *upstream {
 	t.Helper()
 	u := &upstream{version: version}
@@ -159,7 +160,7 @@ func put(t *testing.T, dir string, files folder) {
 
 const deleted = "<deleted>"
 
-// read returns the files of a folder that has no other git repository in it.
+// read returns the files of a folder, which contains no other git repository.
 func read(t *testing.T, dir string) folder {
 	t.Helper()
 	files := folder{}
@@ -197,7 +198,7 @@ func (f folder) with(changes folder) folder {
 	return all
 }
 
-// equal fails the test where two folders differ.
+// equal fails the test for each file in which two folders differ.
 func equal(t *testing.T, got, want folder) {
 	t.Helper()
 	for _, path := range sorted(got.with(want)) {
@@ -221,7 +222,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// fails fails the test unless err says all of this.
+// fails fails the test unless err contains all these texts.
 func fails(t *testing.T, err error, say ...string) {
 	t.Helper()
 	if err == nil {
@@ -234,7 +235,7 @@ func fails(t *testing.T, err error, say ...string) {
 	}
 }
 
-// podsPatch adds a line in the middle of pods.go; patchedPods is what it makes.
+// podsPatch adds a line in the middle of pods.go, and patchedPods is the result.
 const podsPatch = `--- a/pkg/pods/pods.go
 +++ b/pkg/pods/pods.go
 @@ -18,6 +18,7 @@ package pods
@@ -249,7 +250,7 @@ const podsPatch = `--- a/pkg/pods/pods.go
 
 var patchedPods = strings.Replace(upstreamFiles["pkg/pods/pods.go"], "// line B8\n", "// line B8\n// ours\n", 1)
 
-// ourFiles is a repository with a file of each kind, and ourTree what it changes in the tree.
+// ourFiles is a repository with a file of each kind, and ourTree the tree that it makes.
 var (
 	ourFiles = folder{
 		"pkg/pods/pods.go.patch": podsPatch,

@@ -14,15 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package forktree makes the fork's tree from upstream, this repository's files and its patches, and saves edits of the tree back here.
+// Command forktree makes the fork's tree from upstream and from this repository's files and
+// patches. It also saves edits of the tree back into the repository.
 //
-// A file of the repository is a file of the tree; `x.go.patch` changes upstream's `x.go`. The tree is a git repository of three commits:
+// A file of the repository is a file of the tree, and `x.go.patch` changes upstream's `x.go`.
+// The tree is a git repository of three commits:
 //
-//	upstream     upstream as it is
-//	ringmaster   the repository's files and patches laid over it
-//	generated    what the generators make of that
+//	upstream     unchanged upstream
+//	ringmaster   upstream with the repository's files and patches
+//	generated    that, with the output of the generators
 //
-// The reference refs/forktree/made names the last of them. What differs from it in the working files is an unsaved edit, unless it is generated.
+// The reference refs/forktree/made names the last of them. A working file that differs from
+// that commit is an unsaved edit, unless it is generated.
 package main
 
 import (
@@ -38,9 +41,9 @@ import (
 const usage = `usage: go run ./hack/forktree VERB
 
   make              make or update the tree in _output/kubernetes
-  save              bring edits of the tree back into the repository
-  check             apply all patches to upstream, without making the tree
-  verify            make a tree and save it again elsewhere: nothing may change
+  save              copy the edits of the tree into the repository
+  check             check that every patch applies, without making the tree
+  verify            check the round trip: make a scratch tree, save it, expect no diff
   rebase VERSION    try all patches on another upstream version (v1.37.2); changes nothing
   build [NAME...]   build the tree's binaries into _output/bin
 `
@@ -88,7 +91,7 @@ func run(args []string) error {
 	return do.run()
 }
 
-// findRoot returns the root of the repository: the nearest folder upwards with hack/forktree in it.
+// findRoot returns the root of the repository: the nearest parent folder with hack/forktree.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -104,7 +107,7 @@ func findRoot() (string, error) {
 	}
 }
 
-// runCodegen runs hack/codegen, which knows by itself what there is to do.
+// runCodegen runs hack/codegen, which determines what to generate.
 func runCodegen(root, tree string) error {
 	cmd := exec.Command("go", "run", "./hack/codegen", "-tree", tree)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr

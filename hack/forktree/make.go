@@ -27,7 +27,7 @@ import (
 	"ringmaster/hack/generated"
 )
 
-// Messages of the tree's commits. The first tells which bytes it was made from.
+// Messages of the tree's commits. The first identifies the bytes it was made from.
 const (
 	ringmasterMessage = "ringmaster's files and patches"
 	generatedMessage  = "generated code"
@@ -35,7 +35,8 @@ const (
 
 func upstreamMessage(u *upstream) string { return "upstream " + u.version + "\n\nsums: " + u.key() }
 
-// make makes the tree, or brings it up to date. Files whose content does not change are left alone, with their times.
+// make makes or updates the tree. It does not touch files whose content stays the same, so
+// their times stay, too.
 func (h *house) make() error {
 	unlock, err := h.tree.lock()
 	if err != nil {
@@ -77,7 +78,7 @@ func (h *house) make() error {
 		return fmt.Errorf("the tree is not made, because of:\n%w", err)
 	}
 	for _, path := range sorted(o.moved) {
-		h.say("%s applies, but %s: saving the tree renews the line numbers", path, describe(o.moved[path]))
+		h.say("%s applies, but %s: `make save` updates its line numbers", path, describe(o.moved[path]))
 	}
 	if c.ringmaster, err = h.tree.git().commit(c.upstream, ringmasterMessage, maps.All(o.files)); err != nil {
 		return err
@@ -92,11 +93,11 @@ func (h *house) make() error {
 	return nil
 }
 
-// begin makes a tree of upstream alone, if there is no tree. It appears whole or not at all.
+// begin makes a tree of upstream alone if there is none. The tree appears atomically.
 func (h *house) begin(u *upstream) error {
 	if _, err := os.Stat(h.tree.dir); err == nil {
 		if _, err := os.Stat(filepath.Join(h.tree.dir, ".git")); err != nil {
-			return fmt.Errorf("%s is there, but is no tree: move it away (%w)", h.tree.dir, err)
+			return fmt.Errorf("%s exists, but is not a tree: move it away (%w)", h.tree.dir, err)
 		}
 		return nil
 	}
@@ -118,7 +119,7 @@ func (h *house) begin(u *upstream) error {
 	return os.Rename(t.dir, h.tree.dir)
 }
 
-// refuseUnsaved returns an error when the tree has edits that the repository does not have.
+// refuseUnsaved returns an error if the tree has edits that the repository lacks.
 func (v *view) refuseUnsaved() error {
 	var unsaved []string
 	for _, path := range sorted(v.edits) {
@@ -133,19 +134,20 @@ func (v *view) refuseUnsaved() error {
 		strings.Join(unsaved, "\n  "))
 }
 
-// commitUpstream makes the commit of upstream as it is.
+// commitUpstream makes the commit of unchanged upstream.
 func (h *house) commitUpstream(t *tree, u *upstream) (string, error) {
-	h.say("getting upstream %s: %d modules", u.version, len(u.modules))
+	h.say("downloading upstream %s: %d modules", u.version, len(u.modules))
 	if err := u.download(); err != nil {
 		return "", err
 	}
-	h.say("reading upstream's files, and checking their sums")
+	h.say("reading upstream's files and checking their hashes")
 	var filesErr error
 	id, err := t.git().commit("", upstreamMessage(u), u.files(&filesErr))
 	return id, errors.Join(filesErr, err)
 }
 
-// lay brings the working files to commit 2, with generated files as they stand: what is to become of those is for the generators to say.
+// lay updates the working files to commit 2. It keeps generated files as they are, because
+// the generators decide about those.
 func (h *house) lay(v *view, c *commits) error {
 	g := h.tree.git()
 	files, err := v.generated(g)
@@ -162,7 +164,7 @@ func (h *house) lay(v *view, c *commits) error {
 	return h.tree.bring(c)
 }
 
-// generate runs the generators, and makes commit 3 of what they changed.
+// generate runs the generators, and makes commit 3 of their changes.
 func (h *house) generate(c *commits) error {
 	h.say("generating code")
 	if err := h.codegen(h.tree.dir); err != nil {
@@ -174,7 +176,7 @@ func (h *house) generate(c *commits) error {
 	}
 	for _, path := range sorted(changes) {
 		if !generated.Is(path) {
-			return fmt.Errorf("code generation changed %s, which hack/generated does not call generated", path)
+			return fmt.Errorf("code generation changed %s, which is not a generated file according to hack/generated", path)
 		}
 	}
 	g := h.tree.git()

@@ -64,7 +64,7 @@ func TestMakeAgainTouchesNothing(t *testing.T) {
 	}
 }
 
-// What changes in the repository changes in the tree, and nothing else is written.
+// Changes of the repository change the tree, and no other file is written.
 func TestMakeUpdates(t *testing.T) {
 	tests := map[string]struct {
 		change  folder
@@ -135,7 +135,7 @@ func TestMakeOnAnotherUpstream(t *testing.T) {
 		"pkg/nodes/types.go": deleted, "pkg/nodes/zz_generated.pb.go": deleted,
 		"pkg/new.go": "package pkg\n",
 	}))
-	// The patch applied at other lines than it says. Saving renews it.
+	// The patch applied at other lines. Saving updates its line numbers.
 	must(t, h.save())
 	if patch := read(t, h.root)["pkg/pods/pods.go.patch"]; !strings.Contains(patch, "@@ -20,6 +20,7 @@") {
 		t.Errorf("the patch was not renewed:\n%s", patch)
@@ -233,7 +233,7 @@ func TestMakeGeneratesAgain(t *testing.T) {
 	equal(t, read(t, h.tree.dir), ourTree)
 }
 
-// Fixtures are made when they are needed, by another run of the generators: make leaves them alone.
+// Another run of the generators makes fixtures on demand. make does not touch them.
 func TestMakeKeepsFixtures(t *testing.T) {
 	fixtures := folder{"staging/src/k8s.io/api/testdata/HEAD/pod.json": "new\n", "staging/src/k8s.io/api/testdata/HEAD/node.json": "new\n"}
 	h := newHouse(t, ourFiles)
@@ -254,7 +254,7 @@ func TestMakeRefusesOtherFilesOfTheGenerator(t *testing.T) {
 	fails(t, h.make(), "pkg/odd.go")
 }
 
-// A make whose generator fails leaves no unsaved edits behind, and the next one goes on.
+// A make whose generator fails leaves no unsaved edits, and the next make continues.
 func TestMakeAfterFailedGeneration(t *testing.T) {
 	h := newHouse(t, ourFiles)
 	h.codegen = func(string) error { return errors.New("broken") }
@@ -265,7 +265,7 @@ func TestMakeAfterFailedGeneration(t *testing.T) {
 	equal(t, read(t, h.tree.dir), ourTree)
 }
 
-// A make that was killed while it wrote files leaves no unsaved edits behind either.
+// A make that was killed while it wrote files leaves no unsaved edits either.
 func TestMakeAfterStoppedMake(t *testing.T) {
 	h := newHouse(t, ourFiles)
 	must(t, h.make())
@@ -284,7 +284,7 @@ func TestMakeAfterStoppedMake(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, h.tree.dir, folder{"pkg/rings/empty": "full\n", "pkg/rings/run.sh": deleted})
-	// Meanwhile the repository changes on.
+	// Meanwhile the repository changes again.
 	put(t, h.root, folder{"pkg/rings/empty": "fuller\n"})
 	must(t, h.make())
 	equal(t, read(t, h.tree.dir), ourTree.with(folder{"pkg/rings/empty": "fuller\n", "pkg/new.go": "package pkg\n", "pkg/rings/run.sh": deleted}))
@@ -309,7 +309,7 @@ func TestMakeRefusesAFolderThatIsNoTree(t *testing.T) {
 	equal(t, read(t, h.tree.dir), folder{"important.txt": "mine\n"})
 }
 
-// age makes all files look old; the function it returns lists those that were written since.
+// age makes all files look old, and returns a function that lists those written since.
 func age(t *testing.T, dir string) (written func() []string) {
 	t.Helper()
 	old := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)

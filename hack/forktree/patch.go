@@ -35,13 +35,13 @@ type hunk struct {
 	old, new []string
 }
 
-// placed tells where a hunk went: offset is in lines from where its header says.
+// placed is where a hunk applied. The offset is in lines from the place in its header.
 type placed struct {
 	hunk   int
 	offset int
 }
 
-// hunkError is a hunk that does not apply.
+// hunkError describes a hunk that does not apply.
 type hunkError struct {
 	hunk   int // 1-based
 	of     int
@@ -56,7 +56,7 @@ func (e *hunkError) Error() string {
 		e.hunk, e.of, e.header, e.line, e.got, e.want)
 }
 
-// parsePatch reads a unified diff with one file in it, with a/ and b/ before the file's name.
+// parsePatch reads a unified diff of one file, with a/ and b/ before the file's name.
 func parsePatch(data []byte) (*patch, error) {
 	lines := splitLines(string(data))
 	i := 0
@@ -120,7 +120,7 @@ func parseHunk(lines []string, i int) (hunk, int, error) {
 			h.old = append(h.old, text)
 		case '+':
 			h.new = append(h.new, text)
-		case '\\': // "No newline at end of file" is about the line before
+		case '\\': // "No newline at end of file" refers to the line before
 			before := lines[i-1][0]
 			if before != '+' && len(h.old) > 0 {
 				h.old[len(h.old)-1] = strings.TrimSuffix(h.old[len(h.old)-1], "\n")
@@ -153,8 +153,9 @@ func parseSpan(s, sign string) (start, count int, err error) {
 	return start, count, nil
 }
 
-// apply returns the patched file. Context has to match to the letter; a hunk may have moved, and is then put at the nearest place that
-// matches, after the hunk before it. Hunks that do not apply are left out and returned as errors.
+// apply returns the patched file. Context must match exactly. Line offsets may differ: a
+// hunk goes to the nearest place that matches, after the hunk before it. Hunks that do not
+// apply are left out and returned as errors.
 func (p *patch) apply(data []byte) ([]byte, []placed, []*hunkError) {
 	lines := splitLines(string(data))
 	var out strings.Builder
@@ -189,7 +190,7 @@ func (p *patch) apply(data []byte) ([]byte, []placed, []*hunkError) {
 	return []byte(out.String()), moved, failed
 }
 
-// find returns the place nearest to want, and not before least, where lines holds old.
+// find returns the place nearest to want, but not before least, where lines has old.
 func find(lines, old []string, want, least int) (int, bool) {
 	most := len(lines) - len(old)
 	for d := 0; want-d >= least || want+d <= most; d++ {
@@ -211,7 +212,7 @@ func matches(lines, old []string) bool {
 	return true
 }
 
-// mismatch describes why a hunk does not apply, at the place that comes nearest to it.
+// mismatch explains why a hunk does not apply at the place that matches best.
 func mismatch(lines []string, h hunk, want, least, n, of int) *hunkError {
 	at, most := max(want, least), -1
 	for start := least; start <= len(lines); start++ {
@@ -243,7 +244,7 @@ func abs(n int) int {
 	return max(n, -n)
 }
 
-// splitLines splits after each newline; the last line may lack one.
+// splitLines splits after each newline. The last line may lack one.
 func splitLines(s string) []string {
 	lines := strings.SplitAfter(s, "\n")
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })

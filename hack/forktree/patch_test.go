@@ -27,8 +27,8 @@ func TestApply(t *testing.T) {
 	tests := map[string]struct {
 		file, hunks string
 		want        string
-		moved       string // as describe says it
-		failed      string // what the first failure says
+		moved       string // the output of describe
+		failed      string // the text of the first failure
 	}{
 		"in place":                    {file: "a b c d e", hunks: hunk, want: "a b c new d e"},
 		"at other lines":              {file: "x y a b c d e", hunks: hunk, want: "x y a b c new d e", moved: "hunk 1 by +2 lines"},
@@ -94,7 +94,7 @@ func TestParsePatchRefuses(t *testing.T) {
 	}
 }
 
-// Whatever git says the difference of two files is makes the second of the first.
+// A diff by git of two files turns the first into the second.
 func TestApplyWhatGitWrites(t *testing.T) {
 	g := git{t.TempDir()}
 	if _, err := g.run("init", "-q"); err != nil {
@@ -143,7 +143,8 @@ func each(files map[string]*file) func(func(string, *file) bool) {
 	}
 }
 
-// randomText returns some lines, or changes lines; many are the same, some look like a patch's own, and the last may lack its newline.
+// randomText returns random lines, or changes from. Many lines are equal, some look like
+// those of a patch, and the last may lack its newline.
 func randomText(random *rand.Rand, from []string) []string {
 	some := []string{"a\n", "b\n", "\n", "-- a\n", "++ b\n", "@@ -1 +1 @@\n", "diff --git a/a b/a\n", "\\ No newline\n", "c\r\n", "\t\n"}
 	text := append([]string(nil), from...)

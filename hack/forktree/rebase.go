@@ -22,7 +22,8 @@ import (
 	"slices"
 )
 
-// rebase tries all patches on another version of upstream, and lists what to look at before go.mod is changed to it. It changes nothing.
+// rebase tries all patches on another version of upstream, and lists what to review before
+// go.mod requires it. It changes nothing.
 func (h *house) rebase(version string) error {
 	old, err := h.pinned()
 	if err != nil {
@@ -35,7 +36,7 @@ func (h *house) rebase(version string) error {
 	if err != nil {
 		return err
 	}
-	h.say("getting upstream %s", version)
+	h.say("downloading upstream %s", version)
 	u, err := h.released(version, sorted(sources))
 	if err != nil {
 		return err

@@ -24,7 +24,8 @@ import (
 	"strings"
 )
 
-// save brings edits of the tree into the repository. It touches no working file of the tree.
+// save copies the edits of the tree into the repository. It does not change working files
+// of the tree.
 func (h *house) save() error {
 	unlock, err := h.tree.lock()
 	if err != nil {
@@ -63,7 +64,7 @@ func (h *house) save() error {
 	return nil
 }
 
-// savable says which edits cannot be kept in the repository, and why.
+// savable returns an error that lists edits which the repository cannot hold, with reasons.
 func (v *view) savable() error {
 	var problems []error
 	for _, path := range sorted(v.edits) {
@@ -99,7 +100,8 @@ func (v *view) savable() error {
 	return nil
 }
 
-// rendered returns the repository's files that change: for edits, and for patches that say the same in another way than save would.
+// rendered returns the repository's files that change: those of edits, and patches that save
+// would write differently.
 func (h *house) rendered(v *view) (map[string]*file, error) {
 	g := h.tree.git()
 	want := maps.Clone(v.overlay.files)
@@ -139,7 +141,7 @@ func (h *house) rendered(v *view) (map[string]*file, error) {
 	return changes, nil
 }
 
-// patches returns the difference of two commits, as one patch for each file.
+// patches returns the difference of two commits as a patch for each file.
 func (g git) patches(from, to string) (map[string][]byte, error) {
 	out, err := g.run("diff", "--unified=3", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic",
 		"--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--text", "--src-prefix=a/", "--dst-prefix=b/", from, to)
@@ -149,7 +151,7 @@ func (g git) patches(from, to string) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, one := range strings.SplitAfter("\n"+out, "\ndiff --git ")[1:] {
 		one = strings.TrimSuffix(one, "diff --git ")
-		_, body, _ := strings.Cut(one, "\n--- ") // the lines before it hold hashes
+		_, body, _ := strings.Cut(one, "\n--- ") // the lines before it have hashes
 		body = "--- " + body
 		p, err := parsePatch([]byte(body))
 		if err != nil {
@@ -160,7 +162,7 @@ func (g git) patches(from, to string) (map[string][]byte, error) {
 	return all, nil
 }
 
-// recordSaved makes the tree's commits those of its working files, as they were read.
+// recordSaved makes the tree's commits match its working files as they were read.
 func (h *house) recordSaved(v *view) error {
 	if len(v.edits) == 0 && len(v.drift) == 0 {
 		return nil

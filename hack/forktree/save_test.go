@@ -38,6 +38,10 @@ func TestSave(t *testing.T) {
 			edit: folder{"pkg/new.sh": "#!/bin/sh\n"},
 			want: folder{"pkg/new.sh": "#!/bin/sh\n"},
 		},
+		"a new file whose name begins with a dot": {
+			edit: folder{"pkg/rings/.import-restrictions": "rules: []\n"},
+			want: folder{"pkg/rings/.import-restrictions": "rules: []\n"},
+		},
 		"a file of ours": {
 			edit: folder{"pkg/rings/types.go": "package ring\n"},
 			want: folder{"pkg/rings/types.go": "package ring\n"},
@@ -102,7 +106,8 @@ func TestSave(t *testing.T) {
 			if status, err := h.tree.git().run("status", "--porcelain"); err != nil || status != "" {
 				t.Errorf("git status in the tree after saving: %v\n%s", err, status)
 			}
-			// All is saved now: make finds no edits, and the tree holds them, with what is generated from them.
+			// Everything is saved, so make finds no unsaved edits. The tree keeps the edits, and
+			// the code generated from them.
 			must(t, h.make())
 			want := edited.with(nil)
 			maps.DeleteFunc(want, func(path, _ string) bool { return strings.HasSuffix(path, ".pb.go") })
@@ -117,14 +122,14 @@ func TestSaveAndVerify(t *testing.T) {
 	h := newHouse(t, ourFiles)
 	must(t, h.make())
 	put(t, h.tree.dir, folder{
-		"pkg/new/new.go": "package new\n", "pkg/rings/empty": deleted, "pkg/nodes/types.go": "package nodes\ntype Node struct{}\ntype Ours int\n",
+		"pkg/new/new.go": "package new\n", "pkg/new/.import-restrictions": "rules: []\n", "pkg/rings/empty": deleted, "pkg/nodes/types.go": "package nodes\ntype Node struct{}\ntype Ours int\n",
 		"pkg/pods/pods.go": "package pods\n", "crlf.txt": "a\r\nc\n", "hack/lib/init.sh": "#!/bin/sh", "README.md": "",
 	})
 	must(t, h.save())
 	must(t, h.verify())
 }
 
-// The first save of a tree that was made by hand finds upstream's commit alone.
+// The first save of a tree that was made by hand finds only upstream's commit.
 func TestSaveOfATreeWithUpstreamsCommitAlone(t *testing.T) {
 	h := newHouse(t, nil)
 	put(t, h.tree.dir, upstreamFiles)
@@ -142,7 +147,7 @@ func TestSaveOfATreeWithUpstreamsCommitAlone(t *testing.T) {
 	equal(t, read(t, h.tree.dir), ourTree)
 }
 
-// Commits that people make in the tree are edits like others.
+// Commits made by hand in the tree count as edits.
 func TestSaveOfCommits(t *testing.T) {
 	h := newHouse(t, ourFiles)
 	must(t, h.make())
@@ -157,7 +162,7 @@ func TestSaveOfCommits(t *testing.T) {
 	must(t, h.make())
 }
 
-// A patch cannot say a run bit: that of upstream's file holds, and another is no edit.
+// A patch cannot change a run bit. Upstream's is kept, and a changed one is not an edit.
 func TestRunBitsOfUpstreamsFiles(t *testing.T) {
 	h := newHouse(t, ourFiles)
 	must(t, h.make())
@@ -200,7 +205,7 @@ func TestSaveRefuses(t *testing.T) {
 	})
 }
 
-// The repository moved on since the tree was made, say by a pull.
+// The repository changed after the tree was made, for example by a pull.
 func TestSaveAfterTheRepositoryChanged(t *testing.T) {
 	change := folder{"pkg/rings/types.go": "package pulled\n", "pkg/rings/empty": deleted, "pkg/pods/pods.go.patch": strings.Replace(podsPatch, "// ours", "// pulled", 1)}
 	t.Run("elsewhere", func(t *testing.T) {

@@ -36,7 +36,7 @@ func (t *tree) git() git { return git{t.dir} }
 
 const (
 	madeRef     = "refs/forktree/made"
-	makingRef   = "refs/forktree/making" // what the working files are being brought to
+	makingRef   = "refs/forktree/making" // the commit that the working files are being updated to
 	upstreamTag = "refs/tags/upstream"
 	branch      = "refs/heads/main"
 )
@@ -46,7 +46,8 @@ type commits struct {
 	upstream, ringmaster, generated string
 }
 
-// commits returns what the tree was last made or saved as. A tree of one commit, upstream's, has no files of ours yet.
+// commits returns the commits that the tree was last made or saved as. A tree that has only
+// upstream's commit has no files of ours yet.
 func (t *tree) commits() (*commits, error) {
 	if _, err := os.Stat(filepath.Join(t.dir, ".git")); err != nil {
 		return nil, fmt.Errorf("there is no tree: run `make tree` first (%w)", err)
@@ -72,16 +73,16 @@ func (t *tree) commits() (*commits, error) {
 	return nil, fmt.Errorf("%s has %d commits up to %s, not three as a tree has: move it away, and make the tree anew", t.dir, len(ids), made)
 }
 
-// resolve returns the commit a reference names, "" if there is no such reference.
+// resolve returns the commit of a reference, or "" if the reference does not exist.
 func (t *tree) resolve(ref string) (string, error) {
 	out, err := t.git().run("for-each-ref", "--format=%(objectname)", ref)
 	return strings.TrimSpace(out), err
 }
 
-// bring brings the working files to c, and records it. Files whose content is right are left alone.
-// If it is stopped half-way, making tells which files it had written.
+// bring updates the working files to c, and records c. It does not touch files that are
+// already right. If it is interrupted, makingRef shows which files it had to write.
 func (t *tree) bring(c *commits) error {
-	// Upstream's bytes are to be kept as they are, whatever its .gitattributes say.
+	// Keep upstream's bytes unchanged, whatever its .gitattributes say.
 	attributes := filepath.Join(t.dir, ".git", "info", "attributes")
 	if err := os.MkdirAll(filepath.Dir(attributes), 0o755); err != nil {
 		return err
@@ -102,7 +103,7 @@ func (t *tree) bring(c *commits) error {
 	return err
 }
 
-// record makes c the tree's commits, without touching a working file.
+// record makes c the tree's commits without changing working files.
 func (t *tree) record(c *commits) error {
 	for _, args := range [][]string{
 		{"update-ref", upstreamTag, c.upstream},
@@ -117,7 +118,8 @@ func (t *tree) record(c *commits) error {
 	return nil
 }
 
-// edited returns the working files that differ from a commit; nil for those that are deleted. Files that git ignores do not count.
+// edited returns the working files that differ from a commit, nil for deleted ones. Files
+// that git ignores do not count.
 func (t *tree) edited(commit string) (map[string]*file, error) {
 	changed, err := t.git().names("diff", "--name-only", "--no-renames", "-z", commit)
 	if err != nil {
@@ -136,7 +138,7 @@ func (t *tree) edited(commit string) (map[string]*file, error) {
 	return files, nil
 }
 
-// lock keeps others from making or saving the tree at the same time.
+// lock prevents concurrent makes and saves of the tree.
 func (t *tree) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(t.dir), 0o755); err != nil {
 		return nil, err
@@ -147,10 +149,10 @@ func (t *tree) lock() (unlock func(), err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, errors.New("another forktree works on this tree: wait until it is done")
+		return nil, errors.New("another forktree works on this tree: wait until it has finished")
 	}
 	return func() {
-		syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // closing does not unlock while a process that is being started has the file, too
+		syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // closing does not unlock while a starting process shares the file
 		f.Close()
 	}, nil
 }

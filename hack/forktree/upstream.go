@@ -33,7 +33,8 @@ import (
 	"strings"
 )
 
-// Where upstream's modules are in its tree: the first at its root, those released beside it in its staging folder.
+// The places of upstream's modules in its tree: the main module at the root, and those
+// released with it in the staging folder.
 const (
 	mainModule    = "k8s.io/kubernetes"
 	stagingFolder = "staging/src/"
@@ -43,14 +44,14 @@ const (
 type upstream struct {
 	version string
 	modules []module
-	root    string // the folder whose go.sum holds the sums
+	root    string // the folder with go.sum
 }
 
 type module struct {
 	path, version string
 	sum           string // as in go.sum: the hash of its files
-	at            string // the module's folder in the tree, with a slash at its end unless it is the tree's root
-	dir           string // where the module cache has it; set by download
+	at            string // the module's folder in the tree, ending in a slash, or empty for the root
+	dir           string // its folder in the module cache, set by download
 }
 
 // pinned returns the version that go.mod requires, with the sums of go.sum.
@@ -108,16 +109,17 @@ func newModule(path, version string) module {
 	return m
 }
 
-// stagingVersion returns the version of the modules released with a version of Kubernetes: v0.37.1 with v1.37.1.
+// stagingVersion returns the version of the modules released with a version of Kubernetes,
+// such as v0.37.1 for v1.37.1.
 func stagingVersion(version string) (string, error) {
 	rest, found := strings.CutPrefix(version, "v1.")
 	if !found || strings.Count(rest, ".") != 1 {
-		return "", fmt.Errorf("%q is no version of Kubernetes, such as v1.37.1", version)
+		return "", fmt.Errorf("%q is not a version of Kubernetes, such as v1.37.1", version)
 	}
 	return "v0." + rest, nil
 }
 
-// key changes when any byte of upstream does.
+// key identifies upstream's content. It differs if any byte does.
 func (u *upstream) key() string {
 	sum := sha256.New()
 	for _, m := range u.modules {
@@ -126,7 +128,8 @@ func (u *upstream) key() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// released returns another version of upstream, with those modules that hold the given files. Their sums are not written down here: the checksum database knows them.
+// released returns another version of upstream, with the modules that hold the given files.
+// go.sum does not have their hashes; the checksum database does.
 func released(version string, paths []string) (*upstream, error) {
 	staging, err := stagingVersion(version)
 	if err != nil {
@@ -154,7 +157,7 @@ func released(version string, paths []string) (*upstream, error) {
 	return u, u.fetch()
 }
 
-// download brings the modules into the module cache, and checks that none is missing.
+// download downloads the modules into the module cache, and checks that none is missing.
 func (u *upstream) download() error {
 	if err := u.fetch(); err != nil {
 		return err
@@ -171,8 +174,8 @@ func (u *upstream) download() error {
 	return nil
 }
 
-// fetch brings those modules into the module cache that are not known to be there.
-// The go command compares them with go.sum, or, when go.sum does not name them, with the checksum database.
+// fetch downloads the modules that are not known to be in the module cache. The go command
+// compares them with go.sum, or with the checksum database if go.sum does not have them.
 func (u *upstream) fetch() error {
 	args := []string{"mod", "download", "-json"}
 	missing := map[string]*module{}
@@ -212,7 +215,7 @@ func (u *upstream) fetch() error {
 	return nil
 }
 
-// workspace returns the modules that upstream's own workspace takes from its staging folder.
+// workspace returns the modules that upstream's go.work uses from the staging folder.
 func (u *upstream) workspace() ([]string, error) {
 	work, err := u.read("go.work")
 	if err != nil {
@@ -230,7 +233,7 @@ func (u *upstream) workspace() ([]string, error) {
 	return paths, nil
 }
 
-// read returns a file by its path in the tree; nil if upstream has no such file.
+// read returns a file by its path in the tree, or nil if upstream has no such file.
 func (u *upstream) read(path string) (*file, error) {
 	m := u.modules[slices.IndexFunc(u.modules, func(m module) bool { return m.path == mainModule })]
 	for _, other := range u.modules {
@@ -245,12 +248,13 @@ func (u *upstream) read(path string) (*file, error) {
 	return f, err
 }
 
-// isScript tells whether upstream's file is one to run: the modules do not say.
+// isScript reports whether upstream's file is executable, which modules do not record.
 func isScript(f *file) bool {
 	return bytes.HasPrefix(f.data, []byte("#!"))
 }
 
-// files yields all files by their path in the tree. On the way it hashes each module's files, and sets failed when their sum is not the pinned one.
+// files yields all files by their path in the tree. It also hashes each module's files, and
+// sets failed if a hash is not the pinned one.
 func (u *upstream) files(failed *error) iter.Seq2[string, *file] {
 	return func(yield func(string, *file) bool) {
 		for _, m := range u.modules {
@@ -285,7 +289,8 @@ func (u *upstream) files(failed *error) iter.Seq2[string, *file] {
 	}
 }
 
-// hash is the go command's "h1" hash of a module with these files (golang.org/x/mod/sumdb/dirhash).
+// hash returns the go command's "h1" hash of a module with these files, as defined in
+// golang.org/x/mod/sumdb/dirhash.
 func (m *module) hash(sums map[string]string) string {
 	all := sha256.New()
 	for _, path := range sorted(sums) {
@@ -294,7 +299,7 @@ func (m *module) hash(sums map[string]string) string {
 	return "h1:" + base64.StdEncoding.EncodeToString(all.Sum(nil))
 }
 
-// withStderr adds what a command had to say to its error.
+// withStderr adds the standard error of a command to its error.
 func withStderr(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

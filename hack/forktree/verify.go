@@ -24,7 +24,8 @@ import (
 	"path/filepath"
 )
 
-// verify makes a tree elsewhere, saves it into an empty repository, and compares that with this one.
+// verify checks the round trip: it makes a scratch tree, saves it into an empty repository,
+// and compares that with this one.
 func (h *house) verify() error {
 	temp, err := os.MkdirTemp("", "forktree-verify-")
 	if err != nil {
@@ -52,7 +53,7 @@ func (h *house) verify() error {
 	if err := other.make(); err != nil {
 		return err
 	}
-	// Now the tree is as if it had been edited by hand, and never saved.
+	// Now the tree looks like one that was edited by hand and never saved.
 	c, err := other.tree.commits()
 	if err != nil {
 		return err
@@ -83,6 +84,6 @@ func (h *house) verify() error {
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
-	h.say("making the tree and saving it changes none of %d files", len(want))
+	h.say("making and saving the tree changes none of %d files", len(want))
 	return nil
 }

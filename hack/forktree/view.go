@@ -23,7 +23,7 @@ import (
 	"ringmaster/hack/generated"
 )
 
-// view is the tree as it was made, beside its working files and the repository, all read at one time.
+// view is a consistent reading of the tree's commits, its working files and the repository.
 type view struct {
 	commits  *commits
 	upstream map[string]entry // files of commit 1
@@ -33,7 +33,7 @@ type view struct {
 	dirty    bool             // some working file differs from commit 3
 	before   map[string]*file // the edited files in commit 2
 	sources  map[string]*file // the repository's files
-	overlay  *overlay         // and what they make of commit 1
+	overlay  *overlay         // the result of applying them to commit 1
 }
 
 func (h *house) view() (*view, error) {
@@ -59,7 +59,7 @@ func (h *house) view() (*view, error) {
 	v.dirty = len(edited) > 0
 	for path, f := range edited {
 		if old, ok := v.upstream[path]; ok && f != nil {
-			f.exec = old.mode == "100755" // a patch cannot say it
+			f.exec = old.mode == "100755" // a patch cannot change it
 		}
 		switch {
 		case generated.Is(path):
@@ -80,7 +80,8 @@ func (h *house) view() (*view, error) {
 	return v, h.addIgnored(v)
 }
 
-// addIgnored adds files that git ignores to the edits, if they are in the way of new files of the repository.
+// addIgnored adds files that git ignores to the edits if new files of the repository would
+// overwrite them.
 func (h *house) addIgnored(v *view) error {
 	for path := range v.overlay.files {
 		_, made := v.made[path]
@@ -99,7 +100,7 @@ func (h *house) addIgnored(v *view) error {
 	return nil
 }
 
-// dropUnfinished takes out of the edits what a make that was stopped had written.
+// dropUnfinished removes from the edits the files that an interrupted make had written.
 func (h *house) dropUnfinished(v *view) error {
 	making, err := h.tree.resolve(makingRef)
 	if err != nil || making == "" {
@@ -118,7 +119,7 @@ func (h *house) dropUnfinished(v *view) error {
 	return nil
 }
 
-// overlayIn lays the repository's files over the upstream commit of the tree.
+// overlayIn applies the repository's files to the upstream commit of the tree.
 func (h *house) overlayIn(upstream map[string]entry, sources map[string]*file) (*overlay, error) {
 	patched, err := h.tree.git().read(upstream, targets(sources))
 	if err != nil {
@@ -127,7 +128,7 @@ func (h *house) overlayIn(upstream map[string]entry, sources map[string]*file) (
 	return newOverlay(sources, patched, func(path string) bool { _, ok := upstream[path]; return ok }), nil
 }
 
-// generated returns what the generators changed, as it stands in the working files.
+// generated returns the working files that the generators changed.
 func (v *view) generated(g git) (map[string]*file, error) {
 	files, err := g.changed(v.commits.ringmaster, v.commits.generated)
 	if err == nil {
@@ -136,7 +137,7 @@ func (v *view) generated(g git) (map[string]*file, error) {
 	return files, err
 }
 
-// repositoryHas tells whether the repository gives a file of the tree this content already.
+// repositoryHas reports whether the repository already gives a file this content.
 func (v *view) repositoryHas(path string, content *file) bool {
 	if f, ok := v.overlay.files[path]; ok {
 		return f.equal(content)

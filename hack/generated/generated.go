@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package generated knows which files of the tree are made by hack/codegen.
-// Such files are neither kept in the repository nor patched.
+// Package generated knows which files of the tree hack/codegen makes. Such files are neither
+// kept in the repository nor patched.
 package generated
 
 import (
@@ -43,9 +43,8 @@ func IsFixture(file string) bool {
 	return under(file, fixtures) && path.Base(file) != "OWNERS" || isRoundTrip(file)
 }
 
-// isRoundTrip reports whether the file says what becomes of an earlier release's
-// object when it is read and written: a new field that is written even when it is
-// zero changes that.
+// isRoundTrip reports whether the file has an earlier release's object after it was read and
+// written. A new field that is written even if it is zero changes such files.
 func isRoundTrip(file string) bool {
 	return strings.Contains(file, "/testdata/v") && strings.Contains(path.Base(file), ".after_roundtrip.")
 }
@@ -59,8 +58,8 @@ var fixtures = []string{
 	"test/compatibility_lifecycle/reference/",
 }
 
-// clients are the folders in which the generators of clients, informers, listers
-// and apply configurations write.
+// clients are the output folders of the generators of clients, informers, listers and apply
+// configurations.
 var clients = []string{
 	"staging/src/k8s.io/apiextensions-apiserver/examples/client-go/pkg/client/",
 	"staging/src/k8s.io/apiextensions-apiserver/pkg/client/",
@@ -74,7 +73,7 @@ var clients = []string{
 	"staging/src/k8s.io/sample-controller/pkg/generated/",
 }
 
-// handWritten are the files in clients that no generator writes, beside tests and
+// handWritten are the files in clients that no generator writes, besides tests and
 // *_expansion.go.
 var handWritten = map[string]bool{
 	"staging/src/k8s.io/client-go/applyconfigurations/doc.go":                              true,

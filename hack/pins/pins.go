@@ -16,8 +16,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package pins imports one package of every module that is built or copied from upstream, so that go.mod requires its version and go.sum
-// holds the hash of its bytes. It is never compiled.
+// Package pins imports one package of every module that is built or copied from upstream.
+// So go.mod requires its version, and go.sum has the hash of its content. This package is
+// never compiled.
 package pins
 
 import (

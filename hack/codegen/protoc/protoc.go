@@ -14,13 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package protoc compiles protobuf files and hands them to a code generator, with
+// Package protoc compiles protobuf files and passes them to a code generator. It supports
 // the part of protoc's command line that go-to-protobuf uses:
 //
 //	protoc -I DIR... --NAME_out=[PARAMETER:]DIR FILE...
 //
-// A FILE is named by its place on disk and must lie below one of the import
-// folders. The generator is protoc-gen-NAME on PATH.
+// A FILE is a path on disk below one of the import folders. The generator is
+// protoc-gen-NAME on PATH.
 package protoc
 
 import (
@@ -58,7 +58,7 @@ func Run(args []string) error {
 type invocation struct {
 	importDirs []string
 	plugin     string // NAME of protoc-gen-NAME
-	parameter  string // passed to the plugin as it is
+	parameter  string // passed to the plugin unchanged
 	outDir     string
 	files      []string // as named on the command line
 }
@@ -72,7 +72,7 @@ func parse(args []string) (*invocation, error) {
 		switch {
 		case arg == "-I":
 			if i++; i == len(args) {
-				return nil, errors.New("-I wants a folder")
+				return nil, errors.New("-I needs a folder")
 			}
 			inv.importDirs = append(inv.importDirs, args[i])
 		case strings.HasPrefix(arg, "-I"):
@@ -100,8 +100,8 @@ func parse(args []string) (*invocation, error) {
 	return inv, nil
 }
 
-// importName returns the name by which other files import file: its path
-// relative to the first import folder that holds it.
+// importName returns the name by which other files import file: its path relative to the
+// first import folder that contains it.
 func (inv *invocation) importName(file string) (string, error) {
 	for _, dir := range inv.importDirs {
 		if filepath.IsAbs(dir) != filepath.IsAbs(file) {
@@ -111,7 +111,7 @@ func (inv *invocation) importName(file string) (string, error) {
 			return filepath.ToSlash(name), nil
 		}
 	}
-	return "", fmt.Errorf("%s lies in none of the import folders %q", file, inv.importDirs)
+	return "", fmt.Errorf("%s is in none of the import folders %q", file, inv.importDirs)
 }
 
 // compile returns the request for the plugin.
@@ -138,7 +138,7 @@ func (inv *invocation) compile() (*pluginpb.CodeGeneratorRequest, error) {
 		return nil, err
 	}
 
-	// Plugins want each file after those that it imports.
+	// Plugins expect each file after those that it imports.
 	seen := map[string]bool{}
 	var add func(protoreflect.FileDescriptor)
 	add = func(file protoreflect.FileDescriptor) {
@@ -157,7 +157,7 @@ func (inv *invocation) compile() (*pluginpb.CodeGeneratorRequest, error) {
 	return request, nil
 }
 
-// generate runs the plugin and writes the files it answers with.
+// generate runs the plugin, and writes the files of its response.
 func (inv *invocation) generate(request *pluginpb.CodeGeneratorRequest) error {
 	in, err := proto.Marshal(request)
 	if err != nil {
@@ -172,7 +172,7 @@ func (inv *invocation) generate(request *pluginpb.CodeGeneratorRequest) error {
 	}
 	response := &pluginpb.CodeGeneratorResponse{}
 	if err := proto.Unmarshal(out.Bytes(), response); err != nil {
-		return fmt.Errorf("answer of %s: %w", name, err)
+		return fmt.Errorf("response of %s: %w", name, err)
 	}
 	if response.Error != nil {
 		return fmt.Errorf("%s: %s", name, response.GetError())

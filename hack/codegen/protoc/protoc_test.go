@@ -29,7 +29,7 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// The test binary is a plugin too, which answers with a list of what it was given.
+// The test binary is also a plugin, whose response lists what it was given.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "protoc-gen-list" {
 		os.Exit(m.Run())
@@ -90,7 +90,7 @@ func TestParse(t *testing.T) {
 			args: []string{"-I/src", "--proto_path=/more", "--gogo_out=x=y,z:/out", "a.proto", "b.proto"},
 			want: &invocation{importDirs: []string{"/src", "/more"}, plugin: "gogo", parameter: "x=y,z", outDir: "/out", files: []string{"a.proto", "b.proto"}},
 		},
-		"no folder":     {args: []string{"--gogo_out=/out", "a.proto", "-I"}, err: "-I wants a folder"},
+		"no folder":     {args: []string{"--gogo_out=/out", "a.proto", "-I"}, err: "-I needs a folder"},
 		"no plugin":     {args: []string{"-I", ".", "a.proto"}, err: "--NAME_out is missing"},
 		"two plugins":   {args: []string{"--gogo_out=/out", "--go_out=/out", "a.proto"}, err: "only one"},
 		"no file":       {args: []string{"--gogo_out=/out"}, err: "no input file"},
