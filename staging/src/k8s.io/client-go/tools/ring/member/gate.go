@@ -135,6 +135,7 @@ func (g *Gate) begin(self fence.Identity, deadline time.Time) {
 	defer g.lock.Unlock()
 	g.self = self
 	g.deadline = deadline
+	g.turnedAway = false
 }
 
 // pass returns in whose name, and until when, a request may be under way.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring/fence"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -69,6 +70,21 @@ func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 	g.expire()
 	if enters(5) {
 		t.Error("an expired gate let work in")
+	}
+}
+
+// What is new under another registration is told of when its ranges are opened.
+func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.T) {
+	now := time.Now()
+	g := NewGate(testclock.NewFakePassiveClock(now))
+	g.set(hashkey.All())
+	if _, ok := g.Enter(1); ok {
+		t.Fatal("work was let in without a deadline to believe in")
+	}
+	g.expire()
+	g.begin(fence.Identity{Name: "i", UID: "2"}, now.Add(time.Second))
+	if g.extend(now.Add(2 * time.Second)) {
+		t.Error("extend told of work that was turned away under another registration")
 	}
 }
 
