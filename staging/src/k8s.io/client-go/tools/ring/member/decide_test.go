@@ -113,13 +113,12 @@ func TestTheGateIsShutBeforeSourcesAreToldToFollowLess(t *testing.T) {
 		term := i.owner(ctx)
 		term.decided(ctx)
 		i.calls.take()
-		served := func() hashkey.Ranges { return i.gate.serving() }
 		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
 		rest := hashkey.All().Minus(hashkey.Between(hashkey.Max, 99))
 		term.decide(ctx, false)
 		// What SetRanges would find wrong is checked by the fake source.
-		if !served().Equal(rest) || !i.sources[0].follow.Equal(rest) || !i.sources[1].follow.Equal(rest) {
-			t.Errorf("the gate is open for %v and the sources follow %v and %v, want %v", served(), i.sources[0].follow, i.sources[1].follow, rest)
+		if open := i.gate.serving(); !open.Equal(rest) || !i.sources[0].follow.Equal(rest) || !i.sources[1].follow.Equal(rest) {
+			t.Errorf("the gate is open for %v and the sources follow %v and %v, want %v", open, i.sources[0].follow, i.sources[1].follow, rest)
 		}
 		select {
 		case <-term.kick:

@@ -35,9 +35,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// lease is the lease of every instance here that sets no other: a third of it is two
-// seconds, and confidence in it lasts for five.
+// Most tests run in a bubble of testing/synctest, whose time passes only while all
+// goroutines wait. A sleep there takes no time, and times are exact.
+
+// lease is that of every instance that sets no other. A third of it is two seconds, and
+// confidence in it lasts for five.
 const lease = 6 * time.Second
+
+var (
+	low  = hashkey.Between(hashkey.Max, 99)
+	high = hashkey.Between(99, 199)
+	both = low.Union(high)
+)
 
 // journal holds what happened, in order. It is safe for concurrent use.
 type journal struct {

@@ -88,6 +88,17 @@ func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.
 	}
 }
 
+func TestWhatAGateServesDoesNotDependOnItsDeadline(t *testing.T) {
+	g := NewGate(testclock.NewFakePassiveClock(time.Now()))
+	g.set(low)
+	if !g.Serves(99) || g.Serves(100) || g.ServesAll() {
+		t.Errorf("serves 99: %t, 100: %t, all: %t; want the first alone", g.Serves(99), g.Serves(100), g.ServesAll())
+	}
+	if g.set(hashkey.All()); !g.ServesAll() {
+		t.Error("does not serve all keys")
+	}
+}
+
 func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	now := time.Now()
 	g := NewGate(testclock.NewFakePassiveClock(now))

@@ -24,12 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-var (
-	low  = hashkey.Between(hashkey.Max, 99)
-	high = hashkey.Between(99, 199)
-	both = low.Union(high)
-)
-
 // inBubble runs f with a term whose sources are slow and follow low and high.
 func inBubble(t *testing.T, f func(t *testing.T, ctx context.Context, i *instance, term *term)) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -39,9 +40,8 @@ import (
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 )
 
-// registry serves ControllerInstances as far as a member uses them: one line of
-// revisions, lists as of any of them, watches from any of them, and preconditions.
-// What a member uses besides panics.
+// registry serves ControllerInstances as far as a member uses them: revisions, lists as of
+// one, watches from one, and preconditions. All other methods panic.
 type registry struct {
 	shardingclient.ControllerInstanceInterface
 	t *testing.T
@@ -205,6 +205,13 @@ func times(requests []request) []time.Duration {
 	return out
 }
 
+func expectTimes(t *testing.T, got []request, want ...time.Duration) {
+	t.Helper()
+	if at := times(got); !slices.Equal(at, want) {
+		t.Errorf("requests were sent at %v, want %v", at, want)
+	}
+}
+
 // do takes a request through. One whose ctx has ended is not even sent.
 func (r *registry) do(ctx context.Context, q request, carryOut func() (*shardingv1alpha1.ControllerInstance, error)) (*shardingv1alpha1.ControllerInstance, error) {
 	if err := ctx.Err(); err != nil {
@@ -238,6 +245,7 @@ func (r *registry) Create(ctx context.Context, instance *shardingv1alpha1.Contro
 		created := instance.DeepCopy()
 		created.Name = fmt.Sprintf("%s%d", created.GenerateName, len(r.states))
 		created.UID = types.UID("uid-" + created.Name)
+		created.Generation = 1
 		r.putLocked(created)
 		return created, nil
 	})
@@ -349,6 +357,9 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 		patched := &shardingv1alpha1.ControllerInstance{}
 		if err := json.Unmarshal(after, patched); err != nil {
 			return nil, err
+		}
+		if !reflect.DeepEqual(patched.Spec, old.Spec) {
+			patched.Generation++
 		}
 		r.putLocked(patched)
 		return patched, nil

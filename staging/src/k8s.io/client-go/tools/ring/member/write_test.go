@@ -33,8 +33,8 @@ import (
 	"k8s.io/client-go/tools/ring"
 )
 
-// writeTo returns a write that gives the instance's own record a key.
-func (i *instance) writeTo(t *term) ring.Write {
+// grant returns a write that gives the instance's own record a key.
+func (i *instance) grant() ring.Write {
 	i.t.Helper()
 	record := i.record()
 	revision, err := strconv.ParseInt(record.ResourceVersion, 10, 64)
@@ -60,7 +60,7 @@ func TestAWriteSetsTheSpecOfTheRecordThatItWasDecidedOn(t *testing.T) {
 			{key(99), nil, "", map[string]any{"hashKey": json.Number("99"), "nextHashKey": nil, "donor": ""}},
 		} {
 			before := i.record()
-			w := i.writeTo(term)
+			w := i.grant()
 			w.Key, w.Next, w.Donor = tc.key, tc.next, tc.donor
 			settled, err := term.send(ctx, w)
 			if err != nil || settled != r.revision() {
@@ -87,7 +87,7 @@ func TestAWriteIsRefusedIfTheRecordHasChangedSinceTheDecision(t *testing.T) {
 				r := newRegistry(t)
 				i := newInstance(t, r)
 				term := i.registered(ctx)
-				w := i.writeTo(term)
+				w := i.grant()
 				record := i.record()
 				change(&record)
 				r.edit(record)
@@ -198,11 +198,11 @@ func TestAnAnswerWithoutANumberForARevisionIsAnError(t *testing.T) {
 		}
 		i := newInstance(t, r)
 		term := i.registered(ctx)
-		_, err := term.send(ctx, i.writeTo(term))
+		_, err := term.send(ctx, i.grant())
 		if err == nil || !strings.Contains(err.Error(), term.self.Name) || !strings.Contains(err.Error(), `resourceVersion "v9", want a number`) {
 			t.Errorf("got %v", err)
 		}
-		term.write(ctx, i.writeTo(term))
+		term.write(ctx, i.grant())
 		term.settle()
 		if want := time.Now().Add(failurePause); term.writing || term.settled != 0 || !term.retryAt.Equal(want) {
 			t.Errorf("writing is %t, settled %d and retryAt %v, want a failure that is tried again at %v", term.writing, term.settled, term.retryAt, want)
@@ -278,7 +278,7 @@ func TestAWriteIsNotSentAfterTheGatesDeadline(t *testing.T) {
 				i := newInstance(t, r)
 				term := i.registered(ctx)
 				shut(i.gate)
-				term.write(ctx, i.writeTo(term))
+				term.write(ctx, i.grant())
 				term.settle()
 				if sent := r.got(ofPatch("spec")); len(sent) > 0 {
 					t.Errorf("a write was sent at %v", times(sent))
@@ -306,7 +306,7 @@ func TestAWriteUnderWayIsGivenUpAtTheGatesDeadline(t *testing.T) {
 		i := newInstance(t, r)
 		term := i.registered(ctx)
 		time.Sleep(time.Second)
-		term.write(ctx, i.writeTo(term))
+		term.write(ctx, i.grant())
 		time.Sleep(lease)
 		synctest.Wait()
 		if want := i.gate.Deadline(); !gaveUp.Equal(want) {
