@@ -71,16 +71,17 @@ type Decision struct {
 	Wake time.Duration
 }
 
-// Write is one write to the registry. It is only valid for the record that it was
-// decided on: the UID and, except for a deletion, the revision must still be the same.
+// Write is one write to the registry. It is only valid for the spec that it was decided
+// on: the UID and, except for a deletion, the generation must still be the same. A
+// heartbeat in between changes nothing that the write relies on.
 type Write struct {
 	// Reason is one of the Reason constants, Detail a sentence for people where
 	// the reason does not say all.
 	Reason, Detail string
-	// Name, UID and Revision are the record to write and what it was decided on.
-	Name     string
-	UID      types.UID
-	Revision int64
+	// Name, UID and Generation are the record to write and what it was decided on.
+	Name       string
+	UID        types.UID
+	Generation int64
 	// Delete deletes the record. Otherwise Key, Next and Donor are its new values.
 	Delete bool
 	Key    *int64
@@ -100,7 +101,7 @@ const (
 )
 
 func write(reason string, r Record, key, next *int64, donor string) *Write {
-	return &Write{Reason: reason, Name: r.Name, UID: r.UID, Revision: r.Revision, Key: key, Next: next, Donor: donor}
+	return &Write{Reason: reason, Name: r.Name, UID: r.UID, Generation: r.Generation, Key: key, Next: next, Donor: donor}
 }
 
 // callOff closes a handover without a grant.

@@ -64,7 +64,7 @@ limitations under the License.
 // successor's, or is the present one, and logs the interval that is allowed.
 //
 // A handover is open while a record names a next key. Whoever closes it, by a grant or by
-// calling it off, writes that record as it was decided on, so the first write that arrives
+// calling it off, writes that spec as it was decided on, so the first write that arrives
 // voids all others that are still under way. This settles what a dead donor may have sent:
 // the instance that owns its range now does not work on the part that was to be given away
 // until the log shows how the handover was closed, and the oldest instance takes an empty

@@ -29,7 +29,7 @@ import (
 // already, stay open from beginning to end.
 func TestAMoveUpShutsOnlyWhatChangesHands(t *testing.T) {
 	low, high := member("low", at(100)), member("high", at(300))
-	low.Next, low.Revision = at(200), 2
+	low.Next, low.Revision, low.Generation = at(200), 2, 2
 	view := NewView(2, low, high)
 	of := func(name string) hashkey.Ranges { return view.Owned(name) }
 	receiver, donor := NewMachine("low", view, limits), NewMachine("high", view, limits)
@@ -48,7 +48,7 @@ func TestAMoveUpShutsOnlyWhatChangesHands(t *testing.T) {
 		t.Errorf("donor, the receiver's caches warm: %s, open %v, writes %+v; want to drain", d.Phase, d.Open, d.Write)
 	}
 	d = donor.Decide(Input{Now: 3, Serving: keep, Idle: idle})
-	if d.Write == nil || d.Write.Reason != ReasonMove || d.Write.Name != "low" || *d.Write.Key != 200 || d.Write.Next != nil || d.Write.Revision != 3 {
+	if d.Write == nil || d.Write.Reason != ReasonMove || d.Write.Name != "low" || *d.Write.Key != 200 || d.Write.Next != nil || d.Write.Generation != 2 {
 		t.Fatalf("donor, drained: writes %+v, want the move", d.Write)
 	}
 	low.Key, low.Next, low.Revision = d.Write.Key, nil, 4

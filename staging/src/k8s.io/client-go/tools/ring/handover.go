@@ -36,8 +36,8 @@ const (
 
 // Handover is an open one: a record names its next key. The write of that record
 // that grants the key or calls the handover off closes it. Every write needs the
-// record as it was decided on, so the first that arrives voids all others that are
-// still under way.
+// spec as it was decided on, so the first that arrives voids all others that are still
+// under way.
 type Handover struct {
 	// Kind is KindJoin or KindMove, or empty for a void handover.
 	Kind Kind

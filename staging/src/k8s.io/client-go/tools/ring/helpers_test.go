@@ -75,3 +75,13 @@ func atLimit(t *testing.T, m *Machine, in Input, limit time.Duration, open hashk
 	in.Now = end
 	return m.Decide(in)
 }
+
+// nextGeneration returns the generation of r, which replaces old, as the server counts
+// it: a change of the spec raises it, a heartbeat does not.
+func nextGeneration(old, r Record) int64 {
+	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
+	if old.UID == r.UID && same(old.Key, r.Key) && same(old.Next, r.Next) && old.Donor == r.Donor {
+		return old.Generation
+	}
+	return old.Generation + 1
+}

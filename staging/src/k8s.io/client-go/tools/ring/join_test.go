@@ -56,11 +56,11 @@ func TestAnInstanceThatRegistersLaterIsNotOlder(t *testing.T) {
 
 func TestAnEmptyRingIsTakenOnlyWhenNoHandoverIsOpen(t *testing.T) {
 	named := joining("n", "d", at(100))
-	named.Revision = 3
+	named.Revision, named.Generation = 3, 3
 	self := Record{Name: "a", UID: "a", Revision: 1}
 	m := NewMachine("a", NewView(1, self), limits)
 	m.Replace(NewView(6, self, named))
-	if d := m.Decide(Input{Now: 1}); d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || d.Write.Revision != 3 {
+	if d := m.Decide(Input{Now: 1}); d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || d.Write.Generation != 3 {
 		t.Errorf("with an open handover: wrote %+v, want it called off", d.Write)
 	}
 	named.Next, named.Revision = nil, 7

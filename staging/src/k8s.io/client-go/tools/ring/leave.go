@@ -43,6 +43,6 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 		// As in decideGive.
 		d.wakeAt(in.Now)
 	case in.Idle(hashkey.All()):
-		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Revision: self.Revision, Delete: true}
+		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
 	}
 }

@@ -66,7 +66,7 @@ func TestAGapInTheLogAsksForNewerCaches(t *testing.T) {
 // would give away until the log shows the handover closed.
 func TestWhatADeadDonorMayHaveGrantedToAJoiningInstanceStaysShut(t *testing.T) {
 	receiver := joining("n", "d", at(100))
-	receiver.Revision = 3
+	receiver.Revision, receiver.Generation = 3, 3
 	m := NewMachine("s", NewView(3, member("d", at(200)), member("s", at(hashkey.Max)), receiver), limits)
 	own := keys(200, hashkey.Max)
 	m.Remove("d", 4)
@@ -74,7 +74,7 @@ func TestWhatADeadDonorMayHaveGrantedToAJoiningInstanceStaysShut(t *testing.T) {
 	if want := keys(100, hashkey.Max); !d.Open.Equal(want) || d.Since != 4 {
 		t.Errorf("after the donor's death: open %v since %d, want %v since 4", d.Open, d.Since, want)
 	}
-	if d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || d.Write.Next != nil || d.Write.Revision != 3 {
+	if d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || d.Write.Next != nil || d.Write.Generation != 3 {
 		t.Errorf("after the donor's death: wrote %+v, want the handover called off", d.Write)
 	}
 

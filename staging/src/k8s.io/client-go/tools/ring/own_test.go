@@ -27,11 +27,11 @@ import (
 
 func TestAReceiverTakesBackAMoveUpThatIsNotGrantedAfterThreeSteps(t *testing.T) {
 	low := member("low", at(100))
-	low.Next, low.Revision = at(200), 3
+	low.Next, low.Revision, low.Generation = at(200), 3, 3
 	m := NewMachine("low", NewView(3, low, member("high", at(300))), limits)
 	own := keys(300, 100)
 	d := atLimit(t, m, Input{Now: 7 * time.Second, Serving: own}, 3*limits.Step, own)
-	if w := d.Write; w == nil || w.Reason != ReasonCallOff || w.Name != "low" || w.Revision != 3 || w.Next != nil || *w.Key != 100 || !strings.Contains(w.Detail, "high has not given up") {
+	if w := d.Write; w == nil || w.Reason != ReasonCallOff || w.Name != "low" || w.Generation != 3 || w.Next != nil || *w.Key != 100 || !strings.Contains(w.Detail, "high has not given up") {
 		t.Errorf("at the limit: wrote %+v, want the move taken back", w)
 	}
 }
@@ -79,7 +79,7 @@ func TestAnOwnerFollowsWhatALeavingPredecessorWillLeave(t *testing.T) {
 
 func TestAnOwnerNamesAKeyForOneThatAsksIt(t *testing.T) {
 	wishes := joining("n", "d", nil)
-	wishes.Revision = 3
+	wishes.Revision, wishes.Generation = 3, 3
 	leaving := wishes
 	leaving.Phase = shardingv1alpha1.InstanceLeaving
 	all := Input{Now: 1, Serving: hashkey.All(), Keys: func(hashkey.Ranges) []int64 { return []int64{10, 20, 30, 40} }}
@@ -99,7 +99,7 @@ func TestAnOwnerNamesAKeyForOneThatAsksIt(t *testing.T) {
 			if (w != nil) != tc.want {
 				t.Fatalf("wrote %+v, want a key named: %v", w, tc.want)
 			}
-			if w != nil && (w.Reason != ReasonSplit || w.Name != "n" || w.Revision != 3 || w.Key != nil || *w.Next != 20 || w.Donor != "d") {
+			if w != nil && (w.Reason != ReasonSplit || w.Name != "n" || w.Generation != 3 || w.Key != nil || *w.Next != 20 || w.Donor != "d") {
 				t.Errorf("wrote %+v, want the median of the objects as next key", w)
 			}
 		})

@@ -33,6 +33,8 @@ type Record struct {
 	Controller string
 	// Revision is the resource version of the record's last change in the log.
 	Revision int64
+	// Generation counts the changes of the record's spec. A heartbeat leaves it alone.
+	Generation int64
 	// Key is the upper end (inclusive) of the range that the instance owns; nil: none.
 	Key *int64
 	// Next is the key that Key is to become: named by the donor of an instance that
@@ -71,6 +73,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		UID:        instance.UID,
 		Controller: instance.Spec.ControllerName,
 		Revision:   revision,
+		Generation: instance.Generation,
 		Key:        instance.Spec.HashKey,
 		Next:       instance.Spec.NextHashKey,
 		Donor:      instance.Spec.Donor,

@@ -87,7 +87,7 @@ func (s *simulation) note(format string, args ...any) {
 func (s *simulation) revision() int64 { return int64(len(s.log)) }
 
 func (s *simulation) put(r Record) {
-	r.Revision = s.revision() + 1
+	r.Revision, r.Generation = s.revision()+1, nextGeneration(s.records[r.Name], r)
 	s.records[r.Name] = r
 	s.log = append(s.log, simulatedEvent{revision: r.Revision, record: r})
 }
@@ -176,7 +176,7 @@ func (s *simulation) land(i int) {
 	s.writes = append(s.writes[:i], s.writes[i+1:]...)
 	f.from.flying = false
 	r, ok := s.records[f.Name]
-	if !ok || r.UID != f.UID || !f.Delete && r.Revision != f.Revision {
+	if !ok || r.UID != f.UID || !f.Delete && r.Generation != f.Generation {
 		s.note("the %s of %s conflicts", f.Reason, f.from.name)
 		return
 	}

@@ -121,7 +121,8 @@ func (s *state) add(e *logEntry) {
 }
 
 func (s *state) put(r Record) {
-	r.Revision = s.head.Revision + 1
+	old, _ := s.head.Get(r.Name)
+	r.Revision, r.Generation = s.head.Revision+1, nextGeneration(old, r)
 	next := s.head.With(r)
 	next.Revision = r.Revision
 	s.head = next
@@ -188,7 +189,7 @@ func (s *state) clean() {
 // applies says whether the registry would accept the write now.
 func (s *state) applies(w *Write) bool {
 	r, ok := s.head.Get(w.Name)
-	return ok && r.UID == w.UID && (w.Delete || r.Revision == w.Revision || !s.rules.precondition)
+	return ok && r.UID == w.UID && (w.Delete || r.Generation == w.Generation || !s.rules.precondition)
 }
 
 // land applies a write to the registry.

@@ -52,8 +52,11 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 		wake = max(d.Wake-now.Sub(t.epoch), time.Millisecond)
 	}
 	if d.Write != nil && !t.writing && t.machine.View().Revision >= t.settled {
-		if pause := t.retryAt.Sub(now); pause > 0 {
-			return pause
+		if pause := t.refused.retryAt.Sub(now); pause > 0 && t.refused.of(d.Write) {
+			if wake == 0 || pause < wake {
+				wake = pause
+			}
+			return wake
 		}
 		t.write(ctx, *d.Write)
 	}

@@ -145,11 +145,16 @@ func (g *Gate) pass() (fence.Identity, time.Time) {
 	return g.self, g.deadline
 }
 
-// extend moves the deadline to t, unless it is later already. It reports whether
-// work was turned away at the old deadline, so that it can be asked for again.
-func (g *Gate) extend(t time.Time) (turnedAway bool) {
+// extend moves the deadline of the registration to t, unless it is later already. It
+// does nothing once the gate has expired or belongs to another registration: an answer
+// that comes late must not let requests out again. It reports whether work was turned
+// away at the old deadline, so that it can be asked for again.
+func (g *Gate) extend(self fence.Identity, t time.Time) (turnedAway bool) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
+	if g.self != self {
+		return false
+	}
 	if t.After(g.deadline) {
 		g.deadline = t
 	}
@@ -164,6 +169,7 @@ func (g *Gate) extend(t time.Time) (turnedAway bool) {
 func (g *Gate) expire() {
 	g.lock.Lock()
 	defer g.lock.Unlock()
+	g.self = fence.Identity{}
 	g.deadline = time.Time{}
 	g.open = nil
 }

@@ -43,10 +43,10 @@ func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 	if enters(5) {
 		t.Error("work was let in without a deadline to believe in")
 	}
-	if !g.extend(now.Add(5 * time.Second)) {
+	if !g.extend(fence.Identity{}, now.Add(5*time.Second)) {
 		t.Error("extend did not tell of the work that was turned away")
 	}
-	if g.extend(now.Add(5 * time.Second)) {
+	if g.extend(fence.Identity{}, now.Add(5*time.Second)) {
 		t.Error("extend told twice of the work that was turned away")
 	}
 	if !enters(0) || !enters(9) {
@@ -63,13 +63,32 @@ func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 	if enters(5) {
 		t.Error("work was let in at the deadline")
 	}
-	if g.extend(now.Add(time.Second)); !g.Deadline().Equal(now.Add(5 * time.Second)) {
+	if g.extend(fence.Identity{}, now.Add(time.Second)); !g.Deadline().Equal(now.Add(5 * time.Second)) {
 		t.Errorf("an earlier deadline replaced a later one: %v", g.Deadline())
 	}
 	clock.SetTime(now)
 	g.expire()
 	if enters(5) {
 		t.Error("an expired gate let work in")
+	}
+}
+
+// A renewal whose answer comes after the record is known to be gone says nothing of now.
+func TestALateAnswerRevivesNoGateThatHasExpired(t *testing.T) {
+	now := time.Now()
+	g := NewGate(testclock.NewFakePassiveClock(now))
+	first, second := fence.Identity{Name: "i", UID: "1"}, fence.Identity{Name: "i", UID: "2"}
+	g.begin(first, now.Add(time.Second))
+	g.expire()
+	if g.extend(first, now.Add(time.Minute)); !g.Deadline().IsZero() {
+		t.Errorf("requests may be sent until %v after the gate has expired", g.Deadline())
+	}
+	g.begin(second, now.Add(time.Second))
+	if g.extend(first, now.Add(time.Minute)); !g.Deadline().Equal(now.Add(time.Second)) {
+		t.Errorf("the last registration's answer moved the deadline to %v", g.Deadline())
+	}
+	if g.extend(second, now.Add(time.Minute)); !g.Deadline().Equal(now.Add(time.Minute)) {
+		t.Errorf("the deadline is %v, want %v", g.Deadline(), now.Add(time.Minute))
 	}
 }
 
@@ -82,8 +101,9 @@ func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.
 		t.Fatal("work was let in without a deadline to believe in")
 	}
 	g.expire()
-	g.begin(fence.Identity{Name: "i", UID: "2"}, now.Add(time.Second))
-	if g.extend(now.Add(2 * time.Second)) {
+	self := fence.Identity{Name: "i", UID: "2"}
+	g.begin(self, now.Add(time.Second))
+	if g.extend(self, now.Add(2*time.Second)) {
 		t.Error("extend told of work that was turned away under another registration")
 	}
 }
@@ -103,7 +123,7 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	now := time.Now()
 	g := NewGate(testclock.NewFakePassiveClock(now))
 	g.set(hashkey.All())
-	g.extend(now.Add(time.Minute))
+	g.extend(fence.Identity{}, now.Add(time.Minute))
 	ended := 0
 	g.notify(func() { ended++ })
 	first, _ := g.Enter(7)

@@ -140,9 +140,10 @@ func New(cfg Config) (*Member, error) {
 	return &Member{cfg: cfg, epoch: cfg.Clock.Now()}, nil
 }
 
-// Run takes part in the ring until ctx ends; then it leaves in good order, which
-// takes at most LeaseDuration, and returns. It registers again whenever its
-// record is lost. The controller must go on working until Run returns.
+// Run takes part in the ring until ctx ends; then it leaves in good order and returns.
+// Leaving takes at most LeaseDuration, and as much again if work does not end: then
+// Released is called though it is still under way. Run registers again whenever its record
+// is lost. The controller must go on working until Run returns.
 func (m *Member) Run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", m.cfg.ControllerName)
 	ctx = klog.NewContext(ctx, logger)

@@ -23,9 +23,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,13 +49,16 @@ type registry struct {
 	t *testing.T
 
 	lock sync.Mutex
-	// states holds all records as of each revision, events what made it of the one before.
+	// states holds all records as of each revision, events what made it of the one before,
+	// and at when that was.
 	states []map[string]shardingv1alpha1.ControllerInstance
 	events []watch.Event
+	at     []time.Time
 	// changed is closed and replaced with each revision.
 	changed chan struct{}
-	// withheld keeps new revisions from the watches.
+	// withheld keeps new revisions from the watches, delay sends them that much later.
 	withheld bool
+	delay    time.Duration
 	requests []request
 
 	// before is called with each request that arrives, after with each that has been
@@ -81,6 +86,8 @@ type request struct {
 	part         string
 	list         metav1.ListOptions
 	precondition *metav1.Preconditions
+	// refused says that the registry did not carry it out.
+	refused bool
 }
 
 // epoch is when every test in a bubble begins.
@@ -92,7 +99,7 @@ func newRegistry(t *testing.T) *registry {
 	r := &registry{t: t, changed: make(chan struct{}), raw: make(chan watch.Event), end: make(chan struct{})}
 	// No client knows a revision 0.
 	r.states = []map[string]shardingv1alpha1.ControllerInstance{{}}
-	r.events = []watch.Event{{}}
+	r.events, r.at = []watch.Event{{}}, []time.Time{{}}
 	r.edit(shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
 		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: "other", HashKey: key(7)},
@@ -151,6 +158,7 @@ func (r *registry) appendLocked(eventType watch.EventType, instance *shardingv1a
 	next := maps.Clone(r.newest())
 	r.states = append(r.states, next)
 	r.events = append(r.events, watch.Event{Type: eventType, Object: instance.DeepCopy()})
+	r.at = append(r.at, time.Now())
 	r.wakeLocked()
 	return next
 }
@@ -219,6 +227,7 @@ func (r *registry) do(ctx context.Context, q request, carryOut func() (*sharding
 	}
 	r.lock.Lock()
 	q.at = time.Since(epoch)
+	place := len(r.requests)
 	r.requests = append(r.requests, q)
 	before, after := r.before, r.after
 	r.lock.Unlock()
@@ -232,6 +241,7 @@ func (r *registry) do(ctx context.Context, q request, carryOut func() (*sharding
 	}
 	r.lock.Lock()
 	answer, err := carryOut()
+	r.requests[place].refused = err != nil
 	r.lock.Unlock()
 	if err == nil && after != nil {
 		err = after(ctx, q, answer)
@@ -290,12 +300,18 @@ func (r *registry) Watch(ctx context.Context, options metav1.ListOptions) (watch
 		for sent := r.number(options.ResourceVersion); ; {
 			r.lock.Lock()
 			var next []watch.Event
+			var at []time.Time
 			if !r.withheld {
-				next, sent = r.events[sent+1:], len(r.events)-1
+				next, at, sent = r.events[sent+1:], r.at[sent+1:], len(r.events)-1
 			}
-			changed := r.changed
+			changed, delay := r.changed, r.delay
 			r.lock.Unlock()
-			for _, event := range next {
+			for i, event := range next {
+				select {
+				case <-time.After(time.Until(at[i].Add(delay))):
+				case <-w.StopChan():
+				case <-ctx.Done():
+				}
 				if r.selects(options, event.Object.(*shardingv1alpha1.ControllerInstance)) {
 					send(event)
 				}
@@ -316,19 +332,23 @@ func (r *registry) Watch(ctx context.Context, options metav1.ListOptions) (watch
 	return w, nil
 }
 
-// Patch implements ControllerInstanceInterface for merge patches of spec or status.
+// Patch implements ControllerInstanceInterface for merge patches of the status, and for
+// JSON patches that set the spec.
 func (r *registry) Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*shardingv1alpha1.ControllerInstance, error) {
 	q := request{verb: "patch", name: name, part: "spec"}
-	if slices.Equal(subresources, []string{"status"}) {
+	var apply func(before []byte) ([]byte, error)
+	var err error
+	switch {
+	case patchType == types.JSONPatchType && len(subresources) == 0:
+		apply, err = r.specPatch(&q, data)
+	case patchType == types.MergePatchType && slices.Equal(subresources, []string{"status"}):
 		q.part = "status"
+		apply, err = r.statusPatch(&q, data)
+	default:
+		err = fmt.Errorf("got a patch of type %s for subresources %q", patchType, subresources)
 	}
-	if patchType != types.MergePatchType {
-		r.t.Errorf("got a patch of type %s", patchType)
-	}
-	// A key does not fit into a float64.
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	if err := decoder.Decode(&q.body); err != nil {
+	if err != nil {
+		r.t.Error(err)
 		return nil, err
 	}
 	return r.do(ctx, q, func() (*shardingv1alpha1.ControllerInstance, error) {
@@ -336,21 +356,11 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 		if !ok {
 			return nil, apierrors.NewNotFound(resource, name)
 		}
-		metadata, _ := q.body["metadata"].(map[string]any)
-		for field, value := range metadata {
-			if want := map[string]string{"uid": string(old.UID), "resourceVersion": old.ResourceVersion}[field]; value != want {
-				return nil, apierrors.NewConflict(resource, name, fmt.Errorf("%s is %s, not %v", field, want, value))
-			}
-		}
 		before, err := json.Marshal(old)
 		if err != nil {
 			return nil, err
 		}
-		patch, err := json.Marshal(map[string]any{q.part: q.body[q.part]})
-		if err != nil {
-			return nil, err
-		}
-		after, err := jsonpatch.MergePatch(before, patch)
+		after, err := apply(before)
 		if err != nil {
 			return nil, err
 		}
@@ -364,6 +374,63 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 		r.putLocked(patched)
 		return patched, nil
 	})
+}
+
+// statusPatch reads a merge patch, whose metadata may name the UID.
+func (r *registry) statusPatch(q *request, data []byte) (func([]byte) ([]byte, error), error) {
+	if err := decode(data, &q.body); err != nil {
+		return nil, err
+	}
+	metadata, _ := q.body["metadata"].(map[string]any)
+	return func(before []byte) ([]byte, error) {
+		if old := r.newest()[q.name]; metadata["uid"] != string(old.UID) {
+			return nil, apierrors.NewConflict(resource, q.name, fmt.Errorf("uid is %s, not %v", old.UID, metadata["uid"]))
+		}
+		patch, err := json.Marshal(map[string]any{"status": q.body["status"]})
+		if err != nil {
+			return nil, err
+		}
+		return jsonpatch.MergePatch(before, patch)
+	}, nil
+}
+
+// specPatch reads a JSON patch. The body of the request has what it tests as metadata, and
+// what it sets as spec.
+func (r *registry) specPatch(q *request, data []byte) (func([]byte) ([]byte, error), error) {
+	var operations []operation
+	if err := decode(data, &operations); err != nil {
+		return nil, err
+	}
+	tests, sets := map[string]any{}, map[string]any{}
+	for _, o := range operations {
+		if field, ok := strings.CutPrefix(o.Path, "/metadata/"); ok && o.Op == "test" {
+			tests[field] = o.Value
+		} else if field, ok := strings.CutPrefix(o.Path, "/spec/"); ok && o.Op == "add" {
+			sets[field] = o.Value
+		} else {
+			return nil, fmt.Errorf("a JSON patch has operation %q on %s", o.Op, o.Path)
+		}
+	}
+	q.body = map[string]any{"metadata": tests, "spec": sets}
+	patch, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		return nil, err
+	}
+	return func(before []byte) ([]byte, error) {
+		after, err := patch.Apply(before)
+		if err != nil {
+			// As the API server answers.
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", resource, q.name, err.Error(), 0, false)
+		}
+		return after, nil
+	}, nil
+}
+
+// decode keeps numbers as they are: a key does not fit into a float64.
+func decode(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	return decoder.Decode(into)
 }
 
 // Delete implements ControllerInstanceInterface.

@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/klog/v2"
 )
@@ -68,7 +69,7 @@ func (t *term) renew(ctx context.Context) {
 		switch {
 		case err == nil:
 			t.cfg.Metrics.Renewed(ResultRenewed)
-			if t.cfg.Gate.extend(t.confidence(sent)) {
+			if t.cfg.Gate.extend(t.self, t.confidence(sent)) {
 				t.post(ctx, func() {
 					const message = "The gate had shut by itself and is open again: the record was renewed late"
 					t.observer.fenced(message)
@@ -78,7 +79,7 @@ func (t *term) renew(ctx context.Context) {
 			}
 		case ctx.Err() != nil:
 			return
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		case isGone(err), apierrors.IsConflict(err):
 			t.cfg.Metrics.Renewed(ResultLost)
 			t.observer.fenced("The record is gone while the process lives; it joins anew")
 			t.post(ctx, func() {
@@ -119,7 +120,11 @@ func (t *term) heartbeat(ctx context.Context, timeout time.Duration) error {
 	defer cancel()
 	// A renewal decides nothing, so it names no resource version, or it would
 	// conflict with every write of a donor; the UID keeps it off another's record.
-	_, err = t.patch(ctx, t.self.Name, map[string]any{"uid": t.self.UID}, "status", fields, "status")
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.self.UID}, "status": fields})
+	if err != nil {
+		return err
+	}
+	_, err = t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	return err
 }
 

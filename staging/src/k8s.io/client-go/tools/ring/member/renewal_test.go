@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -292,6 +293,26 @@ func TestARenewalThatFailsIsRepeatedAfterANinthOfALease(t *testing.T) {
 		if got, want := i.gate.Deadline(), epoch.Add(2*ninth+2*time.Second+5*time.Second); !got.Equal(want) {
 			t.Errorf("the deadline is %v, want %v", got, want)
 		}
+	})
+}
+
+func TestARenewalThatIsNotServedSaysNothingOfTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		r.intercept(func(_ context.Context, q request) error {
+			if q.verb == "patch" && time.Since(epoch) < time.Second {
+				return apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, q.name, "404 page not found", 0, true)
+			}
+			return nil
+		})
+		i := newInstance(t, r)
+		term, _ := i.renewing(testContext(t))
+		time.Sleep(2 * time.Second)
+		term.settle()
+		if term.lost {
+			t.Error("the term ended")
+		}
+		i.told.expect(t, "0 workloads, 0 busy", "renewal failed", "0 workloads, 0 busy", "renewal failed", "0 workloads, 0 busy", "renewal renewed")
 	})
 }
 

@@ -52,7 +52,7 @@ type term struct {
 	// write: the instance's own last one.
 	settled int64
 	writing bool
-	retryAt time.Time
+	refused refusal
 	lost    bool
 	ready   readiness
 }

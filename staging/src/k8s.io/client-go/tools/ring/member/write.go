@@ -23,7 +23,6 @@ import (
 	"strconv"
 	"time"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -32,13 +31,38 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// A member waits longer after each write of a spec that fails, until one succeeds or it
+// decides on another spec: after a conflict, the record that changed is on its way in the
+// log, and no write can succeed before it is there.
 const (
-	// conflictPause is how long a member waits after a conflict: the record that
-	// changed is on its way in the log.
-	conflictPause = 10 * time.Millisecond
-	// failurePause is how long it waits after any other failure.
-	failurePause = 200 * time.Millisecond
+	firstPause = 10 * time.Millisecond
+	maxPause   = time.Second
 )
+
+// refusal is the last write that failed.
+type refusal struct {
+	name       string
+	uid        types.UID
+	generation int64
+	// pause is how long the next attempt waits, retryAt when it may be made.
+	pause   time.Duration
+	retryAt time.Time
+}
+
+// of says whether w was decided on the spec that the refused write was decided on.
+func (r *refusal) of(w *ring.Write) bool {
+	return r.name == w.Name && r.uid == w.UID && r.generation == w.Generation
+}
+
+// refuse notes that w has failed.
+func (t *term) refuse(w *ring.Write) {
+	r := refusal{name: w.Name, uid: w.UID, generation: w.Generation, pause: firstPause}
+	if t.refused.of(w) {
+		r.pause = min(2*t.refused.pause, maxPause)
+	}
+	r.retryAt = t.cfg.Clock.Now().Add(r.pause)
+	t.refused = r
+}
 
 // write sends w beside the deciding goroutine, which gets the result. It may not be
 // applied after the gate's deadline: by then another may own what it gives away.
@@ -55,14 +79,14 @@ func (t *term) write(ctx context.Context, w ring.Write) {
 			case err == nil:
 				logger.Info("Wrote to the ring", "reason", w.Reason, "detail", w.Detail, "record", w.Name,
 					"key", hashkey.FormatOptional(w.Key), "nextKey", hashkey.FormatOptional(w.Next), "donor", w.Donor)
-				t.settled = settled
+				t.settled, t.refused = settled, refusal{}
 				t.lost = t.lost || w.Delete
-			case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-				logger.V(2).Info("The record has changed since; will decide again", "reason", w.Reason, "record", w.Name)
-				t.retryAt = t.cfg.Clock.Now().Add(conflictPause)
+			case isChanged(err):
+				t.refuse(&w)
+				logger.V(2).Info("The record has changed since; will decide again", "reason", w.Reason, "record", w.Name, "pause", t.refused.pause, "err", err)
 			default:
-				logger.Error(err, "Could not write to the ring; will decide again", "reason", w.Reason, "record", w.Name)
-				t.retryAt = t.cfg.Clock.Now().Add(failurePause)
+				t.refuse(&w)
+				logger.Error(err, "Could not write to the ring; will decide again", "reason", w.Reason, "record", w.Name, "pause", t.refused.pause)
 			}
 		})
 	}()
@@ -73,14 +97,16 @@ func (t *term) write(ctx context.Context, w ring.Write) {
 func (t *term) send(ctx context.Context, w ring.Write) (settled int64, err error) {
 	if w.Delete {
 		err := t.cfg.Client.Delete(ctx, w.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &w.UID}})
-		if apierrors.IsNotFound(err) {
+		if isGone(err) {
 			err = nil
 		}
 		return 0, err
 	}
-	result, err := t.patch(ctx, w.Name,
-		map[string]any{"uid": w.UID, "resourceVersion": strconv.FormatInt(w.Revision, 10)},
-		"spec", map[string]any{"hashKey": w.Key, "nextHashKey": w.Next, "donor": w.Donor})
+	body, err := json.Marshal(specPatch(&w))
+	if err != nil {
+		return 0, err
+	}
+	result, err := t.cfg.Client.Patch(ctx, w.Name, types.JSONPatchType, body, metav1.PatchOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -91,12 +117,34 @@ func (t *term) send(ctx context.Context, w ring.Write) (settled int64, err error
 	return settled, nil
 }
 
-// patch merges fields into spec or status, the part, of the record of that name.
-// metadata says what the record must be.
-func (t *term) patch(ctx context.Context, name string, metadata map[string]any, part string, fields any, subresources ...string) (*shardingv1alpha1.ControllerInstance, error) {
-	body, err := json.Marshal(map[string]any{"metadata": metadata, part: fields})
-	if err != nil {
-		return nil, err
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// specPatch sets the spec if it is the one that was decided on: a failed test refuses the
+// whole patch. A resource version would not do, as every heartbeat changes it; and a merge
+// patch cannot carry the generation, which the server overwrites there in silence.
+func specPatch(w *ring.Write) []operation {
+	return []operation{
+		{"test", "/metadata/uid", w.UID},
+		{"test", "/metadata/generation", w.Generation},
+		{"add", "/spec/hashKey", w.Key},
+		{"add", "/spec/nextHashKey", w.Next},
+		{"add", "/spec/donor", w.Donor},
 	}
-	return t.cfg.Client.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+}
+
+// isChanged says whether a write was refused as the record is not what it was decided on.
+// A failed test of a JSON patch is 422, as is a value that validation refuses.
+func isChanged(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsConflict(err) || isGone(err)
+}
+
+// isGone says whether the server has no such record. A 404 from a server that does not
+// serve the API group says nothing of the record.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -21,6 +21,8 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +31,11 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring"
 )
 
@@ -37,11 +43,7 @@ import (
 func (i *instance) grant() ring.Write {
 	i.t.Helper()
 	record := i.record()
-	revision, err := strconv.ParseInt(record.ResourceVersion, 10, 64)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return ring.Write{Reason: ring.ReasonGrant, Name: record.Name, UID: record.UID, Revision: revision, Key: key(99)}
+	return ring.Write{Reason: ring.ReasonGrant, Name: record.Name, UID: record.UID, Generation: record.Generation, Key: key(99)}
 }
 
 func TestAWriteSetsTheSpecOfTheRecordThatItWasDecidedOn(t *testing.T) {
@@ -68,7 +70,7 @@ func TestAWriteSetsTheSpecOfTheRecordThatItWasDecidedOn(t *testing.T) {
 			}
 			patches := r.got(ofPatch("spec"))
 			got := patches[len(patches)-1]
-			metadata := map[string]any{"uid": string(before.UID), "resourceVersion": before.ResourceVersion}
+			metadata := map[string]any{"uid": string(before.UID), "generation": json.Number(strconv.FormatInt(before.Generation, 10))}
 			if got.name != before.Name || len(got.body) != 2 || !maps.Equal(got.body["metadata"].(map[string]any), metadata) || !maps.Equal(got.body["spec"].(map[string]any), tc.want) {
 				t.Errorf("%s was patched with %v, want %v and %v", got.name, got.body, metadata, tc.want)
 			}
@@ -76,10 +78,14 @@ func TestAWriteSetsTheSpecOfTheRecordThatItWasDecidedOn(t *testing.T) {
 	})
 }
 
-func TestAWriteIsRefusedIfTheRecordHasChangedSinceTheDecision(t *testing.T) {
-	for name, change := range map[string]func(*shardingv1alpha1.ControllerInstance){
-		"it was written":      func(*shardingv1alpha1.ControllerInstance) {},
-		"it is another's now": func(record *shardingv1alpha1.ControllerInstance) { record.UID = "uid-of-another" },
+func TestAWriteIsRefusedIfTheSpecHasChangedSinceTheDecision(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(*shardingv1alpha1.ControllerInstance)
+		refused bool
+	}{
+		"its spec was written": {func(record *shardingv1alpha1.ControllerInstance) { record.Generation++ }, true},
+		"it is another's now":  {func(record *shardingv1alpha1.ControllerInstance) { record.UID = "uid-of-another" }, true},
+		"it was renewed":       {func(record *shardingv1alpha1.ControllerInstance) { record.Status.Busy = 7 }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,17 +95,48 @@ func TestAWriteIsRefusedIfTheRecordHasChangedSinceTheDecision(t *testing.T) {
 				term := i.registered(ctx)
 				w := i.grant()
 				record := i.record()
-				change(&record)
+				tc.change(&record)
 				r.edit(record)
-				if _, err := term.send(ctx, w); !apierrors.IsConflict(err) {
-					t.Errorf("got %v, want a conflict", err)
+				if _, err := term.send(ctx, w); (err != nil) != tc.refused || err != nil && !isChanged(err) {
+					t.Errorf("got %v, want it refused as the record has changed: %t", err, tc.refused)
 				}
-				if got := i.record(); got.Spec.HashKey != nil {
-					t.Error("the record was written")
+				if written := i.record().Spec.HashKey != nil; written == tc.refused {
+					t.Errorf("the record was written: %t", written)
 				}
 			})
 		})
 	}
+}
+
+// With a resource version as precondition a log that lags by more than the time between
+// two heartbeats would refuse every grant for as long as it lags.
+func TestAJoinEndsThoughTheLogLagsBehindHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lag = 3 * time.Second
+		r := newRegistry(t)
+		r.delay = lag
+		first := newInstance(t, r)
+		first.start()
+		eventually(t, "the first serves all keys", first.gate.ServesAll)
+		second := newInstance(t, r)
+		second.start()
+		began := time.Now()
+		eventually(t, "the second has its half", func() bool { return !second.gate.serving().Empty() })
+		// The log is read five times on the way: wish, split, warm caches, grant, and the
+		// donor's end of it.
+		if took := time.Since(began); took > 8*lag {
+			t.Errorf("a join took %v with a log that lags by %v", took, lag)
+		}
+		refused := 0
+		for _, q := range r.got(ofPatch("spec")) {
+			if q.refused {
+				refused++
+			}
+		}
+		if refused > 20 {
+			t.Errorf("%d writes were refused, want 20 at most", refused)
+		}
+	})
 }
 
 func TestADeletionNamesTheUID(t *testing.T) {
@@ -152,37 +189,65 @@ func TestADeletionEndsTheTermThoughTheRecordIsGoneAlready(t *testing.T) {
 	}
 }
 
-func TestAMemberPausesAfterAWriteThatFails(t *testing.T) {
-	for name, tc := range map[string]struct {
-		err  error
-		want time.Duration
-	}{
-		"a conflict":        {apierrors.NewConflict(resource, "a", errors.New("injected")), 10 * time.Millisecond},
-		"a record gone":     {apierrors.NewNotFound(resource, "a"), 10 * time.Millisecond},
-		"a failing server":  {apierrors.NewInternalError(errors.New("injected")), 200 * time.Millisecond},
-		"a lost connection": {errors.New("injected"), 200 * time.Millisecond},
+func TestAMemberPausesLongerAfterEachWriteOfASpecThatFails(t *testing.T) {
+	for name, err := range map[string]error{
+		"a failed test":     apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", resource, "a", "injected", 0, false),
+		"a conflict":        apierrors.NewConflict(resource, "a", errors.New("injected")),
+		"a record gone":     apierrors.NewNotFound(resource, "a"),
+		"a failing server":  apierrors.NewInternalError(errors.New("injected")),
+		"a lost connection": errors.New("injected"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				failures := 3
+				failures := 9
 				r := newRegistry(t)
 				r.intercept(func(_ context.Context, q request) error {
 					if ofPatch("spec")(q) && failures > 0 {
 						failures--
-						return tc.err
+						return err
 					}
 					return nil
 				})
 				i := newInstance(t, r)
 				i.start()
-				time.Sleep(time.Second)
-				expectTimes(t, r.got(ofPatch("spec")), 0, tc.want, 2*tc.want, 3*tc.want)
+				time.Sleep(10 * time.Second)
+				var want []time.Duration
+				at := time.Duration(0)
+				for _, pause := range []int{0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
+					at += time.Duration(pause) * time.Millisecond
+					want = append(want, at)
+				}
+				expectTimes(t, r.got(ofPatch("spec")), want...)
 				if !i.gate.ServesAll() {
 					t.Errorf("the gate is open for %v, want all keys", i.gate.serving())
 				}
 			})
 		})
 	}
+}
+
+func TestAMemberDoesNotPauseBeforeAWriteOfAnotherSpec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		term := newInstance(t, newRegistry(t)).registered(ctx)
+		w := ring.Write{Name: "a", UID: "1", Generation: 3}
+		for range 9 {
+			term.refuse(&w)
+		}
+		if term.refused.pause != maxPause || !term.refused.of(&w) {
+			t.Errorf("pauses %v, want %v", term.refused.pause, maxPause)
+		}
+		for _, other := range []ring.Write{{Name: "b", UID: "1", Generation: 3}, {Name: "a", UID: "2", Generation: 3}, {Name: "a", UID: "1", Generation: 4}} {
+			if term.refused.of(&other) {
+				t.Errorf("%+v has to wait too", other)
+			}
+		}
+		w.Generation++
+		term.refuse(&w)
+		if term.refused.pause != firstPause {
+			t.Errorf("pauses %v after the first refusal of another spec, want %v", term.refused.pause, firstPause)
+		}
+	})
 }
 
 // The write was carried out, but the log's order cannot be told by such a version.
@@ -204,8 +269,8 @@ func TestAnAnswerWithoutANumberForARevisionIsAnError(t *testing.T) {
 		}
 		term.write(ctx, i.grant())
 		term.settle()
-		if want := time.Now().Add(failurePause); term.writing || term.settled != 0 || !term.retryAt.Equal(want) {
-			t.Errorf("writing is %t, settled %d and retryAt %v, want a failure that is tried again at %v", term.writing, term.settled, term.retryAt, want)
+		if want := time.Now().Add(firstPause); term.writing || term.settled != 0 || !term.refused.retryAt.Equal(want) {
+			t.Errorf("writing is %t, settled %d and retryAt %v, want a failure that is tried again at %v", term.writing, term.settled, term.refused.retryAt, want)
 		}
 	})
 }
@@ -277,14 +342,15 @@ func TestAWriteIsNotSentAfterTheGatesDeadline(t *testing.T) {
 				r := newRegistry(t)
 				i := newInstance(t, r)
 				term := i.registered(ctx)
+				w := i.grant()
 				shut(i.gate)
-				term.write(ctx, i.grant())
+				term.write(ctx, w)
 				term.settle()
 				if sent := r.got(ofPatch("spec")); len(sent) > 0 {
 					t.Errorf("a write was sent at %v", times(sent))
 				}
-				if want := time.Now().Add(failurePause); term.writing || !term.retryAt.Equal(want) {
-					t.Errorf("writing is %t and retryAt %v, want a failure that is tried again at %v", term.writing, term.retryAt, want)
+				if want := time.Now().Add(firstPause); term.writing || !term.refused.retryAt.Equal(want) {
+					t.Errorf("writing is %t and retryAt %v, want a failure that is tried again at %v", term.writing, term.refused.retryAt, want)
 				}
 			})
 		})
@@ -316,4 +382,33 @@ func TestAWriteUnderWayIsGivenUpAtTheGatesDeadline(t *testing.T) {
 			t.Errorf("the write was carried out: hashKey %s", hashkey.FormatOptional(got))
 		}
 	})
+}
+
+// While an API server comes up, or when it runs with the feature gate off, a 404 says
+// nothing of the record. A real client tells the two apart.
+func TestOnlyTheAnswerOfAServerThatServesTheGroupSaysThatARecordIsGone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		gone   bool
+	}{
+		"the group is not served": {http.NotFound, false},
+		"the record is gone": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			status := apierrors.NewNotFound(resource, "a").Status()
+			status.APIVersion, status.Kind = "v1", "Status"
+			_ = json.NewEncoder(w).Encode(status)
+		}, true},
+	} {
+		server := httptest.NewServer(tc.answer)
+		client, err := shardingclient.NewForConfig(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.ControllerInstances().Patch(t.Context(), "a", types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, "status")
+		if !apierrors.IsNotFound(err) || isGone(err) != tc.gone {
+			t.Errorf("%s: %v is taken for gone: %t, want %t", name, err, isGone(err), tc.gone)
+		}
+		server.Close()
+	}
 }
