@@ -131,7 +131,8 @@ func Of(controller string, instances []*shardingv1alpha1.ControllerInstance, rep
 	coming := map[string]hashkey.Ranges{}
 	for _, h := range view.Handovers() {
 		if h.Receiver != "" {
-			coming[h.Receiver] = h.OwnedAfter(h.Receiver).Minus(view.Owned(h.Receiver))
+			part := h.OwnedAfter(h.Receiver).Minus(view.Owned(h.Receiver))
+			coming[h.Receiver] = coming[h.Receiver].Union(part)
 		}
 	}
 	for n, i := range members {

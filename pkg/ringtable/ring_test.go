@@ -94,14 +94,6 @@ func of(t *testing.T, instances []*shardingv1alpha1.ControllerInstance, replicaS
 	return r
 }
 
-// text is "" for no key, so that a row says only what there is.
-func text(ranges hashkey.Ranges) string {
-	if ranges.Empty() {
-		return ""
-	}
-	return ranges.String()
-}
-
 func TestOf(t *testing.T) {
 	// Ranges are written as Ranges.String does; an empty string is for no range.
 	type row struct {
@@ -165,6 +157,19 @@ func TestOf(t *testing.T) {
 			{name: "0", coming: "[0000000000000000, 3fffffffffffffff]"},
 			{name: "a"},
 		},
+	}, {
+		name: "a range comes to the receiver of a handover that can be done",
+		instances: []*shardingv1alpha1.ControllerInstance{
+			instance("a", key(2*quarter-1), next(quarter-1)),
+			instance("b", key(math.MaxInt64), next(0)),
+			instance("orphan", phase(shardingv1alpha1.InstanceLocked), donor("gone"), next(3*quarter-1)),
+		},
+		want: []row{
+			{name: "a", owned: "[0000000000000000, 3fffffffffffffff]"},
+			{name: "b", owned: "(3fffffffffffffff, 7fffffffffffffff]", coming: "[0000000000000000, 0000000000000000], (1fffffffffffffff, 3fffffffffffffff]"},
+			{name: "orphan"},
+		},
+		active: 2,
 	}, {
 		name: "an owner that does not hold all of its range",
 		instances: []*shardingv1alpha1.ControllerInstance{

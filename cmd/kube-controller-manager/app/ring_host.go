@@ -99,6 +99,9 @@ func (h *ringHost) takePart(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if len(builder.sources) != len(described.Reads) {
+		return fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", name, len(builder.sources), len(described.Reads))
+	}
 	events := record.NewBroadcaster(record.WithContext(work))
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: builder.reader.CoreV1().Events("")})

@@ -196,6 +196,6 @@ func (f *ringSettingsFile) watch(ctx context.Context) {
 		close(f.changed)
 		f.changed = make(chan struct{})
 	}, func(err error) {
-		logger.Error(err, "Could not watch the ring's settings; will read them every 10 seconds", "path", f.path)
+		logger.Error(err, "Could not watch the ring's settings; will read them from time to time", "path", f.path, "every", ringSettingsPollInterval)
 	})
 }

@@ -34,7 +34,6 @@ var (
 // Rings returns the catalogue. It must not be changed.
 func Rings() []Ring { return rings }
 
-// There is one ring for each controller so far, named for it.
 var rings = []Ring{
 	{
 		Name: ReplicaSetController,

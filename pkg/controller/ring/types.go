@@ -23,7 +23,8 @@ import (
 
 // Ring is a family of controllers whose instances share one line of hash keys.
 type Ring struct {
-	// Name is what the instances of the ring have in spec.controllerName.
+	// Name is what the instances of the ring have in spec.controllerName, so a ring has
+	// one controller so far, with the same name.
 	Name        string
 	Controllers []Controller
 }

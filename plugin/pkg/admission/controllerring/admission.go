@@ -110,8 +110,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	p.follow()
-	if view, alive := p.registry.trusted(instance); alive && judge(view, instance, a) == nil {
-		return nil
+	if view, alive := p.registry.trusted(instance); alive {
+		switch refusal := judge(view, instance, a); {
+		case refusal == nil:
+			return nil
+		case refusal.reason == reasonUnknown:
+			// The registry cannot say otherwise.
+			return refuse(ctx, a, refusal)
+		}
 	}
 	quorumReads.WithContext(ctx).Inc()
 	views, err := p.registry.read(ctx, p.client.ShardingV1alpha1().ControllerInstances())
@@ -119,12 +125,17 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return apierrors.NewInternalError(fmt.Errorf("ControllerInstance %s cannot be looked up, so its write is refused: %w", instance.Name, err))
 	}
 	if refusal := judge(views.Of(instance.Name), instance, a); refusal != nil {
-		refusals.WithContext(ctx).WithLabelValues(refusal.reason).Inc()
-		conflict := apierrors.NewConflict(resource, a.GetName(), refusal)
-		conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseFenced, Message: refusal.message}}
-		return conflict
+		return refuse(ctx, a, refusal)
 	}
 	return nil
+}
+
+// refuse counts the refusal and returns the answer.
+func refuse(ctx context.Context, a admission.Attributes, r *refusal) error {
+	refusals.WithContext(ctx).WithLabelValues(r.reason).Inc()
+	conflict := apierrors.NewConflict(a.GetResource().GroupResource(), a.GetName(), r)
+	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseFenced, Message: r.message}}
+	return conflict
 }
 
 // follow starts to follow the registry, at the first write to it or by one of its
@@ -132,6 +143,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 func (p *plugin) follow() {
 	p.start.Do(func() { p.registry.follow(p.client.ShardingV1alpha1().ControllerInstances(), p.drained) })
 }
+
+// The reasons of a refusal.
+const (
+	reasonGone     = "gone"
+	reasonReplaced = "replaced"
+	reasonNotOwner = "not_owner"
+	reasonUnknown  = "unknown"
+)
 
 // refusal says why a write is not let in.
 type refusal struct{ reason, message string }
@@ -142,16 +161,16 @@ func (r *refusal) Error() string { return r.message }
 func judge(view *ring.View, instance fence.Identity, a admission.Attributes) *refusal {
 	record, ok := view.Get(instance.Name)
 	if !ok {
-		return &refusal{"gone", fmt.Sprintf("ControllerInstance %s (UID %s) is gone; another instance may work on the object now", instance.Name, instance.UID)}
+		return &refusal{reasonGone, fmt.Sprintf("ControllerInstance %s (UID %s) is gone; another instance may work on the object now", instance.Name, instance.UID)}
 	}
 	if record.UID != instance.UID {
-		return &refusal{"replaced", fmt.Sprintf("ControllerInstance %s has UID %s; the write comes from its predecessor with UID %s", instance.Name, record.UID, instance.UID)}
+		return &refusal{reasonReplaced, fmt.Sprintf("ControllerInstance %s has UID %s; the write comes from its predecessor with UID %s", instance.Name, record.UID, instance.UID)}
 	}
 	resource := a.GetResource().GroupResource()
 	controller, _ := catalogue.ControllerNamed(record.Controller)
 	governedBy, covered := controller.Governing(resource)
 	if !covered {
-		return &refusal{"unknown", fmt.Sprintf("no hash key is known to govern what controller %q writes to %s, so ControllerInstance %s must not write it; the controllers that can are those of kube-controller-manager that run on a ring", record.Controller, resource, instance.Name)}
+		return &refusal{reasonUnknown, fmt.Sprintf("no hash key is known to govern what controller %q writes to %s, so ControllerInstance %s must not write it; the controllers that can are those of kube-controller-manager that run on a ring", record.Controller, resource, instance.Name)}
 	}
 	keys, n := governing(governedBy, a)
 	owned := view.Owned(instance.Name)
@@ -163,7 +182,7 @@ func judge(view *ring.View, instance fence.Identity, a admission.Attributes) *re
 		if !ok {
 			owner.Name = "nobody"
 		}
-		return &refusal{"not_owner", fmt.Sprintf("hash key %s, which governs the object, belongs to %s; ControllerInstance %s owns %s", hashkey.Format(key), owner.Name, instance.Name, owned)}
+		return &refusal{reasonNotOwner, fmt.Sprintf("hash key %s, which governs the object, belongs to %s; ControllerInstance %s owns %s", hashkey.Format(key), owner.Name, instance.Name, owned)}
 	}
 	return nil
 }

@@ -54,9 +54,10 @@ type Decision struct {
 	// Follow, second, holds the keys that the caches should follow. It covers Open, so
 	// the caches never let go of a key for which the gate is open.
 	Follow hashkey.Ranges
-	// Since, third, is the revision of the log that gave the newest of the keys in
-	// Open. Open the gate for what is new in Open once the caches hold all of it as of
-	// Since or later; until then it stays shut.
+	// Since, third, is the revision of the log that last added to Open: by a range that
+	// this instance received, or by the end of a handover that it drained for. Open the
+	// gate for what is new in Open once the caches hold all of it as of Since or later;
+	// until then it stays shut.
 	Since int64
 	// Phase and Owned, fourth, are reported: the phase, and the keys that the log says
 	// are this instance's. Peers act on the report, so it must not run ahead of the

@@ -114,6 +114,41 @@ func TestADonorDrainsAtOnceWhatItDoesNotServe(t *testing.T) {
 	}
 }
 
+// The controller forgets what it expected of its work on drained keys, so caches from
+// before the handover ended may lack that work.
+func TestADonorThatKeepsItsRangeWaitsForCachesAsOfTheHandoversEnd(t *testing.T) {
+	for name, end := range map[string]func(*Machine, Record){
+		"called off": func(m *Machine, receiver Record) {
+			receiver.Next, receiver.Revision, receiver.Generation = nil, 7, 2
+			m.Apply(receiver)
+		},
+		"the receiver has gone": func(m *Machine, receiver Record) { m.Remove(receiver.Name, 7) },
+		"seen after a gap":      func(m *Machine, _ Record) { m.Replace(NewView(7, member("d", at(hashkey.Max)))) },
+	} {
+		receiver := warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))
+		m := NewMachine("d", NewView(2, member("d", at(hashkey.Max)), receiver), limits)
+		m.Decide(Input{Now: 1, Serving: hashkey.All()})
+		keep := keys(100, hashkey.Max)
+		if d := m.Decide(Input{Now: 2, Serving: keep, Idle: busy}); d.Since != 2 || !d.Open.Equal(keep) {
+			t.Fatalf("%s: draining: open %v as of %d, want %v as of 2", name, d.Open, d.Since, keep)
+		}
+		end(m, receiver)
+		if d := m.Decide(Input{Now: 3, Serving: keep, Idle: idle, Keys: noKeys}); d.Since != 7 || !d.Open.Equal(hashkey.All()) {
+			t.Errorf("%s: open %v as of %d, want all keys as of 7", name, d.Open, d.Since)
+		}
+	}
+}
+
+func TestADonorThatDidNotDrainYetKeepsItsCaches(t *testing.T) {
+	receiver := joining("n", "d", at(100))
+	m := NewMachine("d", NewView(2, member("d", at(hashkey.Max)), receiver), limits)
+	m.Decide(Input{Now: 1, Serving: hashkey.All()})
+	m.Remove("n", 7)
+	if d := m.Decide(Input{Now: 2, Serving: hashkey.All()}); d.Since != 2 {
+		t.Errorf("the caches must be as of %d, want 2", d.Since)
+	}
+}
+
 func TestADrainThatDoesNotEndIsCalledOffAfterAStep(t *testing.T) {
 	for _, kind := range []Kind{KindJoin, KindMove} {
 		keep := keys(100, 300)

@@ -207,7 +207,9 @@ func (v *View) ReceivedSince(before *View, name string) []Received {
 
 // kindOf says how the range of former, an owner in the view before, came to receiver.
 func (v *View) kindOf(before *View, receiver string, former Record) Kind {
-	if old, _ := before.Get(receiver); old.Key == nil {
+	old, _ := before.Get(receiver)
+	self, _ := v.Get(receiver)
+	if old.Key == nil && self.Donor == former.Name {
 		return KindJoin
 	}
 	switch now, stays := v.Get(former.Name); {

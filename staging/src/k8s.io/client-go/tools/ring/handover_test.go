@@ -185,6 +185,10 @@ func TestWhatAnInstanceReceivedNamesItsFormerOwnersAndHowItCame(t *testing.T) {
 		r.Phase = shardingv1alpha1.InstanceLeaving
 		return r
 	}
+	from := func(r Record, donor string) Record {
+		r.Donor = donor
+		return r
+	}
 	anew := member("a", nil)
 	anew.UID = "a anew"
 	a, b, c := member("a", at(100)), member("b", at(200)), member("c", at(300))
@@ -193,8 +197,10 @@ func TestWhatAnInstanceReceivedNamesItsFormerOwnersAndHowItCame(t *testing.T) {
 		instance      string
 		want          []Received
 	}{
-		"first":                 {ring(member("a", nil)), ring(member("a", at(hashkey.Max))), "a", []Received{{KindFirst, "", hashkey.All()}}},
-		"join":                  {ring(a, c, member("b", nil)), ring(a, b, c), "b", []Received{{KindJoin, "c", keys(100, 200)}}},
+		"first": {ring(member("a", nil)), ring(member("a", at(hashkey.Max))), "a", []Received{{KindFirst, "", hashkey.All()}}},
+		"join":  {ring(a, c, member("b", nil)), ring(a, from(b, "c"), c), "b", []Received{{KindJoin, "c", keys(100, 200)}}},
+		"join, and the predecessor dies": {ring(a, c, member("b", nil)), ring(from(b, "c"), c), "b",
+			[]Received{{KindCrash, "a", keys(300, 100)}, {KindJoin, "c", keys(100, 200)}}},
 		"move down":             {ring(a, b, c), ring(a, member("b", at(150)), c), "c", []Received{{KindMove, "b", keys(150, 200)}}},
 		"move up":               {ring(a, b, c), ring(a, member("b", at(250)), c), "b", []Received{{KindMove, "c", keys(200, 250)}}},
 		"leave":                 {ring(a, leaving(b), c), ring(a, c), "c", []Received{{KindLeave, "b", keys(100, 200)}}},

@@ -85,3 +85,5 @@ func nextGeneration(old, r Record) int64 {
 	}
 	return old.Generation + 1
 }
+
+func noKeys(hashkey.Ranges) []int64 { return nil }

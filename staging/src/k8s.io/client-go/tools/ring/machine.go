@@ -42,7 +42,10 @@ type Machine struct {
 	// those of the first view, which is the registry as of this instance's creation.
 	// The slice is never changed in place.
 	older []registration
-	// gainedAt is the revision at which the owned keys last grew.
+	// gainedAt is the revision at which there were last more keys to work on: more were
+	// owned, or a handover ended that this instance drained for. What the controller
+	// remembered of the drained keys is void, so its caches must hold its own last work
+	// there, as they must hold another's.
 	gainedAt int64
 
 	// give is the handover in which this instance is the donor, wait what it waits
@@ -76,6 +79,12 @@ type give struct {
 // of says whether it is about this handover.
 func (g *give) of(h *Handover) bool {
 	return g.record == h.Record.registration() && g.key == *h.Record.Next
+}
+
+// openIn says whether the handover is open in that view.
+func (g *give) openIn(view *View) bool {
+	r, ok := view.Get(g.record.name)
+	return ok && r.registration() == g.record && r.Next != nil && *r.Next == g.key
 }
 
 // waiting is the receiver's side. While it waits for nobody it is zero.
@@ -143,7 +152,8 @@ func (m *Machine) advance(next *View) {
 	if slices.ContainsFunc(m.older, gone) {
 		m.older = slices.DeleteFunc(slices.Clone(m.older), gone)
 	}
-	if !before.Covers(next.Owned(m.name)) {
+	grew := !before.Covers(next.Owned(m.name))
+	if grew || m.give.draining && !m.give.openIn(next) {
 		m.gainedAt = next.Revision
 	}
 }

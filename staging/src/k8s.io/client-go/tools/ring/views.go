@@ -18,8 +18,6 @@ package ring
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -62,9 +60,6 @@ func NewViews(revision int64, records ...Record) Views {
 	}
 	return v
 }
-
-// Controllers returns the controllers that have instances, in order of name.
-func (v Views) Controllers() []string { return slices.Sorted(maps.Keys(v.rings)) }
 
 // Ring returns the ring of that controller, an empty one if it has no instance.
 func (v Views) Ring(controller string) *View {

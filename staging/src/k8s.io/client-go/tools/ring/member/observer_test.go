@@ -41,8 +41,8 @@ func (t *told) note(format string, args ...any) {
 func (t *told) HandedOver(kind ring.Kind, result string)    { t.note("%s %s", kind, result) }
 func (t *told) Step(step string, took time.Duration)        { t.note("%s took %v", step, took) }
 func (t *told) Unserved(kind ring.Kind, took time.Duration) { t.note("%s unserved %v", kind, took) }
-func (t *told) Eventf(object runtime.Object, _, reason, _ string, _ ...any) {
-	t.note("event %s on %s", reason, object.(*v1.ObjectReference).Name)
+func (t *told) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
+	t.note("%s event %s on %s: %s", eventType, reason, object.(*v1.ObjectReference).Name, fmt.Sprintf(format, args...))
 }
 
 func key(k int64) *int64 { return &k }
@@ -60,6 +60,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 	b := ring.Record{Name: "b", Revision: 2, Donor: "a"}
 	named := ring.Record{Name: "b", Revision: 3, Donor: "a", Next: key(99), Phase: locked}
 	granted := ring.Record{Name: "b", Revision: 5, Donor: "a", Key: key(99), Phase: locked}
+	c := ring.Record{Name: "c", Revision: 4, Key: key(200), Phase: active}
 	aWaits, aAgain, aLeaves := a, a, a
 	aWaits.Revision, aWaits.Phase = 4, waiting
 	aAgain.Revision = 6
@@ -85,7 +86,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 2, view: ring.NewView(2, ring.Record{Name: "a", Revision: 2, Key: key(hashkey.Max)}), d: ring.Decision{Follow: all, Phase: locked}},
 				{at: 4, view: ring.NewView(2, ring.Record{Name: "a", Revision: 2, Key: key(hashkey.Max)}), d: ring.Decision{Follow: all, Phase: locked}, held: all, serving: all},
 			},
-			want: []string{"first cold", "open took 2s", "first unserved 2s", "event Joined on a", "fill took 2s"},
+			want: []string{"first cold", "open took 2s", "first unserved 2s", "Normal event Joined on a: Works on all keys: nobody owned any", "fill took 2s"},
 		},
 		"join": {
 			self: "b",
@@ -97,7 +98,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 7, view: ring.NewView(5, aWaits, granted), d: ring.Decision{Follow: low, Phase: locked}, held: low},
 				{at: 8, view: ring.NewView(6, aAgain, granted), d: ring.Decision{Follow: low, Phase: active}, held: low, serving: low},
 			},
-			want: []string{"fill took 2s", "join warm", "open took 1s", "join unserved 3s", "event Joined on b"},
+			want: []string{"fill took 2s", "join warm", "open took 1s", "join unserved 3s", "Normal event Joined on b: Works on [0000000000000000, 0000000000000063], from a"},
 		},
 		"donor": {
 			self: "a",
@@ -107,7 +108,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 5, view: ring.NewView(4, aWaits, named), d: ring.Decision{Follow: all, Phase: waiting}, held: all, serving: high},
 				{at: 6, view: ring.NewView(5, aWaits, granted), d: ring.Decision{Follow: high, Phase: active}, held: high, serving: high},
 			},
-			want: []string{"fill took 0s", "drain took 3s", "grant took 1s", "event Granted on b"},
+			want: []string{"fill took 0s", "drain took 3s", "grant took 1s", "Normal event Granted on b: a gave [0000000000000000, 0000000000000063] to b"},
 		},
 		"donor calls off": {
 			self: "a",
@@ -115,7 +116,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 1, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all}, held: all, serving: all},
 				{at: 2, view: ring.NewView(4, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
 			},
-			want: []string{"fill took 0s", "join called_off", "event CalledOff on b"},
+			want: []string{"fill took 0s", "join called_off", "Warning event CalledOff on b: a keeps [0000000000000000, 0000000000000063], which b was to receive"},
 		},
 		"crash": {
 			self: "b",
@@ -125,7 +126,18 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 8, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: low, serving: low},
 				{at: 9, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: all},
 			},
-			want: []string{"fill took 0s", "crash cold", "open took 1s", "crash unserved 7s", "event TookOver on b", "fill took 1s"},
+			want: []string{"fill took 0s", "crash cold", "open took 1s", "crash unserved 7s", "Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the record of a has expired", "fill took 1s"},
+		},
+		"two crash at once": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted, c), serving: low},
+				{at: 3, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: low},
+				{at: 4, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: all},
+			},
+			want: []string{"fill took 0s",
+				"crash warm", "open took 1s", "crash unserved 1s", "Warning event TookOver on b: Works on (0000000000000063, 00000000000000c8]: the record of c has expired",
+				"crash warm", "open took 1s", "crash unserved 1s", "Warning event TookOver on b: Works on (00000000000000c8, 7fffffffffffffff]: the record of a has expired"},
 		},
 		"leave": {
 			self: "b",
@@ -135,7 +147,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 8, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: low},
 				{at: 9, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: all},
 			},
-			want: []string{"fill took 0s", "leave warm", "open took 1s", "leave unserved 1s", "event TookOver on b"},
+			want: []string{"fill took 0s", "leave warm", "open took 1s", "leave unserved 1s", "Normal event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: a has left"},
 		},
 		"a boundary moves up": {
 			self: "b",
@@ -145,7 +157,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 4, view: ring.NewView(8, aWaits, ring.Record{Name: "b", Revision: 8, Donor: "a", Key: key(200)}), held: all, serving: low},
 				{at: 5, view: ring.NewView(8, aWaits, ring.Record{Name: "b", Revision: 8, Donor: "a", Key: key(200)}), held: all, serving: all},
 			},
-			want: []string{"move warm", "open took 1s", "move unserved 3s", "event TookOver on b"},
+			want: []string{"move warm", "open took 1s", "move unserved 3s", "Normal event TookOver on b: Works on (0000000000000063, 00000000000000c8], from a: a boundary has moved"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,8 @@ type term struct {
 	status shardingv1alpha1.ControllerInstanceStatus
 	owned  hashkey.Ranges
 
-	// The fields below belong to the deciding goroutine.
+	// The fields below belong to the deciding goroutine. The log's reader looks at the
+	// machine once, before it hands over the first event.
 	machine   *ring.Machine
 	observer  *observer
 	phase     shardingv1alpha1.InstancePhase
