@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"path"
 	"slices"
@@ -165,6 +166,7 @@ func TestRegistry(t *testing.T) {
 	s := startRegistryServer(t)
 	t.Run("writes", func(t *testing.T) { s.on(t).testWrites() })
 	t.Run("validation", func(t *testing.T) { s.on(t).testValidation() })
+	t.Run("preconditions", func(t *testing.T) { s.on(t).testPreconditions() })
 	t.Run("selectors", func(t *testing.T) { s.on(t).testSelectors() })
 	t.Run("leases", func(t *testing.T) { s.on(t).testLeases() })
 	t.Run("expiry", func(t *testing.T) { s.on(t).testExpiry() })
@@ -265,6 +267,40 @@ func (s *registryServer) testValidation() {
 
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"workloads":-1,"busy":-1}}`), metav1.PatchOptions{}, "status")
 	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy")
+}
+
+// testPreconditions: a write of a spec that tests UID and generation, as members send it, is
+// let in whatever heartbeats there were, and refused once the spec has changed.
+func (s *registryServer) testPreconditions() {
+	t, ctx := s.t, s.t.Context()
+	const highest = int64(math.MaxInt64)
+	decidedOn := s.create(newInstance("a"))
+	grant := func(uid types.UID) error {
+		_, err := s.instances().Patch(ctx, "a", types.JSONPatchType, []byte(fmt.Sprintf(`[
+			{"op":"test","path":"/metadata/uid","value":%q},
+			{"op":"test","path":"/metadata/generation","value":%d},
+			{"op":"add","path":"/spec/hashKey","value":%d},
+			{"op":"add","path":"/spec/nextHashKey","value":null},
+			{"op":"add","path":"/spec/donor","value":""}]`, uid, decidedOn.Generation, highest)), metav1.PatchOptions{})
+		return err
+	}
+	wantRefused := func(what string, err error) {
+		t.Helper()
+		var status *apierrors.StatusError
+		if !apierrors.IsInvalid(err) || !errors.As(err, &status) || len(status.ErrStatus.Details.Causes) > 0 {
+			t.Errorf("%s: got %v, want 422 without a cause, by which members tell it from an invalid value", what, err)
+		}
+	}
+	wantRefused("another's UID", grant("another"))
+	s.heartbeat("a")
+	if err := grant(decidedOn.UID); err != nil {
+		t.Errorf("after a heartbeat: %v", err)
+	}
+	got, err := s.instances().Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || got.Spec.HashKey == nil || *got.Spec.HashKey != highest || got.Generation != decidedOn.Generation+1 {
+		t.Errorf("got %+v of generation %d, %v", got.Spec, got.Generation, err)
+	}
+	wantRefused("a spec that has changed", grant(decidedOn.UID))
 }
 
 // testSelectors: clients can list and watch the instances of one controller only.

@@ -19,6 +19,7 @@ package member
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -138,9 +139,19 @@ func specPatch(w *ring.Write) []operation {
 }
 
 // isChanged says whether a write was refused as the record is not what it was decided on.
-// A failed test of a JSON patch is 422, as is a value that validation refuses.
 func isChanged(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsConflict(err) || isGone(err)
+	return isFailedTest(err) || apierrors.IsConflict(err) || isGone(err)
+}
+
+// isFailedTest says whether a test of a JSON patch has failed: that is 422 without a
+// cause. What validation refuses is 422 too, and names the fields.
+func isFailedTest(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || len(details.Causes) == 0
 }
 
 // isGone says whether the server has no such record. A 404 from a server that does not

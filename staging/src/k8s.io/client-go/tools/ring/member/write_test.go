@@ -34,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring"
@@ -410,5 +411,17 @@ func TestOnlyTheAnswerOfAServerThatServesTheGroupSaysThatARecordIsGone(t *testin
 			t.Errorf("%s: %v is taken for gone: %t, want %t", name, err, isGone(err), tc.gone)
 		}
 		server.Close()
+	}
+}
+
+// What validation or a policy refuses is an error that somebody has to see.
+func TestOnlyAFailedTestOfAPatchIsTakenForAChange(t *testing.T) {
+	failed := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", resource, "a", "test failed", 0, false)
+	invalid := apierrors.NewInvalid(shardingv1alpha1.SchemeGroupVersion.WithKind("ControllerInstance").GroupKind(), "a",
+		field.ErrorList{field.Invalid(field.NewPath("spec", "hashKey"), -1, "must not be negative")})
+	for err, changed := range map[error]bool{failed: true, invalid: false, errors.New("injected"): false} {
+		if isChanged(err) != changed {
+			t.Errorf("%v is taken for a change: %t, want %t", err, !changed, changed)
+		}
 	}
 }
