@@ -172,6 +172,7 @@ func TestFence(t *testing.T) {
 	t.Run("writes", func(t *testing.T) { s.on(t).testFencedWrites() })
 	t.Run("own key", func(t *testing.T) { s.on(t).testFencedOwnKey() })
 	t.Run("identity", func(t *testing.T) { s.on(t).testFencedIdentity() })
+	t.Run("unknown controller", func(t *testing.T) { s.on(t).testUnknownController() })
 	t.Run("no identity", func(t *testing.T) { s.on(t).testUnnamedWrites() })
 	t.Run("grant", func(t *testing.T) { s.on(t).testWriteAtOnceAfterGrant() })
 	t.Run("expiry", func(t *testing.T) { s.on(t).testWriteAfterExpiry() })
@@ -278,6 +279,21 @@ func (s *fenceServer) testFencedOwnKey() {
 		s.wantPassed("status by the owner", err)
 		seen[inLow] = true
 	}
+}
+
+// testUnknownController: nobody knows what governs the writes of a controller that is not in
+// the catalogue of rings, so none passes, though its instance owns all keys. It takes a read
+// of the registry only until the API server has seen the instance.
+func (s *fenceServer) testUnknownController() {
+	t := s.t
+	instance := newInstance("a")
+	instance.Spec.ControllerName, instance.Spec.HashKey = "somebody-elses", ptr.To[int64](highEnd)
+	client := s.as(t, identityOf("a", s.create(instance).UID))
+	const unknown = `no hash key is known to govern what controller "somebody-elses" writes to pods`
+	_, err := s.createPod(client, controllerIn(-1, highEnd))
+	s.wantRefused("with a controller", err, unknown)
+	_, err = s.createPod(client)
+	s.wantRefused("without a controller", err, unknown)
 }
 
 // testFencedIdentity: an instance that is gone, or was replaced by another of the same
