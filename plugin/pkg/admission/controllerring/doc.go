@@ -43,8 +43,9 @@ limitations under the License.
 //
 // Since then such an instance can have lost a key only by its own doing, and before it
 // gives one away it has ended its work there. So a view that is behind lets nothing wrong
-// pass. In all other cases, and before any refusal, the registry is read with quorum, and
-// what it says counts.
+// pass. In all other cases, and before a refusal, the registry is read with quorum, and
+// what it says counts. Only what the catalogue does not cover is refused without a read:
+// the controller of a record never changes.
 //
 // What is not guaranteed: the check comes before the write is stored. If the API
 // server is held up between the two (a validating webhook, a paused process) until
