@@ -20,7 +20,7 @@ test: ## run all checks and tests
 explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
 	@hack/test.sh explore
 
-mutate: ## break the ring's state machine in one place at a time and see its tests notice
+mutate: tree ## break the ring's state machine in one place at a time and see its tests notice
 	@go run ./hack/mutate
 
 imports: tree ## list the imports between our packages and check their order
