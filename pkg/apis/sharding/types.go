@@ -22,13 +22,17 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ControllerInstance is one controller in one process, a member of the ring of all
-// instances of that controller. The instances of a ring share the line of hash keys,
-// [0, 9223372036854775807], and each works only on the objects whose key it owns.
+// ControllerInstance is one process's part in one ring. The instances of a ring share the
+// line of hash keys, [0, 9223372036854775807], and run the same controllers. Each works
+// only on the objects whose key it owns.
 //
-// The object is stored under a time to live of spec.leaseDurationSeconds that begins
-// anew with every write, so that an instance that stops renewing its status disappears.
-// Finalizers do not hold that up.
+// The object is stored under one lease of spec.leaseDurationSeconds for all its life, so
+// that an instance that stops renewing disappears. Finalizers do not hold that up. An
+// update of the status that changes nothing renews the lease, and stores nothing. An
+// update that changes something renews nothing.
+//
+// A delete of an instance that owns a range asks it to leave: it drains, and then deletes
+// the object itself. A grace period of 0 takes the range from it at once.
 type ControllerInstance struct {
 	metav1.TypeMeta
 
@@ -40,8 +44,7 @@ type ControllerInstance struct {
 	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
 	Spec ControllerInstanceSpec
 
-	// Status is what the instance last reported about itself. Each update of it is a
-	// heartbeat and renews the object's time to live.
+	// Status is what the instance last reported about itself.
 	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#spec-and-status
 	Status ControllerInstanceStatus
 }
@@ -51,11 +54,11 @@ type ControllerInstance struct {
 // A hash key changes hands only by a write of its present owner, made after it has
 // stopped working on it, or by that owner's death.
 type ControllerInstanceSpec struct {
-	// ControllerName is the controller this is an instance of, such as
-	// "replicaset-controller". All instances with the same controllerName form one ring.
+	// Ring is the ring that the instance is on, such as "workloads". All instances with
+	// the same ring share the line of hash keys.
 	// It must be a DNS label: at most 63 lower case letters, digits and '-'.
 	// This field is required and immutable.
-	ControllerName string
+	Ring string
 
 	// HolderIdentity names the host and the process that run the instance.
 	// It has 1 to 253 characters: letters, digits, '-', '_', '.' and ':', the first and
@@ -63,18 +66,19 @@ type ControllerInstanceSpec struct {
 	// This field is required and immutable.
 	HolderIdentity string
 
-	// LeaseDurationSeconds is how long the object lives after the last write to it, in
-	// seconds. The instance must not work on anything once that time has passed since
-	// it sent its last successful renewal.
+	// LeaseDurationSeconds is how long the object lives after it was created or last
+	// renewed, in seconds. The instance must not work on anything once that time has
+	// passed since it sent its last successful renewal.
 	// The minimum value is 2, the shortest time to live that storage keeps, and the
 	// maximum value is 3600.
-	// This field is required.
+	// This field is required and immutable.
 	LeaseDurationSeconds int32
 
 	// HashKey is the upper end, inclusive, of the range the instance owns: the keys
 	// above the hashKey of its predecessor in the ring, up to and with its own. The
 	// instance with the lowest hashKey also owns what lies above the highest one.
-	// Unset means that the instance owns nothing yet.
+	// Unset means that the instance owns nothing yet. Only the instances of the ring
+	// write it; others move a boundary with nextHashKey.
 	// The minimum value is 0 and the maximum value is 9223372036854775807.
 	HashKey *int64
 
@@ -87,7 +91,56 @@ type ControllerInstanceSpec struct {
 	// yet asks to split its range. It may name neither the object itself nor anything
 	// that cannot be the name of a ControllerInstance. That it exists is not checked.
 	Donor string
+
+	// Controllers are the controllers that the instance runs on the ring, such as
+	// "replicaset-controller". Each is a DNS label.
+	// The maximum number of controllers is 64.
+	// This field is immutable.
+	Controllers []string
+
+	// Governs says which hash key the instance has to own to write an object. The first
+	// line that covers the controller and the resource counts. A write that no line covers
+	// is refused.
+	// The maximum number of lines is 256.
+	// This field is immutable.
+	Governs []Governs
 }
+
+// Governs says which hash key governs the objects of a resource that a controller writes.
+type Governs struct {
+	// Controller is the controller that writes; "*" is every one.
+	Controller string
+
+	// Group is the API group of the resource; "" is the core group, "*" every one.
+	Group string
+
+	// Resource is the plural name of the resource, without subresource; "*" is every one.
+	Resource string
+
+	// By is the governing key: Own, Controller, Home or Namespace.
+	By GoverningKey
+}
+
+// GoverningKey says whose hash key an instance has to own to write an object.
+type GoverningKey string
+
+// These are the governing keys. A write of an object that has none needs no key.
+const (
+	// GoverningKeyOwn is the key of the object.
+	GoverningKeyOwn GoverningKey = "Own"
+
+	// GoverningKeyController is the key of the object's controller, before and after the
+	// write. An object without a controller has none.
+	GoverningKeyController GoverningKey = "Controller"
+
+	// GoverningKeyHome is the key of the object's controller, before and after the write;
+	// where it has a controller neither before nor after, the key of the object.
+	GoverningKeyHome GoverningKey = "Home"
+
+	// GoverningKeyNamespace is the key of the name of the object's namespace, for a
+	// Namespace of its own name. Any other object without a namespace has none.
+	GoverningKeyNamespace GoverningKey = "Namespace"
+)
 
 // InstancePhase is where an instance stands in the protocol of the ring.
 type InstancePhase string
@@ -144,10 +197,26 @@ type ControllerInstanceStatus struct {
 	// The minimum value is 0.
 	Busy int64
 
-	// RenewTime is when the instance sent its last heartbeat, by its own clock. It must
-	// change with each heartbeat: a status update that changes nothing is not stored,
-	// and so renews nothing.
-	RenewTime *metav1.MicroTime
+	// Epoch counts how often the instance has given keys away. It is raised in the write
+	// that says in gives what is given, once no work on those keys is under way. A request
+	// that the instance sent with a lower epoch is refused from then on. It never falls.
+	// The minimum value is 0.
+	Epoch int64
+
+	// Gives is what the instance gives away now. Only a grant that it allows is stored.
+	// Unset means that it gives nothing.
+	Gives *Gift
+}
+
+// Gift is what a donor gives away: the hashKey that an instance is to have.
+type Gift struct {
+	// To is the name of the ControllerInstance whose hashKey is granted: that of the
+	// receiver, or the donor's own name where its own boundary moves down.
+	To string
+
+	// HashKey is the hash key that it is to have.
+	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	HashKey int64
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -17,6 +17,8 @@ limitations under the License.
 package internalversion
 
 import (
+	"strings"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -31,7 +33,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 	spec, status, meta := shardingv1alpha1.ControllerInstanceSpec{}.SwaggerDoc(), shardingv1alpha1.ControllerInstanceStatus{}.SwaggerDoc(), metav1.ObjectMeta{}.SwaggerDoc()
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
-		{Name: "Controller", Type: "string", Description: spec["controllerName"]},
+		{Name: "Ring", Type: "string", Description: spec["ring"]},
 		{Name: "Phase", Type: "string", Description: status["phase"]},
 		{Name: "Range", Type: "string", Description: "The hash keys that the instance owns, as (after, upTo] in hexadecimal; behind an arrow, the key to which the upper end is to move. A lone object tells only the upper end."},
 		{Name: "Workloads", Type: "integer", Description: status["workloads"]},
@@ -39,7 +41,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 		{Name: "Holder", Type: "string", Priority: 1, Description: spec["holderIdentity"]},
 		{Name: "Donor", Type: "string", Priority: 1, Description: spec["donor"]},
 		{Name: "Next Key", Type: "string", Priority: 1, Description: spec["nextHashKey"]},
-		{Name: "Renewed", Type: "string", Priority: 1, Description: status["renewTime"]},
+		{Name: "Controllers", Type: "string", Priority: 1, Description: spec["controllers"]},
 	}
 	_ = h.TableHandler(columns, printControllerInstance)
 	_ = h.TableHandler(columns, printControllerInstanceList)
@@ -56,19 +58,19 @@ func printControllerInstance(obj *sharding.ControllerInstance, options printers.
 }
 
 // printControllerInstanceList prints instances with their ranges. It takes the list for
-// whole rings, one for each controller.
+// whole rings.
 func printControllerInstanceList(list *sharding.ControllerInstanceList, options printers.GenerateOptions) ([]metav1.TableRow, error) {
 	records := make([]ring.Record, 0, len(list.Items))
 	for i := range list.Items {
 		obj := &list.Items[i]
-		records = append(records, ring.Record{Name: obj.Name, Controller: obj.Spec.ControllerName, Key: obj.Spec.HashKey})
+		records = append(records, ring.Record{Name: obj.Name, Ring: obj.Spec.Ring, Key: obj.Spec.HashKey})
 	}
 	views := ring.NewViews(0, records...)
 	rows := make([]metav1.TableRow, 0, len(list.Items))
 	for i := range list.Items {
 		obj := &list.Items[i]
 		keys := "-"
-		if owned := views.Ring(obj.Spec.ControllerName).Owned(obj.Name); !owned.Empty() {
+		if owned := views.Ring(obj.Spec.Ring).Owned(obj.Name); !owned.Empty() {
 			keys = owned.String()
 		}
 		rows = append(rows, controllerInstanceRow(obj, keys, options))
@@ -84,14 +86,10 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 	}
 	row := metav1.TableRow{
 		Object: runtime.RawExtension{Object: obj},
-		Cells:  []interface{}{obj.Name, obj.Spec.ControllerName, orNone(string(obj.Status.Phase)), keys, obj.Status.Workloads, translateTimestampSince(obj.CreationTimestamp)},
+		Cells:  []interface{}{obj.Name, obj.Spec.Ring, orNone(string(obj.Status.Phase)), keys, obj.Status.Workloads, translateTimestampSince(obj.CreationTimestamp)},
 	}
 	if options.Wide {
-		renewed := "<none>"
-		if obj.Status.RenewTime != nil {
-			renewed = translateMicroTimestampSince(*obj.Status.RenewTime)
-		}
-		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, renewed)
+		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, orNone(strings.Join(obj.Spec.Controllers, ",")))
 	}
 	return row
 }

@@ -29,18 +29,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func newControllerInstance(name, controller string, key, next *int64) sharding.ControllerInstance {
+func newControllerInstance(name, ring string, key, next *int64) sharding.ControllerInstance {
 	return sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       sharding.ControllerInstanceSpec{ControllerName: controller, HashKey: key, NextHashKey: next},
+		Spec:       sharding.ControllerInstanceSpec{Ring: ring, HashKey: key, NextHashKey: next},
 	}
 }
 
 func TestPrintControllerInstance(t *testing.T) {
-	full := newControllerInstance("a", "replicaset-controller", ptr.To[int64](math.MaxInt64), ptr.To[int64](1<<62))
+	full := newControllerInstance("a", "workloads", ptr.To[int64](math.MaxInt64), ptr.To[int64](1<<62))
 	full.CreationTimestamp = metav1.Time{Time: time.Now().Add(-90 * time.Minute)}
 	full.Spec.HolderIdentity, full.Spec.Donor = "host1_4711", "b"
-	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 12, RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(-10 * time.Minute)))}
+	full.Spec.Controllers = []string{"replicaset-controller", "job-controller"}
+	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 12}
 
 	tests := map[string]struct {
 		instance sharding.ControllerInstance
@@ -48,26 +49,26 @@ func TestPrintControllerInstance(t *testing.T) {
 		want     []interface{}
 	}{
 		"new": {
-			instance: newControllerInstance("a", "replicaset-controller", nil, nil),
-			want:     []interface{}{"a", "replicaset-controller", "<none>", "-", int64(0), "<unknown>"},
+			instance: newControllerInstance("a", "workloads", nil, nil),
+			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "<unknown>"},
 		},
 		"new, wide": {
-			instance: newControllerInstance("a", "replicaset-controller", nil, nil),
+			instance: newControllerInstance("a", "workloads", nil, nil),
 			wide:     true,
-			want:     []interface{}{"a", "replicaset-controller", "<none>", "-", int64(0), "<unknown>", "", "<none>", "<none>", "<none>"},
+			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "<unknown>", "", "<none>", "<none>", "<none>"},
 		},
 		"is to own a range": {
-			instance: newControllerInstance("a", "replicaset-controller", nil, ptr.To[int64](255)),
-			want:     []interface{}{"a", "replicaset-controller", "<none>", "-→00000000000000ff", int64(0), "<unknown>"},
+			instance: newControllerInstance("a", "workloads", nil, ptr.To[int64](255)),
+			want:     []interface{}{"a", "workloads", "<none>", "-→00000000000000ff", int64(0), "<unknown>"},
 		},
 		"full": {
 			instance: full,
-			want:     []interface{}{"a", "replicaset-controller", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "90m"},
+			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "90m"},
 		},
 		"full, wide": {
 			instance: full,
 			wide:     true,
-			want:     []interface{}{"a", "replicaset-controller", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "90m", "host1_4711", "b", "4000000000000000", "10m"},
+			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "90m", "host1_4711", "b", "4000000000000000", "replicaset-controller,job-controller"},
 		},
 	}
 	for name, test := range tests {
@@ -92,17 +93,17 @@ func TestPrintControllerInstance(t *testing.T) {
 func TestPrintControllerInstanceList(t *testing.T) {
 	const max = int64(math.MaxInt64)
 	type owner struct {
-		controller string
-		key, next  *int64
+		ring      string
+		key, next *int64
 	}
-	rs := func(key int64) owner { return owner{controller: "replicaset-controller", key: ptr.To(key)} }
+	rs := func(key int64) owner { return owner{ring: "workloads", key: ptr.To(key)} }
 	tests := map[string]struct {
 		owners []owner
 		want   []string
 	}{
 		"nobody": {},
 		"one that owns nothing": {
-			owners: []owner{{controller: "replicaset-controller"}},
+			owners: []owner{{ring: "workloads"}},
 			want:   []string{"-"},
 		},
 		"one with the highest key": {
@@ -134,14 +135,14 @@ func TestPrintControllerInstanceList(t *testing.T) {
 		},
 		"move, join": {
 			owners: []owner{
-				{controller: "replicaset-controller", key: ptr.To(max), next: ptr.To[int64](0x5fffffffffffffff)},
-				{controller: "replicaset-controller", next: ptr.To[int64](0x1fffffffffffffff)},
+				{ring: "workloads", key: ptr.To(max), next: ptr.To[int64](0x5fffffffffffffff)},
+				{ring: "workloads", next: ptr.To[int64](0x1fffffffffffffff)},
 				rs(0x3fffffffffffffff),
 			},
 			want: []string{"(3fffffffffffffff, 7fffffffffffffff]→5fffffffffffffff", "-→1fffffffffffffff", "[0000000000000000, 3fffffffffffffff]"},
 		},
 		"rings apart": {
-			owners: []owner{rs(0xff), {controller: "job-controller", key: ptr.To(max)}, rs(max)},
+			owners: []owner{rs(0xff), {ring: "claims", key: ptr.To(max)}, rs(max)},
 			want:   []string{"[0000000000000000, 00000000000000ff]", "[0000000000000000, 7fffffffffffffff]", "(00000000000000ff, 7fffffffffffffff]"},
 		},
 		"of two with one key the first by name owns its range": {
@@ -153,7 +154,7 @@ func TestPrintControllerInstanceList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			list := &sharding.ControllerInstanceList{}
 			for i, o := range test.owners {
-				list.Items = append(list.Items, newControllerInstance(fmt.Sprint("instance-", i), o.controller, o.key, o.next))
+				list.Items = append(list.Items, newControllerInstance(fmt.Sprint("instance-", i), o.ring, o.key, o.next))
 			}
 			rows, err := printControllerInstanceList(list, printers.GenerateOptions{})
 			if err != nil {
@@ -162,7 +163,7 @@ func TestPrintControllerInstanceList(t *testing.T) {
 			var got []string
 			for i, row := range rows {
 				got = append(got, row.Cells[3].(string))
-				if row.Cells[0] != list.Items[i].Name || row.Cells[1] != list.Items[i].Spec.ControllerName {
+				if row.Cells[0] != list.Items[i].Name || row.Cells[1] != list.Items[i].Spec.Ring {
 					t.Errorf("row %d is that of %v", i, row.Cells)
 				}
 			}

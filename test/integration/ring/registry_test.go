@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"path"
 	"slices"
 	"testing"
@@ -37,11 +38,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/ring/fence"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/klog/v2"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/test/integration/framework"
 	"k8s.io/utils/ptr"
@@ -54,8 +58,10 @@ type registryServer struct {
 	client kubernetes.Interface
 }
 
+// startRegistryServer starts one that lets anybody write hash keys, so that a test can set
+// up a ring.
 func startRegistryServer(t *testing.T) *registryServer {
-	flags := append(framework.DefaultTestServerFlags(), "--authorization-mode=RBAC")
+	flags := append(framework.DefaultTestServerFlags(), "--authorization-mode=RBAC", "--disable-admission-plugins=ControllerRing")
 	server := kubeapiservertesting.StartTestServerOrDie(t, nil, flags, framework.SharedEtcd())
 	t.Cleanup(server.TearDownFn)
 	s := &registryServer{t: t, TestServer: server}
@@ -84,7 +90,7 @@ func newInstance(name string) *shardingv1alpha1.ControllerInstance {
 	return &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{
-			ControllerName:       "replicaset-controller",
+			Ring:                 "workloads",
 			HolderIdentity:       "host1_4711",
 			LeaseDurationSeconds: 600,
 		},
@@ -126,16 +132,22 @@ func (s *registryServer) lease(name string) clientv3.LeaseID {
 	return lease
 }
 
-// heartbeat renews the record as the instance does.
-func (s *registryServer) heartbeat(name string) {
+// renew renews the record as the instance does, and returns it. It is no manager of any of its
+// fields.
+func (s *registryServer) renew(instance *shardingv1alpha1.ControllerInstance) (*shardingv1alpha1.ControllerInstance, error) {
+	patch := []byte(`{"metadata":{"uid":"` + string(instance.UID) + `"}}`)
+	return s.instances().Patch(s.t.Context(), instance.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "renewal"}, "status")
+}
+
+// report changes the status of the record.
+func (s *registryServer) report(name string, workloads int64) *shardingv1alpha1.ControllerInstance {
 	s.t.Helper()
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"renewTime": metav1.NowMicro()}})
+	patch := fmt.Appendf(nil, `{"status":{"workloads":%d}}`, workloads)
+	reported, err := s.instances().Patch(s.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.instances().Patch(s.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-		s.t.Fatal(err)
-	}
+	return reported
 }
 
 // waitForDeletion reads the watch until the instance is deleted, and returns the object of
@@ -171,6 +183,8 @@ func TestRegistry(t *testing.T) {
 	t.Run("leases", func(t *testing.T) { s.on(t).testLeases() })
 	t.Run("expiry", func(t *testing.T) { s.on(t).testExpiry() })
 	t.Run("renewal", func(t *testing.T) { s.on(t).testRenewal() })
+	t.Run("refused renewals", func(t *testing.T) { s.on(t).testRefusedRenewals() })
+	t.Run("deletion", func(t *testing.T) { s.on(t).testDeletion() })
 	t.Run("table", func(t *testing.T) { s.on(t).testTable() })
 	t.Run("rbac", func(t *testing.T) { s.on(t).testRBAC() })
 }
@@ -180,7 +194,7 @@ func (s *registryServer) on(t *testing.T) *registryServer {
 	t.Helper()
 	part := *s
 	part.t = t
-	if err := part.instances().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := part.instances().DeleteCollection(t.Context(), *metav1.NewDeleteOptions(0), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return &part
@@ -191,6 +205,11 @@ func (s *registryServer) on(t *testing.T) *registryServer {
 func (s *registryServer) testWrites() {
 	t, ctx := s.t, s.t.Context()
 	instance := newInstance("a")
+	instance.Spec.Controllers = []string{"replicaset-controller", "deployment-controller"}
+	instance.Spec.Governs = []shardingv1alpha1.Governs{
+		{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController},
+		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: shardingv1alpha1.GoverningKeyOwn},
+	}
 	instance.Status.Phase = shardingv1alpha1.InstanceActive
 	created := s.create(instance)
 	if !apiequality.Semantic.DeepEqual(created.Spec, instance.Spec) || created.Status.Phase != "" || created.Generation != 1 {
@@ -203,7 +222,8 @@ func (s *registryServer) testWrites() {
 		Cached:    []shardingv1alpha1.HashKeyRange{{First: 0, Last: 10}, {First: 100, Last: math.MaxInt64}},
 		Workloads: 3,
 		Busy:      1,
-		RenewTime: ptr.To(metav1.NewMicroTime(time.Unix(1_700_000_000, 1000))),
+		Epoch:     2,
+		Gives:     &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
 	}
 	change.Spec.HashKey = ptr.To[int64](7)
 	reported, err := s.instances().UpdateStatus(ctx, change, metav1.UpdateOptions{})
@@ -229,7 +249,7 @@ func (s *registryServer) testWrites() {
 		t.Errorf("an update with an old resource version gave %v, want a conflict", err)
 	}
 	if _, err := s.instances().UpdateStatus(ctx, reported, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("a heartbeat with an old resource version gave %v, want a conflict", err)
+		t.Errorf("news with an old resource version gave %v, want a conflict", err)
 	}
 	gone := updated.DeepCopy()
 	gone.Name = "nobody"
@@ -258,19 +278,30 @@ func (s *registryServer) testValidation() {
 	}
 
 	instance := newInstance("b")
-	instance.Spec = shardingv1alpha1.ControllerInstanceSpec{HashKey: ptr.To[int64](-1), NextHashKey: ptr.To[int64](-2), Donor: "b"}
+	instance.Spec = shardingv1alpha1.ControllerInstanceSpec{
+		HashKey: ptr.To[int64](-1), NextHashKey: ptr.To[int64](-2), Donor: "b",
+		Controllers: []string{"*"}, Governs: []shardingv1alpha1.Governs{{Controller: "a", Resource: "pods/status", By: "Owner"}},
+	}
 	_, err := s.instances().Create(ctx, instance, metav1.CreateOptions{})
-	wantInvalid("create", err, "spec.controllerName", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.hashKey", "spec.nextHashKey", "spec.donor")
+	wantInvalid("create", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.hashKey", "spec.nextHashKey", "spec.donor",
+		"spec.controllers[0]", "spec.governs[0].resource", "spec.governs[0].by")
 
-	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"controllerName":"job-controller","holderIdentity":"host2"}}`), metav1.PatchOptions{})
-	wantInvalid("update", err, "spec.controllerName", "spec.holderIdentity")
+	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"ring":"claims","holderIdentity":"host2","leaseDurationSeconds":6,"controllers":["job-controller"],
+		"governs":[{"controller":"*","group":"*","resource":"*","by":"Own"}]}}`), metav1.PatchOptions{})
+	wantInvalid("update", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.controllers", "spec.governs")
 
-	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"workloads":-1,"busy":-1}}`), metav1.PatchOptions{}, "status")
-	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy")
+	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"workloads":-1,"busy":-1,"gives":{"to":"B","hashKey":-1}}}`), metav1.PatchOptions{}, "status")
+	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy", "status.gives.to", "status.gives.hashKey")
+
+	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":3}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":2}}`), metav1.PatchOptions{}, "status")
+	wantInvalid("epoch", err, "status.epoch")
 }
 
 // testPreconditions: a write of a spec that tests UID and generation, as members send it, is
-// let in whatever heartbeats there were, and refused once the spec has changed.
+// let in whatever news and renewals there were, and refused once the spec has changed.
 func (s *registryServer) testPreconditions() {
 	t, ctx := s.t, s.t.Context()
 	const highest = int64(math.MaxInt64)
@@ -292,9 +323,12 @@ func (s *registryServer) testPreconditions() {
 		}
 	}
 	wantRefused("another's UID", grant("another"))
-	s.heartbeat("a")
+	s.report("a", 7)
+	if _, err := s.renew(decidedOn); err != nil {
+		t.Fatal(err)
+	}
 	if err := grant(decidedOn.UID); err != nil {
-		t.Errorf("after a heartbeat: %v", err)
+		t.Errorf("after news and a renewal: %v", err)
 	}
 	got, err := s.instances().Get(ctx, "a", metav1.GetOptions{})
 	if err != nil || got.Spec.HashKey == nil || *got.Spec.HashKey != highest || got.Generation != decidedOn.Generation+1 {
@@ -303,15 +337,15 @@ func (s *registryServer) testPreconditions() {
 	wantRefused("a spec that has changed", grant(decidedOn.UID))
 }
 
-// testSelectors: clients can list and watch the instances of one controller only.
+// testSelectors: clients can list and watch the instances of one ring only.
 func (s *registryServer) testSelectors() {
 	t, ctx := s.t, s.t.Context()
 	s.create(newInstance("a"))
 	other := newInstance("b")
-	other.Spec.ControllerName = "job-controller"
+	other.Spec.Ring = "claims"
 	s.create(other)
 
-	options := metav1.ListOptions{FieldSelector: "spec.controllerName=job-controller"}
+	options := metav1.ListOptions{FieldSelector: "spec.ring=claims"}
 	list, err := s.instances().List(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -340,50 +374,52 @@ func (s *registryServer) testSelectors() {
 	}
 }
 
-// testLeases: each object has its own etcd lease, which every write renews.
+// testLeases: each record has an etcd lease of its own, which no write takes it off, however
+// the request comes.
 func (s *registryServer) testLeases() {
 	t, ctx := s.t, s.t.Context()
-	owner := map[clientv3.LeaseID]string{}
-	last := map[string]clientv3.LeaseID{}
-	renewed := func(what string, names ...string) {
+	a, b := s.create(newInstance("a")), s.create(newInstance("b"))
+	first := map[string]clientv3.LeaseID{"a": s.lease("a"), "b": s.lease("b")}
+	if first["a"] == first["b"] {
+		t.Errorf("two records share lease %x", first["a"])
+	}
+	kept := func(what string) {
 		t.Helper()
-		for _, name := range names {
-			lease := s.lease(name)
-			if other, ok := owner[lease]; ok {
-				t.Errorf("%s: %s is stored under lease %x, which was that of %s", what, name, lease, other)
+		for name, lease := range first {
+			if got := s.lease(name); got != lease {
+				t.Errorf("%s put %s under lease %x, want that of its creation, %x", what, name, got, lease)
 			}
-			owner[lease], last[name] = name, lease
 		}
 	}
-	s.create(newInstance("a"))
-	s.create(newInstance("b"))
-	renewed("creation", "a", "b")
-	s.heartbeat("a")
-	s.heartbeat("b")
-	renewed("heartbeat", "a", "b")
-
+	for _, instance := range []*shardingv1alpha1.ControllerInstance{a, b} {
+		if _, err := s.renew(instance); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept("a renewal")
+	s.report("a", 7)
+	kept("news")
 	patch := func(name, patch string) {
 		t.Helper()
 		if _, err := s.instances().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody-else"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	patch("a", `{"spec":{"nextHashKey":5}}`)
-	renewed("spec by somebody else", "a")
+	patch("a", `{"spec":{"hashKey":5}}`)
+	kept("a spec by somebody else")
 	patch("a", `{"metadata":{"labels":{"zone":"a"},"finalizers":["example.com/hold"]}}`)
-	renewed("metadata by somebody else", "a")
-	if err := s.instances().Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	renewed("deletion held by a finalizer", "a")
-	if lease := s.lease("b"); lease != last["b"] {
-		t.Errorf("writes of a renewed the lease of b")
+	kept("metadata by somebody else")
+	for _, grace := range []int64{600, 0} {
+		if err := s.instances().Delete(ctx, "a", *metav1.NewDeleteOptions(grace)); err != nil {
+			t.Fatal(err)
+		}
+		kept("a mark of deletion")
 	}
 	patch("a", `{"metadata":{"finalizers":null}}`)
 }
 
-// testExpiry: a record that is not renewed disappears. A watch reports that with the last
-// state of the object.
+// testExpiry: a record that is not renewed disappears, whatever else is written, news
+// included. A watch reports that with the last state of the object.
 func (s *registryServer) testExpiry() {
 	t, ctx := s.t, s.t.Context()
 	list, err := s.instances().List(ctx, metav1.ListOptions{})
@@ -399,13 +435,21 @@ func (s *registryServer) testExpiry() {
 	instance := newInstance("a")
 	instance.Spec.LeaseDurationSeconds = 2
 	created := s.create(instance)
-	updated, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"nextHashKey":5}}`), metav1.PatchOptions{FieldManager: "donor"})
+	var updated *shardingv1alpha1.ControllerInstance
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		news := fmt.Appendf(nil, `{"status":{"workloads":%d}}`, time.Now().UnixNano())
+		written, err := s.instances().Patch(ctx, "a", types.MergePatchType, news, metav1.PatchOptions{}, "status")
+		if err == nil {
+			updated = written
+		}
+		return apierrors.IsNotFound(err), nil
+	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("news has kept the record alive: %v", err)
 	}
 
 	deleted := waitForDeletion(t, w, "a")
-	if deleted.UID != created.UID || !apiequality.Semantic.DeepEqual(deleted.Spec, updated.Spec) {
+	if deleted.UID != created.UID || !apiequality.Semantic.DeepEqual(deleted.Status, updated.Status) {
 		t.Errorf("the event has %+v, want the object as it was last: %+v", deleted, updated)
 	}
 	if deleted.ResourceVersion == updated.ResourceVersion {
@@ -416,25 +460,145 @@ func (s *registryServer) testExpiry() {
 	}
 }
 
-// testRenewal: heartbeats keep a record alive after the lease that it was created under
-// has expired.
+// testRenewal: renewals keep a record alive beyond the lease that it was created with, and
+// store nothing: the record and etcd's log stay as they are, and nobody who watches is told.
 func (s *registryServer) testRenewal() {
 	t, ctx := s.t, s.t.Context()
 	instance := newInstance("a")
-	instance.Spec.LeaseDurationSeconds = 6
+	instance.Spec.LeaseDurationSeconds = 2
+	instance.Spec.HashKey = ptr.To[int64](math.MaxInt64)
+	begin := time.Now()
 	created := s.create(instance)
-	first := s.lease("a")
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		s.heartbeat("a")
-		left, err := s.EtcdClient.TimeToLive(ctx, first)
-		return err == nil && left.TTL < 0, err
+	w, err := s.instances().Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+
+	renewals, before := 0, s.raftIndex()
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		renewed, err := s.renew(created)
+		if err == nil && !apiequality.Semantic.DeepEqual(renewed, created) {
+			err = fmt.Errorf("a renewal changed the record to %+v", renewed)
+		}
+		renewals++
+		return renewals >= 100 && time.Since(begin) > 5*time.Second, err
 	})
 	if err != nil {
-		t.Fatalf("the first lease did not run out: %v", err)
+		t.Fatal(err)
 	}
-	got, err := s.instances().Get(ctx, "a", metav1.GetOptions{})
-	if err != nil || got.UID != created.UID {
-		t.Errorf("got %+v (%v), want the object alive", got, err)
+	// The API server and etcd write a few times on their own.
+	if entries := s.raftIndex() - before; entries > uint64(renewals/10) {
+		t.Errorf("etcd's log has %d more entries after %d renewals", entries, renewals)
+	}
+	reported := s.report("a", 12)
+	event := <-w.ResultChan()
+	if got, ok := event.Object.(*shardingv1alpha1.ControllerInstance); !ok || got.ResourceVersion != reported.ResourceVersion {
+		t.Errorf("the first event after %d renewals is %+v, want the news that followed", renewals, event)
+	}
+
+	// What is about to leave lives as others do.
+	if err := s.instances().Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if renewed, err := s.renew(created); err != nil || renewed.DeletionTimestamp == nil {
+		t.Errorf("a renewal of a record that is marked as deleted gave %+v, %v", renewed, err)
+	}
+	waitForDeletion(t, w, "a")
+}
+
+// raftIndex returns the length of etcd's log.
+func (s *registryServer) raftIndex() uint64 {
+	s.t.Helper()
+	status, err := s.EtcdClient.Status(s.t.Context(), s.EtcdClient.Endpoints()[0])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return status.RaftIndex
+}
+
+// testRefusedRenewals: an instance learns from the answer why its record cannot be renewed.
+func (s *registryServer) testRefusedRenewals() {
+	t, ctx := s.t, s.t.Context()
+	created := s.create(newInstance("a"))
+	stranger := created.DeepCopy()
+	stranger.UID = "another"
+	if _, err := s.renew(stranger); !apierrors.IsConflict(err) || fence.IsLeaseLost(err) {
+		t.Errorf("another's UID: got %v, want a conflict without a cause", err)
+	}
+
+	// Take the record off its lease, which the registry never does.
+	key := path.Join("/", s.EtcdStoragePrefix, "controllerinstances", "a")
+	lease := s.lease("a")
+	stored, err := s.EtcdClient.Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EtcdClient.Put(ctx, key, string(stored.Kvs[0].Value)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.renew(created); !apierrors.IsConflict(err) || !fence.IsLeaseLost(err) {
+		t.Errorf("a record without a lease: got %v, want a conflict with cause %s", err, fence.CauseLeaseLost)
+	}
+
+	if _, err := s.EtcdClient.Put(ctx, key, string(stored.Kvs[0].Value), clientv3.WithLease(lease)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EtcdClient.Revoke(ctx, lease); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.renew(created); !apierrors.IsNotFound(err) {
+		t.Errorf("a record whose lease has ended: got %v, want not found", err)
+	}
+}
+
+// testDeletion: a delete of the record of an instance that owns a range asks the instance to
+// leave. The instance's own delete is the end.
+func (s *registryServer) testDeletion() {
+	t, ctx := s.t, s.t.Context()
+	owner := newInstance("a")
+	owner.Spec.HashKey = ptr.To[int64](math.MaxInt64)
+	created := s.create(owner)
+	w, err := s.instances().Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for _, options := range []metav1.DeleteOptions{{}, {}, *metav1.NewDeleteOptions(600)} {
+		if err := s.instances().Delete(ctx, "a", options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.instances().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	event := <-w.ResultChan()
+	marked, ok := event.Object.(*shardingv1alpha1.ControllerInstance)
+	if !ok || event.Type != watch.Modified || marked.DeletionTimestamp == nil || marked.Generation != created.Generation+1 {
+		t.Fatalf("the first event is %+v, want the record marked as deleted", event)
+	}
+
+	identity := fence.Identity{Ring: "workloads", Name: "a", UID: created.UID}
+	config := restclient.CopyConfig(s.ClientConfig)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withHeader{next, identity.String()} })
+	self, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.ShardingV1alpha1().ControllerInstances().Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitForDeletion(t, w, "a")
+
+	s.create(owner)
+	s.create(newInstance("b"))
+	for name, options := range map[string]metav1.DeleteOptions{"a": *metav1.NewDeleteOptions(0), "b": {}} {
+		if err := s.instances().Delete(ctx, name, options); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.instances().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%s is there after its delete: %v", name, err)
+		}
 	}
 }
 
@@ -486,18 +650,18 @@ func (s *registryServer) testTable() {
 			columns = append(columns, column.Name)
 		}
 	}
-	if want := []string{"Name", "Controller", "Phase", "Range", "Workloads", "Age"}; !slices.Equal(columns, want) {
+	if want := []string{"Name", "Ring", "Phase", "Range", "Workloads", "Age"}; !slices.Equal(columns, want) {
 		t.Errorf("columns: %q, want %q", columns, want)
 	}
 	if len(all.Rows) != 3 {
 		t.Fatalf("got %d rows, want 3", len(all.Rows))
 	}
-	wantCells("list", all.Rows[0], "a", "replicaset-controller", "<none>", "[0000000000000000, 3fffffffffffffff]", float64(0))
-	wantCells("list", all.Rows[1], "b", "replicaset-controller", "Active", "(3fffffffffffffff, 7fffffffffffffff]", float64(12))
-	wantCells("list", all.Rows[2], "c", "replicaset-controller", "<none>", "-", float64(0))
+	wantCells("list", all.Rows[0], "a", "workloads", "<none>", "[0000000000000000, 3fffffffffffffff]", float64(0))
+	wantCells("list", all.Rows[1], "b", "workloads", "Active", "(3fffffffffffffff, 7fffffffffffffff]", float64(12))
+	wantCells("list", all.Rows[2], "c", "workloads", "<none>", "-", float64(0))
 
-	wantCells("one", table("/b", "").Rows[0], "b", "replicaset-controller", "Active", "≤7fffffffffffffff", float64(12))
-	wantCells("part of a ring", table("", "name=b").Rows[0], "b", "replicaset-controller", "Active", "≤7fffffffffffffff", float64(12))
+	wantCells("one", table("/b", "").Rows[0], "b", "workloads", "Active", "≤7fffffffffffffff", float64(12))
+	wantCells("part of a ring", table("", "name=b").Rows[0], "b", "workloads", "Active", "≤7fffffffffffffff", float64(12))
 }
 
 // testRBAC: kube-controller-manager may do what the protocol requires. Nobody else may,
@@ -555,10 +719,68 @@ func (s *registryServer) testRBAC() {
 		}
 	}
 
-	if err := manager.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+	if err := manager.Delete(ctx, "a", *metav1.NewDeleteOptions(0)); err != nil {
 		t.Error(err)
 	}
 	waitForDeletion(t, w, "a")
+}
+
+// TestLeasesOutliveRestarts: after a restart of etcd and the API server, records are under the
+// leases that they had. An instance that missed no more than that renews its record. One that
+// is dead is found out.
+func TestLeasesOutliveRestarts(t *testing.T) {
+	data := t.TempDir()
+	var store *storagebackend.Config
+	start := func() (s *registryServer, stop func()) {
+		url, stopEtcd, err := framework.RunCustomEtcd(klog.FromContext(t.Context()), "restarts", []string{"--data-dir", data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if store == nil {
+			store = storagebackend.NewDefaultConfig("registry", nil)
+		}
+		store.Transport.ServerList = []string{url}
+		flags := append(framework.DefaultTestServerFlags(), "--disable-admission-plugins=ControllerRing")
+		server, err := kubeapiservertesting.StartTestServer(t, nil, flags, store)
+		if err != nil {
+			stopEtcd()
+			t.Fatal(err)
+		}
+		s = &registryServer{t: t, TestServer: &server}
+		s.client = s.clientAs("")
+		return s, func() {
+			server.TearDownFn()
+			stopEtcd()
+		}
+	}
+
+	s, stop := start()
+	created := s.create(newInstance("a"))
+	dead := newInstance("b")
+	dead.Spec.LeaseDurationSeconds = 2
+	s.create(dead)
+	if _, err := s.renew(created); err != nil {
+		t.Error(err)
+	}
+	lease := s.lease("a")
+	stop()
+
+	s, stop = start()
+	defer stop()
+	if got := s.lease("a"); got != lease {
+		t.Errorf("after the restart it is under lease %x, want %x", got, lease)
+	}
+	renewed, err := s.renew(created)
+	if err != nil || renewed.ResourceVersion != created.ResourceVersion {
+		t.Errorf("a renewal after the restart gave %+v, %v", renewed, err)
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		_, err := s.instances().Get(ctx, "b", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+	if err != nil {
+		t.Error("a record that nobody renews is still there")
+	}
 }
 
 // TestRegistryGateOff: with the feature gate ControllerRing off, the group is not served.

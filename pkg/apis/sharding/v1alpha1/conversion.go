@@ -28,10 +28,10 @@ func addFieldLabelConversionFuncs(scheme *runtime.Scheme) error {
 	return scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind("ControllerInstance"),
 		func(label, value string) (string, string, error) {
 			switch label {
-			case "metadata.name", "spec.controllerName":
+			case "metadata.name", "spec.ring":
 				return label, value, nil
 			default:
-				return "", "", fmt.Errorf("field label not supported: %q; use metadata.name or spec.controllerName", label)
+				return "", "", fmt.Errorf("field label not supported: %q; use metadata.name or spec.ring", label)
 			}
 		})
 }

@@ -33,7 +33,7 @@ func TestSelectableFields(t *testing.T) {
 	}
 	apitesting.TestSelectableFieldLabelConversionsOfKind(t, v1alpha1.SchemeGroupVersion.String(), "ControllerInstance", selectable, nil)
 	if len(selectable) != 2 {
-		t.Errorf("selectable fields: %v, want metadata.name and spec.controllerName", selectable)
+		t.Errorf("selectable fields: %v, want metadata.name and spec.ring", selectable)
 	}
 
 	for _, label := range []string{"spec.holderIdentity", "metadata.namespace", "status.phase"} {

@@ -37,6 +37,9 @@ const (
 
 	holderIdentityMaxLength = 253
 
+	maxControllers = 64
+	maxGoverns     = 256
+
 	// maxCachedRanges is far above what an instance needs: its own range, which the seam
 	// of the ring can split in two, and one or two that are about to change hands.
 	maxCachedRanges = 64
@@ -49,7 +52,8 @@ var (
 	hashKeyMessage       = fmt.Sprintf("must be between 0 and %d, inclusive", hashkey.Max)
 	leaseDurationMessage = fmt.Sprintf("must be between %d and %d seconds, inclusive", minLeaseDurationSeconds, maxLeaseDurationSeconds)
 
-	phases = sets.New(sharding.InstanceInit, sharding.InstanceLocked, sharding.InstanceWait, sharding.InstanceActive, sharding.InstanceLeaving)
+	phases        = sets.New(sharding.InstanceInit, sharding.InstanceLocked, sharding.InstanceWait, sharding.InstanceActive, sharding.InstanceLeaving)
+	governingKeys = sets.New(sharding.GoverningKeyOwn, sharding.GoverningKeyController, sharding.GoverningKeyHome, sharding.GoverningKeyNamespace)
 )
 
 // validateName says what is wrong with the name of a ControllerInstance.
@@ -68,8 +72,11 @@ func ValidateControllerInstanceUpdate(instance, old *sharding.ControllerInstance
 	spec := field.NewPath("spec")
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&instance.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateSpec(&instance.Spec, instance.Name, spec)...)
-	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.ControllerName, old.Spec.ControllerName, spec.Child("controllerName"))...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.Ring, old.Spec.Ring, spec.Child("ring"))...)
 	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.HolderIdentity, old.Spec.HolderIdentity, spec.Child("holderIdentity"))...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.LeaseDurationSeconds, old.Spec.LeaseDurationSeconds, spec.Child("leaseDurationSeconds"))...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.Controllers, old.Spec.Controllers, spec.Child("controllers"))...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.Governs, old.Spec.Governs, spec.Child("governs"))...)
 	return errs
 }
 
@@ -77,18 +84,16 @@ func ValidateControllerInstanceUpdate(instance, old *sharding.ControllerInstance
 // ControllerInstance.
 func ValidateControllerInstanceStatusUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&instance.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
-	return append(errs, validateStatus(&instance.Status, field.NewPath("status"))...)
+	status := field.NewPath("status")
+	errs = append(errs, validateStatus(&instance.Status, status)...)
+	if instance.Status.Epoch < old.Status.Epoch {
+		errs = append(errs, field.Invalid(status.Child("epoch"), instance.Status.Epoch, fmt.Sprintf("must not fall: it is %d already", old.Status.Epoch)))
+	}
+	return errs
 }
 
 func validateSpec(spec *sharding.ControllerInstanceSpec, name string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if spec.ControllerName == "" {
-		errs = append(errs, field.Required(path.Child("controllerName"), "the controller this is an instance of"))
-	} else {
-		for _, msg := range utilvalidation.IsDNS1123Label(spec.ControllerName) {
-			errs = append(errs, field.Invalid(path.Child("controllerName"), spec.ControllerName, msg))
-		}
-	}
+	errs := validateLabel(spec.Ring, path.Child("ring"), "the ring that the instance is on")
 
 	switch holder := path.Child("holderIdentity"); {
 	case spec.HolderIdentity == "":
@@ -122,6 +127,62 @@ func validateSpec(spec *sharding.ControllerInstanceSpec, name string, path *fiel
 			errs = append(errs, field.Invalid(path.Child("donor"), spec.Donor, "must be the name of another ControllerInstance"))
 		}
 	}
+
+	errs = append(errs, validateControllers(spec.Controllers, path.Child("controllers"))...)
+	errs = append(errs, validateGoverns(spec.Governs, path.Child("governs"))...)
+	return errs
+}
+
+func validateControllers(controllers []string, path *field.Path) field.ErrorList {
+	if n := len(controllers); n > maxControllers {
+		return field.ErrorList{field.TooMany(path, n, maxControllers)}
+	}
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, controller := range controllers {
+		errs = append(errs, validateLabel(controller, path.Index(i), "the name of a controller")...)
+		if seen.Has(controller) {
+			errs = append(errs, field.Duplicate(path.Index(i), controller))
+		}
+		seen.Insert(controller)
+	}
+	return errs
+}
+
+func validateGoverns(lines []sharding.Governs, path *field.Path) field.ErrorList {
+	if n := len(lines); n > maxGoverns {
+		return field.ErrorList{field.TooMany(path, n, maxGoverns)}
+	}
+	var errs field.ErrorList
+	for i, line := range lines {
+		at := path.Index(i)
+		if line.Controller != "*" {
+			errs = append(errs, validateLabel(line.Controller, at.Child("controller"), "the controller that writes, or \"*\" for every one")...)
+		}
+		if line.Group != "" && line.Group != "*" {
+			for _, msg := range utilvalidation.IsDNS1123Subdomain(line.Group) {
+				errs = append(errs, field.Invalid(at.Child("group"), line.Group, msg))
+			}
+		}
+		if line.Resource != "*" {
+			errs = append(errs, validateLabel(line.Resource, at.Child("resource"), "the plural name of a resource, or \"*\" for every one")...)
+		}
+		if !governingKeys.Has(line.By) {
+			errs = append(errs, field.NotSupported(at.Child("by"), line.By, sets.List(governingKeys)))
+		}
+	}
+	return errs
+}
+
+// validateLabel requires a DNS label, and says what it is for where there is none.
+func validateLabel(value string, path *field.Path, purpose string) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, purpose)}
+	}
+	var errs field.ErrorList
+	for _, msg := range utilvalidation.IsDNS1123Label(value) {
+		errs = append(errs, field.Invalid(path, value, msg))
+	}
 	return errs
 }
 
@@ -137,7 +198,23 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	}
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Workloads, path.Child("workloads"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
+	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Epoch, path.Child("epoch"))...)
+	if status.Gives != nil {
+		errs = append(errs, validateGift(status.Gives, path.Child("gives"))...)
+	}
 	return errs
+}
+
+func validateGift(gift *sharding.Gift, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if gift.To == "" {
+		errs = append(errs, field.Required(path.Child("to"), "the name of the ControllerInstance whose hashKey is granted"))
+	} else {
+		for _, msg := range validateName(gift.To, false) {
+			errs = append(errs, field.Invalid(path.Child("to"), gift.To, msg))
+		}
+	}
+	return append(errs, validateHashKey(gift.HashKey, path.Child("hashKey"))...)
 }
 
 func validateRanges(ranges []sharding.HashKeyRange, path *field.Path) field.ErrorList {

@@ -17,7 +17,9 @@ limitations under the License.
 package validation
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,13 +31,25 @@ import (
 
 func validInstance() *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
-		ObjectMeta: metav1.ObjectMeta{Name: "replicaset-controller-a", ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "workloads-a", ResourceVersion: "1"},
 		Spec: sharding.ControllerInstanceSpec{
-			ControllerName:       "replicaset-controller",
+			Ring:                 "workloads",
 			HolderIdentity:       "host-1_c3d3a1c6-6f0f-4e0b-9d7e-0d1f1b0e7d55",
 			LeaseDurationSeconds: 6,
 		},
 	}
+}
+
+func manyControllers(n int) []string {
+	var controllers []string
+	for i := range n {
+		controllers = append(controllers, fmt.Sprintf("controller-%d", i))
+	}
+	return controllers
+}
+
+func manyLines(n int) []sharding.Governs {
+	return slices.Repeat([]sharding.Governs{{Controller: "*", Resource: "pods", By: sharding.GoverningKeyOwn}}, n)
 }
 
 // wantErr is an error that a test expects: its type, its field, and a part of what it says.
@@ -64,13 +78,23 @@ func TestValidateControllerInstance(t *testing.T) {
 	}{
 		"owns nothing": {change: func(*sharding.ControllerInstance) {}},
 		"all of spec": {change: func(i *sharding.ControllerInstance) {
-			i.Spec.HashKey, i.Spec.NextHashKey, i.Spec.Donor = ptr.To[int64](math.MaxInt64), ptr.To[int64](0), "replicaset-controller-b"
+			i.Spec.HashKey, i.Spec.NextHashKey, i.Spec.Donor = ptr.To[int64](math.MaxInt64), ptr.To[int64](0), "workloads-b"
+			i.Spec.Controllers = []string{"replicaset-controller", "deployment-controller"}
+			i.Spec.Governs = []sharding.Governs{
+				{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: "Own"},
+				{Controller: "deployment-controller", Group: "apps", Resource: "replicasets", By: "Controller"},
+				{Controller: "*", Group: "", Resource: "pods", By: "Home"},
+				{Controller: "*", Group: "*", Resource: "*", By: "Namespace"},
+			}
+		}},
+		"as many controllers and lines as it may": {change: func(i *sharding.ControllerInstance) {
+			i.Spec.Controllers, i.Spec.Governs = manyControllers(64), manyLines(256)
 		}},
 		"is to own its first range": {change: func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](0) }},
 		"shortest lease":            {change: func(i *sharding.ControllerInstance) { i.Spec.LeaseDurationSeconds = 2 }},
 		"longest lease":             {change: func(i *sharding.ControllerInstance) { i.Spec.LeaseDurationSeconds = 3600 }},
 		"long names": {change: func(i *sharding.ControllerInstance) {
-			i.Spec.ControllerName, i.Spec.HolderIdentity = strings.Repeat("c", 63), strings.Repeat("h", 253)
+			i.Spec.Ring, i.Spec.HolderIdentity = strings.Repeat("c", 63), strings.Repeat("h", 253)
 		}},
 		"holder with an address and upper case": {change: func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "Host.example:10257_4711" }},
 
@@ -82,17 +106,17 @@ func TestValidateControllerInstance(t *testing.T) {
 			change: func(i *sharding.ControllerInstance) { i.Namespace = "default" },
 			want:   []wantErr{{field.ErrorTypeForbidden, "metadata.namespace", "not allowed on this type"}},
 		},
-		"no controller": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.ControllerName = "" },
-			want:   []wantErr{{field.ErrorTypeRequired, "spec.controllerName", "the controller this is an instance of"}},
+		"no ring": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "" },
+			want:   []wantErr{{field.ErrorTypeRequired, "spec.ring", "the ring that the instance is on"}},
 		},
-		"controller not a label": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.ControllerName = "ReplicaSet" },
-			want:   []wantErr{{field.ErrorTypeInvalid, "spec.controllerName", "lower case alphanumeric"}},
+		"ring not a label": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "Workloads" },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.ring", "lower case alphanumeric"}},
 		},
-		"controller too long": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.ControllerName = strings.Repeat("c", 64) },
-			want:   []wantErr{{field.ErrorTypeInvalid, "spec.controllerName", "no more than 63"}},
+		"ring too long": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = strings.Repeat("r", 64) },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.ring", "no more than 63"}},
 		},
 		"no holder": {
 			change: func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "" },
@@ -145,6 +169,43 @@ func TestValidateControllerInstance(t *testing.T) {
 			change: func(i *sharding.ControllerInstance) { i.Spec.Donor = i.Name },
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.donor", "another ControllerInstance"}},
 		},
+		"controllers not labels, twice": {
+			change: func(i *sharding.ControllerInstance) {
+				i.Spec.Controllers = []string{"ReplicaSet", "", "job-controller", "job-controller"}
+			},
+			want: []wantErr{
+				{field.ErrorTypeInvalid, "spec.controllers[0]", "lower case alphanumeric"},
+				{field.ErrorTypeRequired, "spec.controllers[1]", "the name of a controller"},
+				{field.ErrorTypeDuplicate, "spec.controllers[3]", "job-controller"},
+			},
+		},
+		"too many controllers": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Controllers = manyControllers(65) },
+			want:   []wantErr{{field.ErrorTypeTooMany, "spec.controllers", "must have at most 64 items"}},
+		},
+		"an empty line": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Governs = []sharding.Governs{{}} },
+			want: []wantErr{
+				{field.ErrorTypeRequired, "spec.governs[0].controller", "the controller that writes, or \"*\""},
+				{field.ErrorTypeRequired, "spec.governs[0].resource", "the plural name of a resource, or \"*\""},
+				{field.ErrorTypeNotSupported, "spec.governs[0].by", `supported values: "Controller", "Home", "Namespace", "Own"`},
+			},
+		},
+		"a line of nonsense": {
+			change: func(i *sharding.ControllerInstance) {
+				i.Spec.Governs = []sharding.Governs{{Controller: "a/b", Group: "*.k8s.io", Resource: "pods/status", By: "own"}}
+			},
+			want: []wantErr{
+				{field.ErrorTypeInvalid, "spec.governs[0].controller", "lower case alphanumeric"},
+				{field.ErrorTypeInvalid, "spec.governs[0].group", "RFC 1123 subdomain"},
+				{field.ErrorTypeInvalid, "spec.governs[0].resource", "lower case alphanumeric"},
+				{field.ErrorTypeNotSupported, "spec.governs[0].by", `"own"`},
+			},
+		},
+		"too many lines": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Governs = manyLines(257) },
+			want:   []wantErr{{field.ErrorTypeTooMany, "spec.governs", "must have at most 256 items"}},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -167,11 +228,23 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 		"nothing": {change: func(*sharding.ControllerInstance) {}},
 		"all that may change": {change: func(i *sharding.ControllerInstance) {
 			i.Labels = map[string]string{"a": "b"}
-			i.Spec.LeaseDurationSeconds, i.Spec.HashKey, i.Spec.NextHashKey, i.Spec.Donor = 10, ptr.To[int64](5), nil, ""
+			i.Spec.HashKey, i.Spec.NextHashKey, i.Spec.Donor = ptr.To[int64](5), nil, ""
 		}},
-		"controller": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.ControllerName = "job-controller" },
-			want:   []wantErr{{field.ErrorTypeInvalid, "spec.controllerName", "field is immutable"}},
+		"ring": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "claims" },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.ring", "field is immutable"}},
+		},
+		"lease": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.LeaseDurationSeconds++ },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.leaseDurationSeconds", "field is immutable"}},
+		},
+		"controllers": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Controllers = nil },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.controllers", "field is immutable"}},
+		},
+		"governs": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Governs[0].By = sharding.GoverningKeyHome },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.governs", "field is immutable"}},
 		},
 		"holder": {
 			change: func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "host-2" },
@@ -185,7 +258,8 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			old := validInstance()
-			old.Spec.HashKey, old.Spec.NextHashKey, old.Spec.Donor = ptr.To[int64](9), ptr.To[int64](5), "replicaset-controller-b"
+			old.Spec.HashKey, old.Spec.NextHashKey, old.Spec.Donor = ptr.To[int64](9), ptr.To[int64](5), "workloads-b"
+			old.Spec.Controllers, old.Spec.Governs = manyControllers(2), manyLines(2)
 			instance := old.DeepCopy()
 			test.change(instance)
 			checkErrors(t, ValidateControllerInstanceUpdate(instance, old), test.want)
@@ -209,6 +283,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		return out
 	}
 	tests := map[string]struct {
+		epoch  int64
 		status sharding.ControllerInstanceStatus
 		want   []wantErr
 	}{
@@ -218,6 +293,8 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		"wait":                     {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
 		"active, round the seam":   {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Workloads: 3, Busy: 1}},
 		"leaving, touching":        {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
+		"same epoch":               {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
+		"higher epoch":             {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
 		"as many ranges as it may": {status: sharding.ControllerInstanceStatus{Cached: many(64)}},
 
 		"unknown phase": {
@@ -254,12 +331,35 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
 			},
 		},
+		"lower epoch": {
+			epoch:  3,
+			status: sharding.ControllerInstanceStatus{Epoch: 2},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.epoch", "must not fall: it is 3 already"}},
+		},
+		"negative epoch": {
+			status: sharding.ControllerInstanceStatus{Epoch: -1},
+			want: []wantErr{
+				{field.ErrorTypeInvalid, "status.epoch", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.epoch", "must not fall: it is 0 already"},
+			},
+		},
+		"gift to nobody": {
+			status: sharding.ControllerInstanceStatus{Gives: &sharding.Gift{HashKey: -1}},
+			want: []wantErr{
+				{field.ErrorTypeRequired, "status.gives.to", "the name of the ControllerInstance whose hashKey is granted"},
+				{field.ErrorTypeInvalid, "status.gives.hashKey", "between 0 and 9223372036854775807"},
+			},
+		},
+		"gift to no name": {
+			status: sharding.ControllerInstanceStatus{Gives: &sharding.Gift{To: "A_b"}},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.gives.to", "RFC 1123 subdomain"}},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			instance := validInstance()
-			instance.Status = test.status
-			checkErrors(t, ValidateControllerInstanceStatusUpdate(instance, validInstance()), test.want)
+			old, instance := validInstance(), validInstance()
+			old.Status.Epoch, instance.Status = test.epoch, test.status
+			checkErrors(t, ValidateControllerInstanceStatusUpdate(instance, old), test.want)
 		})
 	}
 }

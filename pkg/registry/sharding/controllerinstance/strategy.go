@@ -33,6 +33,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	"k8s.io/kubernetes/pkg/apis/sharding/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -45,7 +46,10 @@ type strategy struct {
 // metadata.
 var Strategy = strategy{rest.DeclarativeValidation{Scheme: legacyscheme.Scheme}, names.SimpleNameGenerator}
 
-var _ = rest.ResetFieldsStrategy(Strategy)
+var (
+	_ = rest.ResetFieldsStrategy(Strategy)
+	_ = rest.RESTGracefulDeleteStrategy(Strategy)
+)
 
 // NamespaceScoped returns false: a ring spans the cluster.
 func (strategy) NamespaceScoped() bool { return false }
@@ -57,7 +61,7 @@ func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// PrepareForCreate clears the status: an instance reports it with its first heartbeat.
+// PrepareForCreate clears the status: the instance reports it later.
 func (strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	instance := obj.(*sharding.ControllerInstance)
 	instance.Status = sharding.ControllerInstanceStatus{}
@@ -100,6 +104,19 @@ func (strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) [
 // decided on.
 func (strategy) AllowUnconditionalUpdate(ctx context.Context) bool { return false }
 
+// CheckGracefulDelete makes the delete of an instance that owns a range a request to leave:
+// its record is marked, for as long as its lease, whatever grace period other than 0 was
+// asked for. The instance drains, and deletes the record itself. An instance that owns
+// nothing is deleted at once, as is any with a grace period of 0.
+func (strategy) CheckGracefulDelete(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
+	spec := &obj.(*sharding.ControllerInstance).Spec
+	if spec.HashKey == nil || options.GracePeriodSeconds != nil && *options.GracePeriodSeconds == 0 {
+		return false
+	}
+	options.GracePeriodSeconds = ptr.To(int64(spec.LeaseDurationSeconds))
+	return true
+}
+
 type statusStrategy struct {
 	strategy
 }
@@ -129,13 +146,13 @@ func (statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Objec
 }
 
 // GetAttrs returns the labels of a ControllerInstance, and the fields that a selector may
-// name: metadata.name and spec.controllerName. It returns an error for any other type.
+// name: metadata.name and spec.ring. It returns an error for any other type.
 func GetAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	instance, ok := obj.(*sharding.ControllerInstance)
 	if !ok {
 		return nil, nil, fmt.Errorf("%T is not a ControllerInstance", obj)
 	}
-	selectable := generic.AddObjectMetaFieldsSet(fields.Set{"spec.controllerName": instance.Spec.ControllerName}, &instance.ObjectMeta, false)
+	selectable := generic.AddObjectMetaFieldsSet(fields.Set{"spec.ring": instance.Spec.Ring}, &instance.ObjectMeta, false)
 	return instance.Labels, selectable, nil
 }
 

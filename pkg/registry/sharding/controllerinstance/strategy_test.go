@@ -35,12 +35,12 @@ func newInstance() *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "instance1", ResourceVersion: "4", Generation: 3, Labels: map[string]string{"zone": "a"}},
 		Spec: sharding.ControllerInstanceSpec{
-			ControllerName:       "replicaset-controller",
+			Ring:                 "workloads",
 			HolderIdentity:       "host1",
 			LeaseDurationSeconds: 6,
 			HashKey:              ptr.To[int64](99),
 		},
-		Status: sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 7},
+		Status: sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 7, Epoch: 2},
 	}
 }
 
@@ -54,12 +54,17 @@ func TestCreate(t *testing.T) {
 	ctx := contextFor("create", "")
 	instance := newInstance()
 	instance.ResourceVersion = ""
+	leaving(instance)
+	rest.WipeObjectMetaSystemFields(instance)
 	rest.FillObjectMetaSystemFields(instance)
 	if err := rest.BeforeCreate(Strategy, ctx, instance); err != nil {
 		t.Fatal(err)
 	}
 	if !apiequality.Semantic.DeepEqual(instance.Status, sharding.ControllerInstanceStatus{}) {
 		t.Errorf("status %+v is kept, want it cleared", instance.Status)
+	}
+	if instance.DeletionTimestamp != nil || instance.DeletionGracePeriodSeconds != nil {
+		t.Errorf("it is deleted already: %v", instance.DeletionTimestamp)
 	}
 	if instance.Generation != 1 {
 		t.Errorf("generation %d, want 1", instance.Generation)
@@ -132,6 +137,12 @@ func TestUpdate(t *testing.T) {
 			change:      func(i *sharding.ControllerInstance) { i.Status.Phase = "Dozing" },
 			wantErr:     true,
 		},
+		"lower epoch": {
+			strategy:    StatusStrategy,
+			subresource: "status",
+			change:      func(i *sharding.ControllerInstance) { i.Status.Epoch = 1 },
+			wantErr:     true,
+		},
 		"status without a resource version": {
 			strategy:    StatusStrategy,
 			subresource: "status",
@@ -161,15 +172,61 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// A delete marks an instance that owns a range, and lets it drain; its lease ends that wait.
+func TestADeleteOfAnOwnerIsARequestToLeave(t *testing.T) {
+	for name, test := range map[string]struct {
+		change       func(*sharding.ControllerInstance)
+		grace        *int64
+		wantGraceful bool
+		wantPending  bool
+		wantGrace    *int64
+		wantMarked   bool
+	}{
+		"an owner":                         {wantGraceful: true, wantGrace: ptr.To[int64](6), wantMarked: true},
+		"an owner, in a hurry":             {grace: ptr.To[int64](1), wantGraceful: true, wantGrace: ptr.To[int64](6), wantMarked: true},
+		"an owner, with time":              {grace: ptr.To[int64](600), wantGraceful: true, wantGrace: ptr.To[int64](6), wantMarked: true},
+		"an owner, at once":                {grace: ptr.To[int64](0), wantGrace: ptr.To[int64](0)},
+		"one that owns nothing":            {change: func(i *sharding.ControllerInstance) { i.Spec.HashKey = nil }},
+		"one that owns the lowest range":   {change: func(i *sharding.ControllerInstance) { i.Spec.HashKey = ptr.To[int64](0) }, wantGraceful: true, wantGrace: ptr.To[int64](6), wantMarked: true},
+		"one that leaves already":          {change: leaving, wantPending: true, wantGrace: ptr.To[int64](6), wantMarked: true},
+		"one that leaves already, at once": {change: leaving, grace: ptr.To[int64](0), wantGraceful: true, wantGrace: ptr.To[int64](0), wantMarked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			instance := newInstance()
+			if test.change != nil {
+				test.change(instance)
+			}
+			options := &metav1.DeleteOptions{GracePeriodSeconds: test.grace}
+			graceful, pending, err := rest.BeforeDelete(Strategy, contextFor("delete", ""), instance, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if graceful != test.wantGraceful || pending != test.wantPending {
+				t.Errorf("graceful: %v, pending: %v, want %v, %v", graceful, pending, test.wantGraceful, test.wantPending)
+			}
+			if !ptr.Equal(options.GracePeriodSeconds, test.wantGrace) {
+				t.Errorf("grace period %v, want %v", options.GracePeriodSeconds, test.wantGrace)
+			}
+			if marked := instance.DeletionTimestamp != nil; marked != test.wantMarked {
+				t.Errorf("marked: %v, want %v", marked, test.wantMarked)
+			}
+		})
+	}
+}
+
+func leaving(i *sharding.ControllerInstance) {
+	i.DeletionTimestamp, i.DeletionGracePeriodSeconds = ptr.To(metav1.Now()), ptr.To[int64](6)
+}
+
 func TestMatch(t *testing.T) {
 	instance := newInstance()
 	for selector, want := range map[string]bool{
 		"":                        true,
 		"metadata.name=instance1": true,
 		"metadata.name=instance2": false,
-		"spec.controllerName=replicaset-controller":  true,
-		"spec.controllerName!=replicaset-controller": false,
-		"spec.controllerName=job-controller":         false,
+		"spec.ring=workloads":     true,
+		"spec.ring!=workloads":    false,
+		"spec.ring=claims":        false,
 	} {
 		predicate := Match(labels.Everything(), fields.ParseSelectorOrDie(selector))
 		if got, err := predicate.Matches(instance); err != nil || got != want {

@@ -52,7 +52,7 @@ func validInstance() *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "instance1"},
 		Spec: sharding.ControllerInstanceSpec{
-			ControllerName:       "replicaset-controller",
+			Ring:                 "workloads",
 			HolderIdentity:       "host1",
 			LeaseDurationSeconds: 6,
 		},

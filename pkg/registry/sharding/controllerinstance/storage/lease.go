@@ -18,27 +18,25 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/etcd3/fenced"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
 
-// leasePerWrite makes etcd3's lease manager grant a lease for each write. By default many
-// objects share a lease and expire at one revision, and a watch that resumes at that
-// revision misses some of them. The default would also lengthen the time to live, to reuse
-// leases.
-var leasePerWrite = etcd3.LeaseManagerConfig{ReuseDurationSeconds: 0, MaxObjectCount: 1}
-
 // leasedOptions turns the options of any resource into those of ControllerInstances: each
-// write of an object gets a lease of its own.
+// object has an etcd lease of its own.
 type leasedOptions struct {
 	generic.RESTOptionsGetter
 }
@@ -48,9 +46,6 @@ func (o leasedOptions) GetRESTOptions(resource schema.GroupResource, example run
 	if err != nil {
 		return generic.RESTOptions{}, err
 	}
-	config := *options.StorageConfig
-	config.LeaseManagerConfig = leasePerWrite
-	options.StorageConfig = &config
 	options.Decorator = decorateWithLease(options.Decorator)
 	return options, nil
 }
@@ -62,16 +57,17 @@ func decorateWithLease(decorate generic.StorageDecorator) generic.StorageDecorat
 		if err != nil {
 			return nil, nil, err
 		}
-		return leasedStorage{s}, destroy, nil
+		return leasedStorage{Interface: s}, destroy, nil
 	}
 }
 
-// leasedStorage puts every write under a lease of spec.leaseDurationSeconds. The registry's
-// time to live (genericregistry.Store.TTLFunc) is not enough: the write that marks an object
-// with finalizers as deleted has none, and in etcd a write without a lease takes the key off
-// the lease that it had.
+// leasedStorage keeps each object under one etcd lease of spec.leaseDurationSeconds for all
+// its life. The registry's own time to live (genericregistry.Store.TTLFunc) would not: it puts
+// each write under a lease that many objects share, and leaves the mark of deletion without.
 type leasedStorage struct {
 	storage.Interface
+	// renews says that an update that changes nothing renews the object's lease.
+	renews bool
 }
 
 func (s leasedStorage) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
@@ -79,27 +75,34 @@ func (s leasedStorage) Create(ctx context.Context, key string, obj, out runtime.
 	if err != nil {
 		return err
 	}
-	return s.Interface.Create(ctx, key, obj, out, ttl)
+	return s.Interface.Create(fenced.WithLease(ctx, &fenced.Lease{TTL: ttl}), key, obj, out, 0)
 }
 
 func (s leasedStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object) error {
-	leasedUpdate := func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		output, _, err := tryUpdate(input, res)
-		if err != nil {
-			return nil, nil, err
-		}
-		ttl, err := timeToLive(output)
-		if err != nil {
-			return nil, nil, err
-		}
-		return output, &ttl, nil
+	lease := &fenced.Lease{}
+	err := s.Interface.GuaranteedUpdate(fenced.WithLease(ctx, lease), key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
+	if err != nil || lease.Written() || !s.renews {
+		return err
 	}
-	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, leasedUpdate, cachedExistingObject)
+	if err := lease.KeepAlive(ctx); errors.Is(err, fenced.ErrLeaseNotFound) {
+		return leaseLost(destination)
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
-// timeToLive returns the time that a ControllerInstance lives after a write, in seconds.
-func timeToLive(obj runtime.Object) (uint64, error) {
+// leaseLost is the answer to a renewal that came too late.
+func leaseLost(obj runtime.Object) error {
+	const message = "its etcd lease has ended; register anew"
+	conflict := apierrors.NewConflict(sharding.Resource("controllerinstances"), obj.(*sharding.ControllerInstance).Name, errors.New(message))
+	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseLeaseLost, Message: message}}
+	return conflict
+}
+
+// timeToLive returns the time that a ControllerInstance lives without a renewal, in seconds.
+func timeToLive(obj runtime.Object) (int64, error) {
 	instance, ok := obj.(*sharding.ControllerInstance)
 	if !ok {
 		return 0, fmt.Errorf("%T is not a ControllerInstance", obj)
@@ -107,5 +110,5 @@ func timeToLive(obj runtime.Object) (uint64, error) {
 	if instance.Spec.LeaseDurationSeconds <= 0 {
 		return 0, fmt.Errorf("ControllerInstance %q has no time to live: set spec.leaseDurationSeconds", instance.Name)
 	}
-	return uint64(instance.Spec.LeaseDurationSeconds), nil
+	return int64(instance.Spec.LeaseDurationSeconds), nil
 }

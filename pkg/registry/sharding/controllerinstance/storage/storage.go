@@ -19,9 +19,12 @@ package storage
 
 import (
 	"context"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -30,6 +33,7 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 	"k8s.io/kubernetes/pkg/registry/sharding/controllerinstance"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -62,6 +66,7 @@ func NewREST(optsGetter generic.RESTOptionsGetter) (*REST, *StatusREST, error) {
 	}
 
 	statusStore := *store
+	statusStore.Storage.Storage = leasedStorage{Interface: store.Storage.Storage.(leasedStorage).Interface, renews: true}
 	statusStore.UpdateStrategy = controllerinstance.StatusStrategy
 	statusStore.ResetFieldsStrategy = controllerinstance.StatusStrategy
 
@@ -70,6 +75,17 @@ func NewREST(optsGetter generic.RESTOptionsGetter) (*REST, *StatusREST, error) {
 
 // ShortNames returns the short names of the resource.
 func (*REST) ShortNames() []string { return []string{"ci"} }
+
+// Delete asks an instance that owns a range to leave; see Strategy.CheckGracefulDelete. The
+// delete that an instance sends of its own record says that it has left: the record goes at
+// once.
+func (r *REST) Delete(ctx context.Context, name string, deleteValidation rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	if self, ok := controllerring.FromContext(ctx); ok && self.Name == name && options != nil {
+		// If that is another registration of the same name, the fence refuses the delete.
+		options.GracePeriodSeconds = ptr.To[int64](0)
+	}
+	return r.Store.Delete(ctx, name, deleteValidation, options)
+}
 
 // StatusREST serves the status of controllerinstances.
 type StatusREST struct {
@@ -92,9 +108,22 @@ func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 	return r.store.Get(ctx, name, options)
 }
 
-// Update changes the status of an object. It never creates one.
+// Update changes the status of an object. It never creates one. An update that changes
+// nothing renews the object's lease instead. One that names another UID is a conflict.
 func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	objInfo = rest.WrapUpdatedObjectInfo(objInfo, checkUID)
 	return r.store.Update(ctx, name, objInfo, createValidation, updateValidation, false, options)
+}
+
+// checkUID makes a conflict of a change meant for another object of the same name. A patch
+// states no precondition, and its UID would be judged as an invalid value.
+func checkUID(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
+	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
+	if instance.UID != "" && instance.UID != oldInstance.UID {
+		return nil, apierrors.NewConflict(sharding.Resource("controllerinstances"), oldInstance.Name,
+			fmt.Errorf("the UID in the request is %s, that of the ControllerInstance is %s", instance.UID, oldInstance.UID))
+	}
+	return obj, nil
 }
 
 // GetResetFields returns the fields that an update of the status cannot set.

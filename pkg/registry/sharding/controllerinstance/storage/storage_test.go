@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -31,15 +32,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/controllerring"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistrytest "k8s.io/apiserver/pkg/registry/generic/testing"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	_ "k8s.io/kubernetes/pkg/apis/sharding/install"
 	"k8s.io/kubernetes/pkg/registry/registrytest"
@@ -90,7 +89,7 @@ func newInstance(name string) *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: sharding.ControllerInstanceSpec{
-			ControllerName:       "replicaset-controller",
+			Ring:                 "workloads",
 			HolderIdentity:       "host1",
 			LeaseDurationSeconds: 60,
 		},
@@ -104,24 +103,87 @@ func (r *testRegistry) create(instance *sharding.ControllerInstance) {
 	}
 }
 
+func (r *testRegistry) get(name string) *sharding.ControllerInstance {
+	r.t.Helper()
+	obj, err := r.Get(contextFor("get", ""), name, &metav1.GetOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return obj.(*sharding.ControllerInstance)
+}
+
+func (r *testRegistry) wantGone(name string) {
+	r.t.Helper()
+	if _, err := r.Get(contextFor("get", ""), name, &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		r.t.Errorf("%s: %v, want not found", name, err)
+	}
+}
+
+// delete deletes the object, and checks whether it is gone at once.
+func (r *testRegistry) delete(name string, ctx context.Context, grace *int64, wantGone bool) {
+	r.t.Helper()
+	_, gone, err := r.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{GracePeriodSeconds: grace})
+	if err != nil || gone != wantGone {
+		r.t.Fatalf("%s is gone at once: %v (%v), want %v", name, gone, err, wantGone)
+	}
+}
+
 func (r *testRegistry) update(name string, change func(*sharding.ControllerInstance)) {
 	r.t.Helper()
-	r.updateBy(r.REST, contextFor("update", ""), name, change)
+	r.mustUpdate(r.REST, contextFor("update", ""), name, change)
 }
 
 func (r *testRegistry) updateStatus(name string, change func(*sharding.ControllerInstance)) {
 	r.t.Helper()
-	r.updateBy(r.status, contextFor("update", "status"), name, change)
+	r.mustUpdate(r.status, contextFor("update", "status"), name, change)
 }
 
-func (r *testRegistry) updateBy(updater rest.Updater, ctx context.Context, name string, change func(*sharding.ControllerInstance)) {
+func (r *testRegistry) mustUpdate(updater rest.Updater, ctx context.Context, name string, change func(*sharding.ControllerInstance), dryRun ...string) {
 	r.t.Helper()
+	if err := r.updateBy(updater, ctx, name, change, dryRun...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *testRegistry) updateBy(updater rest.Updater, ctx context.Context, name string, change func(*sharding.ControllerInstance), dryRun ...string) error {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		instance := old.DeepCopyObject().(*sharding.ControllerInstance)
 		change(instance)
 		return instance, nil
 	})
-	if _, _, err := updater.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{}); err != nil {
+	_, _, err := updater.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
+	return err
+}
+
+// stored returns the object as it is in etcd.
+func (r *testRegistry) stored(name string) *mvccpb.KeyValue {
+	r.t.Helper()
+	resp, err := r.etcd.Get(context.Background(), r.prefix+name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if len(resp.Kvs) != 1 {
+		r.t.Fatalf("%s is not in etcd", r.prefix+name)
+	}
+	return resp.Kvs[0]
+}
+
+// left returns the whole seconds that the object's lease has left.
+func (r *testRegistry) left(name string) int64 {
+	r.t.Helper()
+	left, err := r.etcd.TimeToLive(context.Background(), clientv3.LeaseID(r.stored(name).Lease))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return left.TTL
+}
+
+func (r *testRegistry) waitUntilLeft(name string, seconds int64) {
+	r.t.Helper()
+	err := wait.PollUntilContextTimeout(r.t.Context(), 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		return r.left(name) <= seconds, nil
+	})
+	if err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -130,19 +192,11 @@ func (r *testRegistry) updateBy(updater rest.Updater, ctx context.Context, name 
 // object shares it, or if it was not granted for want seconds.
 func (r *testRegistry) lease(name string, want int64) clientv3.LeaseID {
 	r.t.Helper()
-	ctx := context.Background()
-	resp, err := r.etcd.Get(ctx, r.prefix+name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if len(resp.Kvs) != 1 {
-		r.t.Fatalf("%s is not in etcd", r.prefix+name)
-	}
-	lease := clientv3.LeaseID(resp.Kvs[0].Lease)
+	lease := clientv3.LeaseID(r.stored(name).Lease)
 	if lease == clientv3.NoLease {
 		r.t.Fatalf("%s has no lease", name)
 	}
-	left, err := r.etcd.TimeToLive(ctx, lease, clientv3.WithAttachedKeys())
+	left, err := r.etcd.TimeToLive(context.Background(), lease, clientv3.WithAttachedKeys())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -159,7 +213,7 @@ func TestCreate(t *testing.T) {
 	r := newTestRegistry(t)
 	valid, invalid := newInstance(""), newInstance("foo")
 	valid.ObjectMeta = metav1.ObjectMeta{GenerateName: "foo"}
-	invalid.Spec.ControllerName = ""
+	invalid.Spec.Ring = ""
 	r.tester().TestCreate(valid, invalid)
 }
 
@@ -193,8 +247,8 @@ func TestWatch(t *testing.T) {
 	newTestRegistry(t).tester().TestWatch(newInstance("foo"),
 		[]labels.Set{},
 		[]labels.Set{{"foo": "bar"}},
-		[]fields.Set{{"metadata.name": "foo"}, {"spec.controllerName": "replicaset-controller"}},
-		[]fields.Set{{"metadata.name": "bar"}, {"spec.controllerName": "job-controller"}},
+		[]fields.Set{{"metadata.name": "foo"}, {"spec.ring": "workloads"}},
+		[]fields.Set{{"metadata.name": "bar"}, {"spec.ring": "claims"}},
 	)
 }
 
@@ -221,51 +275,194 @@ func TestLeasePerObject(t *testing.T) {
 	check("a", "b")
 	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.Workloads = 1 })
 	r.updateStatus("b", func(i *sharding.ControllerInstance) { i.Status.Workloads = 1 })
-	check("a", "b")
-	r.update("b", func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](5) })
 	r.create(newInstance("c"))
 	check("a", "b", "c")
+	if len(owner) != 3 {
+		t.Errorf("three objects have had %d leases", len(owner))
+	}
 }
 
-// Every write that the registry can make leaves the object under a lease that begins with
-// that write and lasts as long as the object then says.
-func TestLeaseOfEveryWrite(t *testing.T) {
+// An object stays under the lease that it was created with. No write renews it, and none,
+// that which marks it as deleted included, takes the object off it.
+func TestWritesLeaveAnObjectOnItsLease(t *testing.T) {
 	r := newTestRegistry(t)
 	r.create(newInstance("a"))
-	last := r.lease("a", 60)
-	renewed := func(what string, want int64) {
+	first := r.lease("a", 60)
+	r.waitUntilLeft("a", 58)
+	written := r.stored("a").ModRevision
+	kept := func(what string) {
 		t.Helper()
-		lease := r.lease("a", want)
-		if lease == last {
-			t.Errorf("%s did not renew the lease", what)
+		if lease := r.lease("a", 60); lease != first {
+			t.Errorf("%s put it under another lease", what)
 		}
-		last = lease
+		if left := r.left("a"); left > 58 {
+			t.Errorf("%s renewed the lease: %d seconds are left", what, left)
+		}
+		if now := r.stored("a").ModRevision; now == written {
+			t.Errorf("%s was not stored", what)
+		} else {
+			written = now
+		}
 	}
 
-	now := metav1.NowMicro()
-	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.RenewTime = &now })
-	renewed("a heartbeat", 60)
+	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.Workloads = 1 })
+	kept("news")
 	r.update("a", func(i *sharding.ControllerInstance) { i.Spec.HashKey = ptr.To[int64](5) })
-	renewed("a change of the spec", 60)
-	r.update("a", func(i *sharding.ControllerInstance) { i.Spec.LeaseDurationSeconds = 10 })
-	renewed("a change of the lease", 10)
+	kept("a change of the spec")
 	r.update("a", func(i *sharding.ControllerInstance) { i.Labels = map[string]string{"a": "b"} })
-	renewed("a label", 10)
+	kept("a label")
 	r.update("a", func(i *sharding.ControllerInstance) { i.Finalizers = []string{"example.com/hold"} })
-	renewed("a finalizer", 10)
-
-	if _, gone, err := r.Delete(contextFor("delete", ""), "a", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil || gone {
-		t.Fatalf("deleted at once: %v (%v), want the finalizer to hold it", gone, err)
-	}
-	renewed("the mark of deletion", 10)
+	kept("a finalizer")
+	r.delete("a", contextFor("delete", ""), nil, false)
+	kept("the mark of deletion")
+	r.delete("a", contextFor("delete", ""), ptr.To[int64](0), false)
+	kept("a delete at once, held by the finalizer")
 
 	r.update("a", func(i *sharding.ControllerInstance) { i.Finalizers = nil })
-	if _, err := r.Get(contextFor("get", ""), "a", &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("without its finalizer: %v, want not found", err)
+	r.wantGone("a")
+}
+
+// An update of the status that changes nothing renews the lease and stores nothing. One of
+// the object itself, and one that is a dry run, do neither.
+func TestOnlyAStatusUpdateThatChangesNothingRenews(t *testing.T) {
+	nothing := func(*sharding.ControllerInstance) {}
+	for name, test := range map[string]struct {
+		update    func(r *testRegistry)
+		wantRenew bool
+	}{
+		"status": {update: func(r *testRegistry) { r.updateStatus("a", nothing) }, wantRenew: true},
+		"object": {update: func(r *testRegistry) { r.update("a", nothing) }},
+		"dry run": {update: func(r *testRegistry) {
+			r.mustUpdate(r.status, contextFor("update", "status"), "a", nothing, metav1.DryRunAll)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTestRegistry(t)
+			r.create(newInstance("a"))
+			lease, written := r.lease("a", 60), r.stored("a").ModRevision
+			r.waitUntilLeft("a", 58)
+			test.update(r)
+			if renewed := r.left("a") >= 59; renewed != test.wantRenew {
+				t.Errorf("renewed: %v, want %v", renewed, test.wantRenew)
+			}
+			if r.lease("a", 60) != lease || r.stored("a").ModRevision != written {
+				t.Error("something was stored")
+			}
+		})
 	}
 }
 
-// An object that is not renewed disappears, even with finalizers.
+// A renewal of an object that has lost its lease is a conflict with a cause of its own, whether
+// the lease ended between the read and the renewal or somebody took the object off it.
+func TestARenewalWithoutALeaseIsAConflict(t *testing.T) {
+	r := newTestRegistry(t)
+	check := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsConflict(err) || !fence.IsLeaseLost(err) {
+			t.Errorf("%s: got %v, want a conflict with cause %s", what, err, fence.CauseLeaseLost)
+		}
+	}
+	r.create(newInstance("a"))
+	lease := r.lease("a", 60)
+	check("revoked", r.updateBy(r.status, contextFor("update", "status"), "a", func(*sharding.ControllerInstance) {
+		if _, err := r.etcd.Revoke(context.Background(), lease); err != nil {
+			t.Error(err)
+		}
+	}))
+
+	r.create(newInstance("b"))
+	if _, err := r.etcd.Put(context.Background(), r.prefix+"b", string(r.stored("b").Value)); err != nil {
+		t.Fatal(err)
+	}
+	check("taken off", r.updateBy(r.status, contextFor("update", "status"), "b", func(*sharding.ControllerInstance) {}))
+}
+
+// An update of the status that names another UID is a conflict. Where the object is gone, it
+// is not found.
+func TestAStatusUpdateOfAnotherRegistrationIsAConflict(t *testing.T) {
+	r := newTestRegistry(t)
+	r.create(newInstance("a"))
+	another := func(i *sharding.ControllerInstance) { i.UID = "another" }
+	if err := r.updateBy(r.status, contextFor("update", "status"), "a", another); !apierrors.IsConflict(err) || fence.IsLeaseLost(err) {
+		t.Errorf("another's UID: got %v, want a conflict without a cause", err)
+	}
+	if err := r.updateBy(r.status, contextFor("update", "status"), "b", another); !apierrors.IsNotFound(err) {
+		t.Errorf("nobody's name: got %v, want not found", err)
+	}
+}
+
+// The record of an instance that owns a range stays, marked, until the instance itself deletes
+// it, or somebody who does not wait. No other delete hurries that, or begins it anew.
+func TestADeletedOwnerStaysUntilItHasLeft(t *testing.T) {
+	for name, end := range map[string]func(r *testRegistry, self fence.Identity){
+		"its own delete": func(r *testRegistry, self fence.Identity) {
+			r.delete("a", controllerring.NewContext(contextFor("delete", ""), self), nil, true)
+		},
+		"its own delete, in a hurry": func(r *testRegistry, self fence.Identity) {
+			r.delete("a", controllerring.NewContext(contextFor("delete", ""), self), ptr.To[int64](30), true)
+		},
+		"no grace period": func(r *testRegistry, _ fence.Identity) {
+			r.delete("a", contextFor("delete", ""), ptr.To[int64](0), true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTestRegistry(t)
+			instance := newInstance("a")
+			instance.Spec.HashKey = ptr.To[int64](5)
+			r.create(instance)
+			created := r.get("a")
+			self := fence.Identity{Ring: "workloads", Name: "a", UID: created.UID}
+			r.delete("a", contextFor("delete", ""), nil, false)
+			marked := r.get("a")
+			if marked.DeletionTimestamp == nil || *marked.DeletionGracePeriodSeconds != 60 || marked.Generation != created.Generation+1 {
+				t.Fatalf("after the first delete: %+v, want it marked for as long as its lease", marked.ObjectMeta)
+			}
+			r.delete("a", contextFor("delete", ""), nil, false)
+			r.delete("a", contextFor("delete", ""), ptr.To[int64](600), false)
+			if _, err := r.DeleteCollection(contextFor("deletecollection", ""), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			other := fence.Identity{Ring: "workloads", Name: "b", UID: created.UID}
+			r.delete("a", controllerring.NewContext(contextFor("delete", ""), other), nil, false)
+			predecessor := fence.Identity{Ring: "workloads", Name: "a", UID: "another"}
+			if _, _, err := r.Delete(controllerring.NewContext(contextFor("delete", ""), predecessor), "a", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
+				t.Errorf("the delete of a predecessor: %v, want a conflict", err)
+			}
+			if got := r.get("a"); got.ResourceVersion != marked.ResourceVersion {
+				t.Errorf("after more deletes: %+v, want it as it was: %+v", got.ObjectMeta, marked.ObjectMeta)
+			}
+			end(r, self)
+			r.wantGone("a")
+		})
+	}
+}
+
+func TestAnOwnersOwnDeleteIsImmediate(t *testing.T) {
+	r := newTestRegistry(t)
+	instance := newInstance("a")
+	instance.Spec.HashKey = ptr.To[int64](5)
+	r.create(instance)
+	self := fence.Identity{Ring: "workloads", Name: "a", UID: r.get("a").UID}
+	r.delete("a", controllerring.NewContext(contextFor("delete", ""), self), nil, true)
+	r.wantGone("a")
+}
+
+func TestADeleteOfACollectionAsksOwnersToLeave(t *testing.T) {
+	r := newTestRegistry(t)
+	owner := newInstance("a")
+	owner.Spec.HashKey = ptr.To[int64](5)
+	r.create(owner)
+	r.create(newInstance("b"))
+	if _, err := r.DeleteCollection(contextFor("deletecollection", ""), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.get("a"); got.DeletionTimestamp == nil {
+		t.Error("the owner is not marked")
+	}
+	r.wantGone("b")
+}
+
+// An object that is not renewed disappears, even with finalizers, and while it is leaving.
 func TestExpiry(t *testing.T) {
 	r := newTestRegistry(t)
 	w, err := r.Watch(contextFor("watch", ""), &internalversion.ListOptions{})
@@ -273,14 +470,20 @@ func TestExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	left := sets.New("dead", "held")
+	left := sets.New("dead", "held", "leaving")
 	for name := range left {
 		instance := newInstance(name)
 		instance.Spec.LeaseDurationSeconds = 2
 		if name == "held" {
 			instance.Finalizers = []string{"example.com/hold"}
 		}
+		if name == "leaving" {
+			instance.Spec.HashKey = ptr.To[int64](5)
+		}
 		r.create(instance)
+		if name == "leaving" {
+			r.delete(name, contextFor("delete", ""), nil, false)
+		}
 	}
 	timeout := time.After(wait.ForeverTestTimeout)
 	for len(left) > 0 {
@@ -291,7 +494,7 @@ func TestExpiry(t *testing.T) {
 				t.Fatalf("event %s with a %T", event.Type, event.Object)
 			}
 			if event.Type == watch.Deleted {
-				if instance.Spec.ControllerName != "replicaset-controller" {
+				if instance.Spec.Ring != "workloads" {
 					t.Errorf("the DELETED event of %s lacks the object: %+v", instance.Name, instance)
 				}
 				left.Delete(instance.Name)
@@ -299,30 +502,6 @@ func TestExpiry(t *testing.T) {
 		case <-timeout:
 			t.Fatalf("not expired: %v", sets.List(left))
 		}
-	}
-}
-
-// The options that other resources use do not change.
-func TestLeasedOptions(t *testing.T) {
-	config := storagebackend.NewDefaultConfig("/registry", nil).ForResource(sharding.Resource("controllerinstances"))
-	before := config.LeaseManagerConfig
-	decorate := func(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error), func() runtime.Object, func() runtime.Object,
-		storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
-		return nil, func() {}, nil
-	}
-	options, err := leasedOptions{generic.RESTOptions{StorageConfig: config, Decorator: decorate}}.GetRESTOptions(sharding.Resource("controllerinstances"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.LeaseManagerConfig != before {
-		t.Errorf("the configuration given was changed to %+v", config.LeaseManagerConfig)
-	}
-	if options.StorageConfig.LeaseManagerConfig != leasePerWrite {
-		t.Errorf("leases are managed by %+v, want %+v", options.StorageConfig.LeaseManagerConfig, leasePerWrite)
-	}
-	s, _, err := options.Decorator(options.StorageConfig, "", nil, nil, nil, nil, nil, nil)
-	if _, ok := s.(leasedStorage); err != nil || !ok {
-		t.Errorf("the storage is a %T (%v)", s, err)
 	}
 }
 

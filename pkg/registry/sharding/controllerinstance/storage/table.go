@@ -54,7 +54,7 @@ func (c tableConvertor) ConvertToTable(ctx context.Context, object, tableOptions
 }
 
 // holdsWholeRings says whether the list is complete but for a selector on
-// spec.controllerName: no other selector, and one page.
+// spec.ring: no other selector, and one page.
 func holdsWholeRings(ctx context.Context, list *sharding.ControllerInstanceList) bool {
 	if list.Continue != "" || list.ShardInfo != nil {
 		return false
@@ -71,7 +71,7 @@ func holdsWholeRings(ctx context.Context, list *sharding.ControllerInstanceList)
 		return false
 	}
 	for _, requirement := range selector.Requirements() {
-		if requirement.Field != "spec.controllerName" {
+		if requirement.Field != "spec.ring" {
 			return false
 		}
 	}

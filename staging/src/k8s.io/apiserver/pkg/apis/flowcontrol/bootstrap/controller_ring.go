@@ -26,32 +26,37 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// flowSchemaControllerRing gives requests for the registry of controller instances the
-// priority of leader election, which the ring replaces. An instance whose heartbeats queue
-// behind the work of controllers would lose its record, and its range with it.
-var flowSchemaControllerRing = newFlowSchema(
-	"system-controller-ring", "leader-election", 100,
-	flowcontrol.FlowDistinguisherMethodByUserType,
-	flowcontrol.PolicyRulesWithSubjects{
-		Subjects: append(
-			users(user.KubeControllerManager),
-			kubeSystemServiceAccount(flowcontrol.NameAll)...),
-		ResourceRules: []flowcontrol.ResourcePolicyRule{
-			resourceRule(
-				[]string{"get", "list", "watch", "create", "update", "patch", "delete"},
-				[]string{shardingv1alpha1.GroupName},
-				[]string{"controllerinstances", "controllerinstances/status"},
-				nil,
-				true),
-		},
-	},
+// The flow schemas of the ring give requests for the registry of controller instances the
+// priority of leader election, which the ring replaces. An instance whose renewals queue
+// behind the work of controllers, or behind lists and watches of the registry, would lose its
+// record, and its range with it. So what may renew has a flow of its own.
+var (
+	flowSchemaControllerRing = newControllerRingSchema("system-controller-ring", "controllerinstances",
+		"get", "list", "watch", "create", "update", "patch", "delete")
+	flowSchemaControllerRingRenewals = newControllerRingSchema("system-controller-ring-renewals", "controllerinstances/status",
+		"update", "patch")
 )
 
+func newControllerRingSchema(name, resource string, verbs ...string) *flowcontrol.FlowSchema {
+	return newFlowSchema(
+		name, "leader-election", 100,
+		flowcontrol.FlowDistinguisherMethodByUserType,
+		flowcontrol.PolicyRulesWithSubjects{
+			Subjects: append(
+				users(user.KubeControllerManager),
+				kubeSystemServiceAccount(flowcontrol.NameAll)...),
+			ResourceRules: []flowcontrol.ResourcePolicyRule{
+				resourceRule(verbs, []string{shardingv1alpha1.GroupName}, []string{resource}, nil, true),
+			},
+		},
+	)
+}
+
 // WithControllerRing returns schemas and, if the feature gate ControllerRing is on, the
-// suggested flow schema of the ring.
+// suggested flow schemas of the ring.
 func WithControllerRing(schemas []*flowcontrol.FlowSchema) []*flowcontrol.FlowSchema {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return schemas
 	}
-	return append(slices.Clip(schemas), flowSchemaControllerRing)
+	return append(slices.Clip(schemas), flowSchemaControllerRing, flowSchemaControllerRingRenewals)
 }
