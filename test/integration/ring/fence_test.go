@@ -36,20 +36,26 @@ import (
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	flowcontrol "k8s.io/api/flowcontrol/v1"
+	policy "k8s.io/api/policy/v1"
+	rbac "k8s.io/api/rbac/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
+	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/ring/fence"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/kubernetes/test/integration/framework"
 	"k8s.io/utils/ptr"
 )
@@ -87,15 +93,25 @@ func (h withHeader) RoundTrip(req *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(req)
 }
 
-// fenceServer is a kube-apiserver with a namespace.
+// roundTripper is a function that sends requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// fenceServer is a kube-apiserver with RBAC and a namespace.
 type fenceServer struct {
 	*registryServer
 	namespace string
 }
 
-func startFenceServer(t testing.TB) *fenceServer {
-	flags := append(framework.DefaultTestServerFlags(), "--disable-admission-plugins=ServiceAccount")
-	server := kubeapiservertesting.StartTestServerOrDie(t, nil, flags, framework.SharedEtcd())
+func startFenceServer(t testing.TB, flags ...string) *fenceServer {
+	return startFenceServerOn(t, framework.SharedEtcd(), flags...)
+}
+
+// startFenceServerOn starts one on that storage, which other servers may share.
+func startFenceServerOn(t testing.TB, storage *storagebackend.Config, flags ...string) *fenceServer {
+	flags = append(append(framework.DefaultTestServerFlags(), "--disable-admission-plugins=ServiceAccount", "--authorization-mode=RBAC"), flags...)
+	server := kubeapiservertesting.StartTestServerOrDie(t, nil, flags, storage)
 	t.Cleanup(server.TearDownFn)
 	s := &fenceServer{registryServer: &registryServer{TestServer: server}}
 	s.client = s.as(t, "")
@@ -103,13 +119,26 @@ func startFenceServer(t testing.TB) *fenceServer {
 	return s
 }
 
-// as returns a client whose requests name an instance.
+// as returns a client whose requests have that value of fence.Header, none if it is empty.
 func (s *fenceServer) as(t testing.TB, header string) kubernetes.Interface {
+	t.Helper()
+	if header == "" {
+		return s.with(t, "", nil)
+	}
+	return s.with(t, "", func() string { return header })
+}
+
+// with returns a client for the user of that name, or for an unrestricted one, whose requests
+// have that header.
+func (s *fenceServer) with(t testing.TB, user string, header func() string) kubernetes.Interface {
 	t.Helper()
 	config := restclient.CopyConfig(s.ClientConfig)
 	config.QPS = -1
-	if header != "" {
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withHeader{next, header} })
+	config.Impersonate.UserName = user
+	if header != nil {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) { return withHeader{next, header()}.RoundTrip(req) })
+		})
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -118,23 +147,101 @@ func (s *fenceServer) as(t testing.TB, header string) kubernetes.Interface {
 	return client
 }
 
-func identityOf(name string, uid types.UID) string {
-	return fence.Identity{Name: name, UID: uid}.String()
-}
-
 // on begins a part of the test, which starts without instances.
 func (s *fenceServer) on(t *testing.T) *fenceServer {
 	t.Helper()
 	return &fenceServer{registryServer: s.registryServer.on(t), namespace: s.namespace}
 }
 
-// owns registers an instance with that key, and returns a client whose requests name it.
-func (s *fenceServer) owns(name string, key int64) (kubernetes.Interface, types.UID) {
-	s.t.Helper()
+// worker is an instance of the ring workloads that sends requests as a real one does.
+type worker struct {
+	t        testing.TB
+	identity fence.Identity
+	// writes sends the requests of its replicaset-controller, registry its own.
+	writes   kubernetes.Interface
+	registry shardingclient.ControllerInstanceInterface
+}
+
+const replicaSetController = catalogue.ReplicaSetController
+
+// newRecord returns the record of an instance as a controller manager creates it.
+func newRecord(name string) *shardingv1alpha1.ControllerInstance {
+	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
 	instance := newInstance(name)
-	instance.Spec.HashKey = &key
-	uid := s.create(instance).UID
-	return s.as(s.t, identityOf(name, uid)), uid
+	instance.Spec.Ring = workloads.Name
+	instance.Spec.Controllers = workloads.ControllerNames()
+	instance.Spec.Governs = workloads.Governs()
+	return instance
+}
+
+// register creates the record, and returns the instance.
+func (s *fenceServer) register(t testing.TB, record *shardingv1alpha1.ControllerInstance) *worker {
+	t.Helper()
+	created, err := s.instances().Create(t.Context(), record, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{t: t, identity: fence.Identity{Ring: created.Spec.Ring, Name: created.Name, UID: created.UID}}
+	w.writes = s.with(t, "", func() string {
+		identity := w.identity
+		identity.Controller = replicaSetController
+		return identity.String()
+	})
+	w.registry = s.with(t, "", func() string { return w.identity.String() }).ShardingV1alpha1().ControllerInstances()
+	return w
+}
+
+// owns registers an instance that has that key: it takes everything first, and then moves
+// its own boundary down.
+func (s *fenceServer) owns(t testing.TB, name string, key int64) *worker {
+	t.Helper()
+	return s.ownsAs(t, newRecord(name), key)
+}
+
+func (s *fenceServer) ownsAs(t testing.TB, record *shardingv1alpha1.ControllerInstance, key int64) *worker {
+	t.Helper()
+	w := s.register(t, record)
+	w.must(w.setKey(w.identity.Name, math.MaxInt64))
+	if key != math.MaxInt64 {
+		w.give(w.identity.Name, key)
+	}
+	return w
+}
+
+func (w *worker) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// setKey writes the hash key of a record in the name of w, and closes the handover.
+func (w *worker) setKey(name string, key int64) error {
+	_, err := w.registry.Patch(w.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hashKey":%d,"nextHashKey":null}}`, key), metav1.PatchOptions{})
+	return err
+}
+
+// report writes the status of w: its epoch, and that it gives nothing, or a key.
+func (w *worker) report(gives string) {
+	w.t.Helper()
+	patch := fmt.Appendf(nil, `{"status":{"epoch":%d,"gives":%s}}`, w.identity.Epoch, gives)
+	_, err := w.registry.Patch(w.t.Context(), w.identity.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	w.must(err)
+}
+
+// announce raises the epoch of w, and says what it gives.
+func (w *worker) announce(to string, key int64) {
+	w.t.Helper()
+	w.identity.Epoch++
+	w.report(fmt.Sprintf(`{"to":%q,"hashKey":%d}`, to, key))
+}
+
+// give is what a donor does: it says what it gives, and grants it.
+func (w *worker) give(to string, key int64) {
+	w.t.Helper()
+	w.announce(to, key)
+	w.must(w.setKey(to, key))
+	w.report("null")
 }
 
 func (s *fenceServer) createPod(client kubernetes.Interface, owners ...metav1.OwnerReference) (*v1.Pod, error) {
@@ -165,18 +272,26 @@ func (s *fenceServer) metric(t testing.TB, name string) int {
 	return total
 }
 
-const quorumReads = "apiserver_controller_ring_fence_quorum_reads_total"
+const (
+	quorumReads = "apiserver_controller_ring_fence_quorum_reads_total"
+	judgedAnew  = "apiserver_controller_ring_fence_judged_anew_total"
+)
 
 func TestFence(t *testing.T) {
 	s := startFenceServer(t)
 	t.Run("writes", func(t *testing.T) { s.on(t).testFencedWrites() })
+	t.Run("other ways", func(t *testing.T) { s.on(t).testFencedOtherWays() })
 	t.Run("own key", func(t *testing.T) { s.on(t).testFencedOwnKey() })
 	t.Run("identity", func(t *testing.T) { s.on(t).testFencedIdentity() })
-	t.Run("unknown controller", func(t *testing.T) { s.on(t).testUnknownController() })
+	t.Run("not covered", func(t *testing.T) { s.on(t).testNotCovered() })
+	t.Run("epoch", func(t *testing.T) { s.on(t).testEpoch() })
 	t.Run("no identity", func(t *testing.T) { s.on(t).testUnnamedWrites() })
-	t.Run("grant", func(t *testing.T) { s.on(t).testWriteAtOnceAfterGrant() })
+	t.Run("rights", func(t *testing.T) { s.on(t).testRights() })
+	t.Run("grants", func(t *testing.T) { s.on(t).testGrants() })
+	t.Run("at once after a grant", func(t *testing.T) { s.on(t).testWriteAtOnceAfterGrant() })
 	t.Run("expiry", func(t *testing.T) { s.on(t).testWriteAfterExpiry() })
 	t.Run("view", func(t *testing.T) { s.on(t).testViewSuffices() })
+	t.Run("records", func(t *testing.T) { s.on(t).testRecords() })
 	t.Run("lever", func(t *testing.T) { s.on(t).testLever() })
 	t.Run("priority", func(t *testing.T) { s.on(t).testPriority() })
 }
@@ -185,8 +300,7 @@ func TestFence(t *testing.T) {
 // is written.
 func (s *fenceServer) testFencedWrites() {
 	t, ctx := s.t, s.t.Context()
-	a, _ := s.owns("a", lowEnd)
-	b, _ := s.owns("b", highEnd)
+	a, b := s.owns(t, "a", lowEnd).writes, s.owns(t, "b", highEnd).writes
 	low, high := controllerIn(-1, lowEnd), controllerIn(lowEnd, highEnd)
 	pods := func(client kubernetes.Interface) interface {
 		Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*v1.Pod, error)
@@ -248,8 +362,7 @@ func (s *fenceServer) testFencedWrites() {
 // Deployment that controls it.
 func (s *fenceServer) testFencedOwnKey() {
 	t, ctx := s.t, s.t.Context()
-	a, _ := s.owns("a", lowEnd)
-	b, _ := s.owns("b", highEnd)
+	a, b := s.owns(t, "a", lowEnd).writes, s.owns(t, "b", highEnd).writes
 	labels := map[string]string{"app": "x"}
 	for seen := map[bool]bool{}; len(seen) < 2; {
 		set, err := s.client.AppsV1().ReplicaSets(s.namespace).Create(ctx, &apps.ReplicaSet{
@@ -281,34 +394,91 @@ func (s *fenceServer) testFencedOwnKey() {
 	}
 }
 
-// testUnknownController: nobody knows what governs the writes of a controller that is not in
-// the catalogue of rings, so none passes, though its instance owns all keys. It takes a read
-// of the registry only until the API server has seen the instance.
-func (s *fenceServer) testUnknownController() {
+// testFencedOtherWays: a write that carries no owner reference is judged by the object that it
+// changes.
+func (s *fenceServer) testFencedOtherWays() {
+	t, ctx := s.t, s.t.Context()
+	a, b := s.owns(t, "a", lowEnd).writes, s.owns(t, "b", highEnd).writes
+	low := controllerIn(-1, lowEnd)
+	bind := func(client kubernetes.Interface, pod string) error {
+		return client.CoreV1().Pods(s.namespace).Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: v1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})
+	}
+	evict := func(client kubernetes.Interface, pod string) error {
+		return client.PolicyV1().Evictions(s.namespace).Evict(ctx, &policy.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: s.namespace}})
+	}
+	deleteAll := func(client kubernetes.Interface, pod string) error {
+		return client.CoreV1().Pods(s.namespace).DeleteCollection(ctx, *metav1.NewDeleteOptions(0), metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
+	}
+	for what, write := range map[string]func(kubernetes.Interface, string) error{"binding": bind, "eviction": evict, "delete collection": deleteAll} {
+		pod, err := s.createPod(a, low)
+		s.wantPassed("create", err)
+		s.wantRefused(what+" by another", write(b, pod.Name), "belongs to a")
+		s.wantPassed(what+" by the owner", write(a, pod.Name))
+	}
+}
+
+// testNotCovered: what no line of spec.governs covers is refused, though the instance owns all
+// keys.
+func (s *fenceServer) testNotCovered() {
 	t := s.t
-	instance := newInstance("a")
-	instance.Spec.ControllerName, instance.Spec.HashKey = "somebody-elses", ptr.To[int64](highEnd)
-	client := s.as(t, identityOf("a", s.create(instance).UID))
-	const unknown = `no hash key is known to govern what controller "somebody-elses" writes to pods`
-	_, err := s.createPod(client, controllerIn(-1, highEnd))
+	record := newRecord("a")
+	record.Spec.Governs = []shardingv1alpha1.Governs{{Controller: replicaSetController, Resource: "configmaps", By: shardingv1alpha1.GoverningKeyOwn}}
+	a := s.ownsAs(t, record, highEnd)
+	const unknown = `ControllerInstance a does not say which hash key governs what controller "replicaset-controller" writes to pods`
+	_, err := s.createPod(a.writes, controllerIn(-1, highEnd))
 	s.wantRefused("with a controller", err, unknown)
-	_, err = s.createPod(client)
+	_, err = s.createPod(a.writes)
 	s.wantRefused("without a controller", err, unknown)
+
+	stranger := s.owns(t, "b", highEnd).identity
+	for controller, message := range map[string]string{
+		"somebody-elses": `what controller "somebody-elses" writes to pods`,
+		"":               `what controller "" writes to pods`,
+	} {
+		stranger.Controller = controller
+		_, err = s.createPod(s.as(t, stranger.String()))
+		s.wantRefused("controller "+controller, err, message)
+	}
+	stranger.Ring, stranger.Controller = "another", replicaSetController
+	_, err = s.createPod(s.as(t, stranger.String()))
+	s.wantRefused("another ring", err, `ControllerInstance b is on ring "workloads"; the write names it on ring "another"`)
+}
+
+// testEpoch: what was sent before the instance gave keys away is refused from then on.
+func (s *fenceServer) testEpoch() {
+	t := s.t
+	a := s.owns(t, "a", highEnd)
+	before := a.identity
+	before.Controller = replicaSetController
+	earlier := s.as(t, before.String())
+	_, err := s.createPod(earlier, controllerIn(-1, highEnd))
+	s.wantPassed("before", err)
+	a.announce("b", lowEnd)
+	_, err = s.createPod(earlier, controllerIn(-1, highEnd))
+	s.wantRefused("sent before, arrived after", err, fmt.Sprintf("ControllerInstance a is in epoch %d; the write is of epoch %d", a.identity.Epoch, before.Epoch))
+	_, err = s.createPod(a.writes, controllerIn(-1, highEnd))
+	s.wantPassed("sent after", err)
+	a.identity.Epoch++
+	_, err = s.createPod(a.writes, controllerIn(-1, highEnd))
+	s.wantPassed("sent before the registry had the epoch", err)
 }
 
 // testFencedIdentity: an instance that is gone, or was replaced by another of the same
 // name, cannot change what a ring protects. An incomplete name is refused.
 func (s *fenceServer) testFencedIdentity() {
 	t, ctx := s.t, s.t.Context()
-	_, uid := s.owns("a", highEnd)
+	identity := s.owns(t, "a", highEnd).identity
+	identity.Controller = replicaSetController
 	reference := controllerIn(-1, highEnd)
-	nobody := s.as(t, identityOf("nobody", uid))
+	gone, other := identity, identity
+	gone.Name, other.UID = "nobody", "another"
+	nobody := s.as(t, gone.String())
 	_, err := s.createPod(nobody, reference)
-	s.wantRefused("an instance that is gone", err, fmt.Sprintf("ControllerInstance nobody (UID %s) is gone; another instance may work on the object now", uid))
+	s.wantRefused("an instance that is gone", err, fmt.Sprintf("ControllerInstance nobody (UID %s) is gone; another instance may work on the object now", identity.UID))
 	_, err = s.createPod(nobody)
 	s.wantRefused("an instance that is gone, a pod without controller", err, "is gone")
-	_, err = s.createPod(s.as(t, identityOf("a", "another")), reference)
-	s.wantRefused("another instance", err, fmt.Sprintf("ControllerInstance a has UID %s", uid))
+	_, err = s.createPod(s.as(t, other.String()), reference)
+	s.wantRefused("another instance", err, fmt.Sprintf("ControllerInstance a has UID %s", identity.UID))
 
 	_, err = nobody.CoreV1().Events(s.namespace).Create(ctx, &v1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: "event-"},
@@ -317,8 +487,8 @@ func (s *fenceServer) testFencedIdentity() {
 	}, metav1.CreateOptions{})
 	s.wantPassed("an event of an instance that is gone", err)
 
-	for _, header := range []string{"a", "a/", "/" + string(uid), "a/b/c"} {
-		if _, err := s.createPod(s.as(t, header), reference); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "want NAME/UID of its ControllerInstance") {
+	for _, header := range []string{"a", "workloads/a", "//" + string(identity.UID), "a/b/c"} {
+		if _, err := s.createPod(s.as(t, header), reference); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "want RING/NAME/UID/EPOCH/CONTROLLER of its ControllerInstance") {
 			t.Errorf("header %q: got %v, want a bad request that says what is wanted", header, err)
 		}
 	}
@@ -326,7 +496,7 @@ func (s *fenceServer) testFencedIdentity() {
 
 // testUnnamedWrites: the fence ignores requests that name no instance.
 func (s *fenceServer) testUnnamedWrites() {
-	s.owns("a", lowEnd)
+	s.owns(s.t, "a", lowEnd)
 	before := s.metric(s.t, quorumReads)
 	pod, err := s.createPod(s.client, controllerIn(lowEnd, highEnd))
 	s.wantPassed("create", err)
@@ -336,35 +506,147 @@ func (s *fenceServer) testUnnamedWrites() {
 	}
 }
 
+// testRights: only who may work on a ring writes in the name of its instances. Anybody else
+// gets 403, and nothing is read for that. Reads ignore the header.
+func (s *fenceServer) testRights() {
+	t, ctx := s.t, s.t.Context()
+	a := s.owns(t, "a", highEnd)
+	identity := a.identity
+	identity.Controller = replicaSetController
+	stranger := s.with(t, "stranger", identity.String)
+	allow := func(user string, rule rbac.PolicyRule) {
+		t.Helper()
+		role, err := s.client.RbacV1().ClusterRoles().Create(ctx, &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbac.PolicyRule{rule}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbac.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+			RoleRef:    rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects:   []rbac.Subject{{APIGroup: rbac.GroupName, Kind: rbac.UserKind, Name: user}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("stranger", rbac.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	const forbidden = `rings.sharding.k8s.io "workloads" is forbidden: User "stranger" cannot work resource "rings" in API group "sharding.k8s.io" at the cluster scope`
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		_, err := s.createPod(stranger, controllerIn(-1, highEnd))
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), forbidden), nil
+	})
+	if err != nil {
+		_, err := s.createPod(stranger, controllerIn(-1, highEnd))
+		t.Errorf("a user who may not work on the ring: %v, want 403 with %q", err, forbidden)
+	}
+	// A name that the API server has not seen would make it read, if it got so far.
+	identity.Name = "nobody"
+	before := s.metric(t, quorumReads)
+	for range 20 {
+		if _, err := s.createPod(stranger, controllerIn(-1, highEnd)); !apierrors.IsForbidden(err) {
+			t.Errorf("a bogus header: %v, want 403", err)
+		}
+	}
+	if n := s.metric(t, quorumReads) - before; n != 0 {
+		t.Errorf("the registry was read %d times for 20 requests that are forbidden", n)
+	}
+	if _, err := stranger.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{}); err != nil {
+		t.Errorf("a list with the header: %v", err)
+	}
+
+	for _, user := range []string{"system:kube-controller-manager", "system:serviceaccount:kube-system:replicaset-controller"} {
+		allow(user, rbac.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+		client := s.with(t, user, func() string { i := a.identity; i.Controller = replicaSetController; return i.String() })
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+			_, err := s.createPod(client, controllerIn(-1, highEnd))
+			return err == nil, nil
+		})
+		if err != nil {
+			_, err := s.createPod(client, controllerIn(-1, highEnd))
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+// testGrants: a hash key changes only if the record of the instance that writes it says that
+// it gives exactly this.
+func (s *fenceServer) testGrants() {
+	t, ctx := s.t, s.t.Context()
+	a, b := s.owns(t, "a", highEnd), s.register(t, newRecord("b"))
+	const notGiven = "the record of ControllerInstance a does not say in status.gives that it gives hash key 3fffffffffffffff to b"
+	s.wantRefused("given nothing", a.setKey("b", lowEnd), notGiven)
+	a.announce("b", lowEnd+1)
+	s.wantRefused("given another key", a.setKey("b", lowEnd), notGiven)
+	a.announce("c", lowEnd)
+	s.wantRefused("given to another", a.setKey("b", lowEnd), notGiven)
+	a.announce("b", lowEnd)
+	earlier := *a
+	earlier.identity.Epoch--
+	a.report("null")
+	s.wantRefused("given no more", a.setKey("b", lowEnd), notGiven)
+	a.announce("b", lowEnd)
+	s.wantRefused("taken", b.setKey("b", lowEnd), "the record of ControllerInstance b does not say")
+	s.wantPassed("given", a.setKey("b", lowEnd))
+
+	s.wantRefused("own, given to another", a.setKey("a", lowEnd+1), "does not say in status.gives that it gives hash key 4000000000000000 to a")
+	a.announce("a", lowEnd+1)
+	s.wantPassed("own, moved down", a.setKey("a", lowEnd+1))
+
+	// What an instance names or takes back in another's spec needs it alive, and no more.
+	split := func(w *worker, patch string) error {
+		_, err := w.registry.Patch(ctx, "c", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	c := s.register(t, newRecord("c"))
+	s.wantPassed("split", split(a, `{"spec":{"nextHashKey":5}}`))
+	a.announce("c", 5)
+	s.must(s.instances().Delete(ctx, "a", *metav1.NewDeleteOptions(0)))
+	s.wantRefused("given by the dead", a.setKey("c", 5), "ControllerInstance a (UID")
+	s.wantRefused("called off by the dead", split(a, `{"spec":{"nextHashKey":null}}`), "ControllerInstance a (UID")
+	s.wantPassed("called off", split(c, `{"spec":{"nextHashKey":null}}`))
+
+	other := newRecord("d")
+	other.Spec.Ring = "another"
+	s.register(t, other)
+	b.announce("d", 5)
+	s.wantRefused("given to another ring", b.setKey("d", 5), `ControllerInstance d is on ring "another", not on ring "workloads"`)
+}
+
+func (s *fenceServer) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // testWriteAtOnceAfterGrant: a new owner is never refused because the API server has not
 // seen its new key yet.
 func (s *fenceServer) testWriteAtOnceAfterGrant() {
 	t, ctx := s.t, s.t.Context()
-	a, _ := s.owns("a", 1000)
-	b, _ := s.owns("b", highEnd)
+	b := s.owns(t, "b", highEnd)
+	a := s.owns(t, "a", 1000)
 	between := controllerIn(1000, lowEnd)
 	for range 20 {
 		for _, move := range []struct {
-			key int64
-			to  kubernetes.Interface
-		}{{lowEnd, a}, {1000, b}} {
-			if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"hashKey":%d}}`, move.key)), metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			pod, err := s.createPod(move.to, between)
+			donor, receiver *worker
+			key             int64
+		}{{b, a, lowEnd}, {a, b, 1000}} {
+			move.donor.announce("a", move.key)
+			move.donor.must(move.donor.setKey("a", move.key))
+			pod, err := s.createPod(move.receiver.writes, between)
 			s.wantPassed("create at once after the grant", err)
 			if err == nil {
-				s.wantPassed("delete", move.to.CoreV1().Pods(s.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+				s.wantPassed("delete", move.receiver.writes.CoreV1().Pods(s.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 			}
 		}
 	}
 }
 
-// testWriteAfterExpiry: from the revision at which its record expires, even an instance
-// that was trusted a moment ago cannot write.
+// testWriteAfterExpiry: from the revision at which its record expires, an instance cannot
+// write.
 func (s *fenceServer) testWriteAfterExpiry() {
 	t, ctx := s.t, s.t.Context()
-	s.owns("b", highEnd)
+	s.owns(t, "b", highEnd)
 	list, err := s.instances().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -374,49 +656,70 @@ func (s *fenceServer) testWriteAfterExpiry() {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	paused := newInstance("a")
-	paused.Spec.LeaseDurationSeconds = 3
-	paused.Spec.HashKey = ptr.To[int64](lowEnd)
-	client := s.as(t, identityOf("a", s.create(paused).UID))
+	paused := newRecord("a")
+	paused.Spec.LeaseDurationSeconds = 2
+	a := s.ownsAs(t, paused, lowEnd)
 	reference := controllerIn(-1, lowEnd)
-	// Wait until it is trusted without reading storage. Only then does this test something.
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		s.heartbeat("a")
-		before := s.metric(t, quorumReads)
-		_, err := s.createPod(client, reference)
-		return s.metric(t, quorumReads) == before, err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.createPod(a.writes, reference)
+	s.wantPassed("create before expiry", err)
 	waitForDeletion(t, w, "a")
-	_, err = s.createPod(client, reference)
+	_, err = s.createPod(a.writes, reference)
 	s.wantRefused("create after expiry", err, "ControllerInstance a (UID")
 }
 
-// testViewSuffices: while an instance is known to be alive, its writes do not read the
-// registry from storage.
+// testViewSuffices: writes do not read the registry, nor are they judged anew, once the
+// API server has seen the instance's record as it is.
 func (s *fenceServer) testViewSuffices() {
 	t, ctx := s.t, s.t.Context()
-	client, _ := s.owns("a", highEnd)
-	reference := controllerIn(-1, highEnd)
+	client := s.owns(t, "a", highEnd).writes
 	reads := func(writes int) int {
 		before := s.metric(t, quorumReads)
 		for range writes {
-			_, err := s.createPod(client, reference)
+			_, err := s.createPod(client, controllerIn(-1, highEnd))
 			s.wantPassed("create", err)
 		}
 		return s.metric(t, quorumReads) - before
 	}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-		s.heartbeat("a")
-		return reads(1) == 0, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) { return reads(1) == 0, nil })
 	if err != nil {
-		t.Fatal("an instance that renews its record is never trusted")
+		t.Fatal("each write of an instance reads the registry")
 	}
 	if n := reads(20); n != 0 {
-		t.Errorf("storage was read %d times for 20 writes of an instance that is known to be alive", n)
+		t.Errorf("storage was read %d times for 20 writes", n)
+	}
+}
+
+// testRecords: who is not an instance can neither write hash keys nor create records on a
+// ring that they may not work on.
+func (s *fenceServer) testRecords() {
+	t, ctx := s.t, s.t.Context()
+	s.owns(t, "a", highEnd)
+	patch := func(client kubernetes.Interface, patch string) error {
+		_, err := client.ShardingV1alpha1().ControllerInstances().Patch(ctx, "a", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	const wanted = "spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"
+	for _, change := range []string{`{"spec":{"hashKey":5}}`, `{"spec":{"hashKey":null}}`} {
+		if err := patch(s.client, change); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), wanted) {
+			t.Errorf("%s: %v, want 403 with %q", change, err, wanted)
+		}
+	}
+	s.wantPassed("label", patch(s.client, `{"metadata":{"labels":{"x":"y"}}}`))
+
+	owning := newRecord("b")
+	owning.Spec.HashKey = ptr.To[int64](5)
+	if _, err := s.instances().Create(ctx, owning, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a new instance owns nothing") {
+		t.Errorf("a new record with a hash key: %v, want it refused as invalid", err)
+	}
+	manager := s.with(t, "system:kube-controller-manager", nil).ShardingV1alpha1().ControllerInstances()
+	if _, err := manager.Create(ctx, newRecord("b"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("kube-controller-manager joins its ring: %v", err)
+	}
+	other := newRecord("c")
+	other.Spec.Ring = "another"
+	const forbidden = `rings.sharding.k8s.io "another" is forbidden: User "system:kube-controller-manager" cannot work resource "rings"`
+	if _, err := manager.Create(ctx, other, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), forbidden) {
+		t.Errorf("kube-controller-manager joins another ring: %v, want 403 with %q", err, forbidden)
 	}
 }
 
@@ -433,11 +736,11 @@ func (s *fenceServer) testLever() {
 			t.Errorf("move of %s to %d: got %v, want it refused as invalid with %q", name, to, err, message)
 		}
 	}
-	s.owns("a", 1000)
-	refused("a", 500, "there is no boundary to move")
-	s.owns("b", 2000)
-	s.owns("c", 3000)
-	s.create(newInstance("joining"))
+	c := s.owns(t, "c", 3000)
+	refused("c", 500, "there is no boundary to move")
+	s.owns(t, "a", 1000)
+	s.owns(t, "b", 2000)
+	s.register(t, newRecord("joining"))
 
 	between := "must lie between 00000000000003e8 and 0000000000000bb8, the hash keys of the neighbours a and c, and must not be 00000000000007d0, the present one"
 	for _, to := range []int64{0, 1000, 3000, 3001, math.MaxInt64} {
@@ -459,13 +762,14 @@ func (s *fenceServer) testLever() {
 		t.Error(err)
 	}
 	// The move completes.
-	if _, err := s.instances().Patch(ctx, "b", types.MergePatchType, []byte(`{"spec":{"hashKey":2999,"nextHashKey":null}}`), metav1.PatchOptions{}); err != nil {
+	c.announce("b", 2999)
+	if err := c.setKey("b", 2999); err != nil {
 		t.Error(err)
 	}
 }
 
 // testPriority: requests of kube-controller-manager to the registry have the priority of
-// leader election.
+// leader election, and renewals a flow of their own.
 func (s *fenceServer) testPriority() {
 	t, ctx := s.t, s.t.Context()
 	schema := func(name string) *flowcontrol.FlowSchema {
@@ -476,10 +780,12 @@ func (s *fenceServer) testPriority() {
 		}
 		return got
 	}
-	if got := schema("system-controller-ring").Spec.PriorityLevelConfiguration.Name; got != "leader-election" {
-		t.Errorf("the ring has priority level %s, want leader-election", got)
+	for _, name := range []string{"system-controller-ring", "system-controller-ring-renewals"} {
+		if got := schema(name).Spec.PriorityLevelConfiguration.Name; got != "leader-election" {
+			t.Errorf("%s has priority level %s, want leader-election", name, got)
+		}
 	}
-	s.owns("a", highEnd)
+	s.owns(t, "a", highEnd)
 	for user, want := range map[string]string{
 		"system:kube-controller-manager":                    "system-controller-ring",
 		"system:serviceaccount:kube-system:controller-ring": "system-controller-ring",
@@ -494,13 +800,21 @@ func (s *fenceServer) testPriority() {
 			t.Fatal(err)
 		}
 		registry := client.ShardingV1alpha1().RESTClient()
+		renewals := want
+		if want == "system-controller-ring" {
+			renewals = "system-controller-ring-renewals"
+		}
 		for what, request := range map[string]*restclient.Request{
-			"list":      registry.Get().Resource("controllerinstances"),
-			"get":       registry.Get().Resource("controllerinstances").Name("a"),
-			"create":    registry.Post().Resource("controllerinstances").Body([]byte(`{}`)),
-			"heartbeat": registry.Patch(types.MergePatchType).Resource("controllerinstances").Name("a").SubResource("status").Body([]byte(`{}`)),
-			"delete":    registry.Delete().Resource("controllerinstances").Name("nobody"),
+			"list":    registry.Get().Resource("controllerinstances"),
+			"get":     registry.Get().Resource("controllerinstances").Name("a"),
+			"create":  registry.Post().Resource("controllerinstances").Body([]byte(`{}`)),
+			"renewal": registry.Patch(types.MergePatchType).Resource("controllerinstances").Name("a").SubResource("status").Body([]byte(`{}`)),
+			"delete":  registry.Delete().Resource("controllerinstances").Name("nobody"),
 		} {
+			want := want
+			if what == "renewal" {
+				want = renewals
+			}
 			// The result does not matter here. The response names the flow.
 			err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
 				request.Do(ctx)
@@ -625,7 +939,7 @@ func TestWriteThatArrivesAfterTakeover(t *testing.T) {
 func TestFenceGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startFenceServer(t)
-	for _, header := range []string{"nonsense", identityOf("nobody", "uid")} {
+	for _, header := range []string{"nonsense", "workloads/nobody/uid/0/replicaset-controller"} {
 		if _, err := s.as(t, header).CoreV1().Pods(s.namespace).Create(t.Context(), newPod(controllerIn(-1, highEnd)), metav1.CreateOptions{}); err != nil {
 			t.Errorf("header %q: %v", header, err)
 		}

@@ -19,26 +19,19 @@ package controllerring
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/ring"
-	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/pkg/apis/sharding"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
-	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 // PluginName is the name of the admission plugin.
@@ -53,27 +46,20 @@ func Register(plugins *admission.Plugins) {
 
 type plugin struct {
 	*admission.Handler
-	enabled bool
-	client  kubernetes.Interface
-	drained <-chan struct{}
-
-	registry *registry
-	start    sync.Once
+	enabled    bool
+	client     kubernetes.Interface
+	authorizer authorizer.Authorizer
 }
 
 var (
 	_ admission.ValidationInterface          = &plugin{}
 	_ initializer.WantsFeatures              = &plugin{}
 	_ initializer.WantsExternalKubeClientSet = &plugin{}
-	_ initializer.WantsDrainedNotification   = &plugin{}
+	_ initializer.WantsAuthorizer            = &plugin{}
 )
 
 func newPlugin() *plugin {
-	registerMetrics()
-	return &plugin{
-		Handler:  admission.NewHandler(admission.Create, admission.Update, admission.Delete),
-		registry: newRegistry(clock.RealClock{}),
-	}
+	return &plugin{Handler: admission.NewHandler(admission.Create, admission.Update)}
 }
 
 // InspectFeatureGates implements initializer.WantsFeatures.
@@ -84,125 +70,45 @@ func (p *plugin) InspectFeatureGates(gates featuregate.FeatureGate) {
 // SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
 func (p *plugin) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
-// SetDrainedNotification implements initializer.WantsDrainedNotification.
-func (p *plugin) SetDrainedNotification(drained <-chan struct{}) { p.drained = drained }
+// SetAuthorizer implements initializer.WantsAuthorizer.
+func (p *plugin) SetAuthorizer(a authorizer.Authorizer) { p.authorizer = a }
 
 // ValidateInitialization implements admission.InitializationValidator.
 func (p *plugin) ValidateInitialization() error {
-	if p.client == nil || p.drained == nil {
-		return errors.New("missing client or drained notification")
+	if p.client == nil || p.authorizer == nil {
+		return errors.New("missing client or authorizer")
 	}
 	return nil
 }
 
 // Validate implements admission.ValidationInterface.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !p.enabled {
+	if !p.enabled || a.GetResource().GroupResource() != sharding.Resource("controllerinstances") || a.GetSubresource() != "" {
 		return nil
 	}
-	resource := a.GetResource().GroupResource()
-	if resource == sharding.Resource("controllerinstances") {
-		p.follow()
-		return p.validateMove(ctx, a)
-	}
-	instance, named := controllerring.FromContext(ctx)
-	if !named || resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {
-		return nil
-	}
-	p.follow()
-	if view, alive := p.registry.trusted(instance); alive {
-		switch refusal := judge(view, instance, a); {
-		case refusal == nil:
-			return nil
-		case refusal.reason == reasonUnknown:
-			// The registry cannot say otherwise.
-			return refuse(ctx, a, refusal)
-		}
-	}
-	quorumReads.WithContext(ctx).Inc()
-	views, err := p.registry.read(ctx, p.client.ShardingV1alpha1().ControllerInstances())
-	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("ControllerInstance %s cannot be looked up, so its write is refused: %w", instance.Name, err))
-	}
-	if refusal := judge(views.Of(instance.Name), instance, a); refusal != nil {
-		return refuse(ctx, a, refusal)
-	}
-	return nil
-}
-
-// refuse counts the refusal and returns the answer.
-func refuse(ctx context.Context, a admission.Attributes, r *refusal) error {
-	refusals.WithContext(ctx).WithLabelValues(r.reason).Inc()
-	conflict := apierrors.NewConflict(a.GetResource().GroupResource(), a.GetName(), r)
-	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseFenced, Message: r.message}}
-	return conflict
-}
-
-// follow starts to follow the registry, at the first write to it or by one of its
-// instances: an API server without rings has nothing to follow.
-func (p *plugin) follow() {
-	p.start.Do(func() { p.registry.follow(p.client.ShardingV1alpha1().ControllerInstances(), p.drained) })
-}
-
-// The reasons of a refusal.
-const (
-	reasonGone     = "gone"
-	reasonReplaced = "replaced"
-	reasonNotOwner = "not_owner"
-	reasonUnknown  = "unknown"
-)
-
-// refusal says why a write is not let in.
-type refusal struct{ reason, message string }
-
-func (r *refusal) Error() string { return r.message }
-
-// judge returns nil if the instance may make the write in that view of its ring.
-func judge(view *ring.View, instance fence.Identity, a admission.Attributes) *refusal {
-	record, ok := view.Get(instance.Name)
+	instance, ok := a.GetObject().(*sharding.ControllerInstance)
 	if !ok {
-		return &refusal{reasonGone, fmt.Sprintf("ControllerInstance %s (UID %s) is gone; another instance may work on the object now", instance.Name, instance.UID)}
+		return nil
 	}
-	if record.UID != instance.UID {
-		return &refusal{reasonReplaced, fmt.Sprintf("ControllerInstance %s has UID %s; the write comes from its predecessor with UID %s", instance.Name, record.UID, instance.UID)}
+	if a.GetOperation() == admission.Create {
+		return p.validateCreate(ctx, a, instance)
 	}
-	resource := a.GetResource().GroupResource()
-	controller, _ := catalogue.ControllerNamed(record.Controller)
-	governedBy, covered := controller.Governing(resource)
-	if !covered {
-		return &refusal{reasonUnknown, fmt.Sprintf("no hash key is known to govern what controller %q writes to %s, so ControllerInstance %s must not write it; the controllers that can are those of kube-controller-manager that run on a ring", record.Controller, resource, instance.Name)}
+	before, ok := a.GetOldObject().(*sharding.ControllerInstance)
+	if !ok {
+		return nil
 	}
-	keys, n := governing(governedBy, a)
-	owned := view.Owned(instance.Name)
-	for _, key := range keys[:n] {
-		if owned.Contains(key) {
-			continue
-		}
-		owner, ok := view.Owner(key)
-		if !ok {
-			owner.Name = "nobody"
-		}
-		return &refusal{reasonNotOwner, fmt.Sprintf("hash key %s, which governs the object, belongs to %s; ControllerInstance %s owns %s", hashkey.Format(key), owner.Name, instance.Name, owned)}
+	if _, named := controllerring.FromContext(ctx); !named && !ptr.Equal(instance.Spec.HashKey, before.Spec.HashKey) {
+		return admission.NewForbidden(a, errors.New("spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"))
 	}
-	return nil
+	return p.validateMove(ctx, before, instance)
 }
 
-// governing returns the keys, n of them, that the instance must own to make the
-// write: those of the object before and after it. An object without metadata, such as
-// the options of a deletion, has none.
-func governing(by catalogue.GovernedBy, a admission.Attributes) (keys [2]int64, n int) {
-	for _, object := range [...]runtime.Object{a.GetOldObject(), a.GetObject()} {
-		if object == nil {
-			continue
-		}
-		accessor, err := meta.Accessor(object)
-		if err != nil {
-			continue
-		}
-		if key, ok := by.KeyOf(accessor); ok {
-			keys[n] = key
-			n++
-		}
+// validateCreate lets those who may work on a ring create records that own nothing.
+func (p *plugin) validateCreate(ctx context.Context, a admission.Attributes, instance *sharding.ControllerInstance) error {
+	if instance.Spec.HashKey != nil {
+		return apierrors.NewInvalid(sharding.Kind("ControllerInstance"), instance.Name, field.ErrorList{
+			field.Forbidden(field.NewPath("spec", "hashKey"), "a new instance owns nothing; it asks a donor for a range"),
+		})
 	}
-	return keys, n
+	return controllerring.Authorize(ctx, p.authorizer, a.GetUserInfo(), instance.Spec.Ring)
 }

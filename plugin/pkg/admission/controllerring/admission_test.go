@@ -17,125 +17,111 @@ limitations under the License.
 package controllerring
 
 import (
-	"math"
+	"context"
 	"strings"
 	"testing"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/controllerring"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/ring/fence"
-	"k8s.io/kubernetes/pkg/apis/apps"
-	"k8s.io/kubernetes/pkg/apis/core"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/apis/sharding"
 	"k8s.io/utils/ptr"
 )
 
-const controller = catalogue.ReplicaSetController
+// newTestPlugin returns the plugin where "worker" may work on the ring "r", and the registry
+// holds these records.
+func newTestPlugin(records ...runtime.Object) *plugin {
+	p := newPlugin()
+	p.enabled = true
+	p.client = fake.NewClientset(records...)
+	p.authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetUser().GetName() == "worker" && a.GetVerb() == "work" && a.GetResource() == "rings" && a.GetName() == "r" {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	return p
+}
 
-func controlledBy(uids ...types.UID) metav1.ObjectMeta {
-	meta := metav1.ObjectMeta{UID: "own"}
-	for i, uid := range uids {
-		meta.OwnerReferences = append(meta.OwnerReferences, metav1.OwnerReference{UID: uid, Controller: ptr.To(i == 0)})
+func record(name string, key, next *int64) *sharding.ControllerInstance {
+	return &sharding.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       sharding.ControllerInstanceSpec{Ring: "r", HashKey: key, NextHashKey: next},
 	}
-	return meta
 }
 
-func attributes(resource string, before, after runtime.Object, subresource string) admission.Attributes {
-	group, name, _ := strings.Cut(resource, "/")
-	return admission.NewAttributesRecord(after, before, schema.GroupVersionKind{}, "ns", "name",
-		schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}, subresource, admission.Update, nil, false, nil)
+func attributes(who string, before, after *sharding.ControllerInstance, subresource string) admission.Attributes {
+	operation, old := admission.Create, runtime.Object(nil)
+	if before != nil {
+		operation, old = admission.Update, before
+	}
+	resource := schema.GroupVersionResource{Group: "sharding.k8s.io", Version: "v1alpha1", Resource: "controllerinstances"}
+	return admission.NewAttributesRecord(after, old, resource.GroupVersion().WithKind("ControllerInstance"), "", "a", resource, subresource, operation, nil, false, &user.DefaultInfo{Name: who})
 }
 
-func TestWhatGovernsAWrite(t *testing.T) {
-	pod := func(uids ...types.UID) *core.Pod { return &core.Pod{ObjectMeta: controlledBy(uids...)} }
-	set := func(uids ...types.UID) *apps.ReplicaSet { return &apps.ReplicaSet{ObjectMeta: controlledBy(uids...)} }
-	for name, tc := range map[string]struct {
-		by         catalogue.GovernedBy
-		attributes admission.Attributes
-		want       []types.UID
+func TestWhatMayBeDoneToARecord(t *testing.T) {
+	key, other := ptr.To[int64](5), ptr.To[int64](6)
+	elsewhere := record("a", nil, nil)
+	elsewhere.Spec.Ring = "q"
+	const moved = "spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"
+	for what, tc := range map[string]struct {
+		off           bool
+		who           string
+		named         bool
+		before, after *sharding.ControllerInstance
+		subresource   string
+		is            func(error) bool
+		message       string
 	}{
-		"create":                    {catalogue.ByController, attributes("/pods", nil, pod("x", "y"), ""), []types.UID{"x"}},
-		"delete":                    {catalogue.ByController, attributes("/pods", pod("x"), nil, ""), []types.UID{"x"}},
-		"update":                    {catalogue.ByController, attributes("/pods", pod("x"), pod("x"), ""), []types.UID{"x", "x"}},
-		"status":                    {catalogue.ByController, attributes("/pods", pod("x"), pod("x"), "status"), []types.UID{"x", "x"}},
-		"adoption":                  {catalogue.ByController, attributes("/pods", pod(), pod("x"), ""), []types.UID{"x"}},
-		"release":                   {catalogue.ByController, attributes("/pods", pod("x"), pod(), ""), []types.UID{"x"}},
-		"from one to another":       {catalogue.ByController, attributes("/pods", pod("x"), pod("y"), ""), []types.UID{"x", "y"}},
-		"no controller":             {catalogue.ByController, attributes("/pods", pod(), pod(), ""), nil},
-		"nothing but metadata less": {catalogue.ByController, attributes("/pods", nil, &metav1.DeleteOptions{}, ""), nil},
-		"a ReplicaSet by its own":   {catalogue.Own, attributes("apps/replicasets", set("deployment"), set("deployment"), "status"), []types.UID{"own", "own"}},
+		"created":                         {who: "worker", after: record("a", nil, nil)},
+		"created with a key":              {who: "worker", after: record("a", key, nil), is: apierrors.IsInvalid, message: "spec.hashKey: Forbidden: a new instance owns nothing"},
+		"created with a key, in a name":   {who: "worker", named: true, after: record("a", key, nil), is: apierrors.IsInvalid},
+		"created by a stranger":           {who: "stranger", after: record("a", nil, nil), is: apierrors.IsForbidden, message: `User "stranger" cannot work resource "rings"`},
+		"created on a ring not allowed":   {who: "worker", after: elsewhere, is: apierrors.IsForbidden, message: `rings.sharding.k8s.io "q" is forbidden`},
+		"created, feature gate off":       {off: true, who: "stranger", after: record("a", key, nil)},
+		"given a key":                     {who: "worker", before: record("a", nil, nil), after: record("a", key, nil), is: apierrors.IsForbidden, message: moved},
+		"given a key, in a name":          {who: "worker", named: true, before: record("a", nil, nil), after: record("a", key, nil)},
+		"given another key":               {who: "worker", before: record("a", key, nil), after: record("a", other, nil), is: apierrors.IsForbidden, message: moved},
+		"its key taken":                   {who: "worker", before: record("a", key, nil), after: record("a", nil, nil), is: apierrors.IsForbidden, message: moved},
+		"given a key, feature gate off":   {off: true, who: "worker", before: record("a", nil, nil), after: record("a", key, nil)},
+		"changed otherwise":               {who: "stranger", before: record("a", key, nil), after: record("a", ptr.To(*key), nil)},
+		"status":                          {who: "stranger", before: record("a", nil, nil), after: record("a", key, nil), subresource: "status"},
+		"moved to between its neighbours": {who: "stranger", before: record("a", key, nil), after: record("a", key, ptr.To[int64](8))},
+		"moved past a neighbour":          {who: "stranger", before: record("a", key, nil), after: record("a", key, ptr.To[int64](10)), is: apierrors.IsInvalid, message: "must lie between"},
+		"moved as before":                 {who: "stranger", before: record("a", key, ptr.To[int64](10)), after: record("a", key, ptr.To[int64](10))},
+		"a next key for who owns nothing": {who: "stranger", before: record("a", nil, nil), after: record("a", nil, ptr.To[int64](10))},
 	} {
-		t.Run(name, func(t *testing.T) {
-			keys, n := governing(tc.by, tc.attributes)
-			if n != len(tc.want) {
-				t.Fatalf("%d keys, want those of %q", n, tc.want)
-			}
-			for i, uid := range tc.want {
-				if keys[i] != hashkey.OfUID(uid) {
-					t.Errorf("key %d is %x, want that of %q", i, keys[i], uid)
+		t.Run(what, func(t *testing.T) {
+			stored := func(name string, key int64) *shardingv1alpha1.ControllerInstance {
+				return &shardingv1alpha1.ControllerInstance{
+					ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"},
+					Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "r", HashKey: &key},
 				}
 			}
-		})
-	}
-}
-
-func ringOf(keys map[string]int64) *ring.View {
-	var records []ring.Record
-	for name, key := range keys {
-		records = append(records, ring.Record{Name: name, UID: types.UID("uid-" + name), Controller: controller, Key: &key})
-	}
-	return ring.NewView(1, records...)
-}
-
-func TestJudge(t *testing.T) {
-	key := hashkey.OfUID("x")
-	write := attributes("/pods", nil, &core.Pod{ObjectMeta: controlledBy("x")}, "")
-	for name, tc := range map[string]struct {
-		ring map[string]int64
-		uid  types.UID
-		want string
-	}{
-		"owner of all":         {ring: map[string]int64{"a": 5}},
-		"at the end":           {ring: map[string]int64{"a": key, "b": key - 1}},
-		"below the end":        {ring: map[string]int64{"a": key + 1, "b": 0}},
-		"just above the end":   {ring: map[string]int64{"a": key - 1, "b": math.MaxInt64}, want: "not_owner"},
-		"above the highest":    {ring: map[string]int64{"a": key - 2, "b": key - 1}},
-		"not above the lowest": {ring: map[string]int64{"a": key - 1, "b": key - 2}, want: "not_owner"},
-		"gone":                 {ring: map[string]int64{"b": math.MaxInt64}, want: "gone"},
-		"another":              {ring: map[string]int64{"a": math.MaxInt64}, uid: "other", want: "replaced"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			instance := fence.Identity{Name: "a", UID: "uid-a"}
-			if tc.uid != "" {
-				instance.UID = tc.uid
+			p := newTestPlugin(stored("a", *key), stored("b", 10))
+			p.enabled = !tc.off
+			ctx := t.Context()
+			if tc.named {
+				ctx = controllerring.NewContext(ctx, fence.Identity{Ring: "r", Name: "a"})
 			}
-			got := ""
-			if refusal := judge(ringOf(tc.ring), instance, write); refusal != nil {
-				got = refusal.reason
+			err := p.Validate(ctx, attributes(tc.who, tc.before, tc.after, tc.subresource), nil)
+			if tc.is == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
 			}
-			if got != tc.want {
-				t.Errorf("refused for %q, want %q", got, tc.want)
+			if err == nil || !tc.is(err) || !strings.Contains(err.Error(), tc.message) {
+				t.Errorf("got %v, want it refused with %q", err, tc.message)
 			}
 		})
-	}
-	joining := ring.NewView(1, ring.Record{Name: "a", UID: "uid-a", Controller: controller})
-	if refusal := judge(joining, fence.Identity{Name: "a", UID: "uid-a"}, write); refusal == nil || !strings.Contains(refusal.message, "belongs to nobody; ControllerInstance a owns nothing") {
-		t.Errorf("an instance that joins: %v", refusal)
-	}
-}
-
-// A controller that the catalogue does not know, or what it does not say whose key
-// governs, must not be written on trust.
-func TestAnUnknownControllerWritesNothing(t *testing.T) {
-	all := int64(math.MaxInt64)
-	view := ring.NewView(1, ring.Record{Name: "a", UID: "uid-a", Controller: "somebody-elses", Key: &all})
-	write := attributes("/pods", nil, &core.Pod{ObjectMeta: controlledBy("x")}, "")
-	if refusal := judge(view, fence.Identity{Name: "a", UID: "uid-a"}, write); refusal == nil || refusal.reason != "unknown" {
-		t.Errorf("refused for %v, want unknown", refusal)
 	}
 }

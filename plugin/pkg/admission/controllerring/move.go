@@ -21,39 +21,42 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
 
 // validateMove refuses to move the upper end of an instance's range past its
 // neighbours. What a donor names for an instance that joins, which owns no range yet,
 // is not checked.
-func (p *plugin) validateMove(ctx context.Context, a admission.Attributes) error {
-	if a.GetOperation() != admission.Update || a.GetSubresource() != "" {
-		return nil
-	}
-	instance, ok := a.GetObject().(*sharding.ControllerInstance)
-	if !ok {
-		return nil
-	}
-	before, ok := a.GetOldObject().(*sharding.ControllerInstance)
-	if !ok {
-		return nil
-	}
+func (p *plugin) validateMove(ctx context.Context, before, instance *sharding.ControllerInstance) error {
 	next := instance.Spec.NextHashKey
 	if next == nil || before.Spec.HashKey == nil || before.Spec.NextHashKey != nil && *before.Spec.NextHashKey == *next {
 		return nil
 	}
-	views, err := p.registry.read(ctx, p.client.ShardingV1alpha1().ControllerInstances())
+	view, err := p.read(ctx, instance.Spec.Ring)
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("the neighbours of ControllerInstance %s cannot be looked up: %w", instance.Name, err))
 	}
-	if err := views.Of(instance.Name).CheckMove(instance.Name, *next); err != nil {
+	if err := view.CheckMove(instance.Name, *next); err != nil {
 		return apierrors.NewInvalid(sharding.Kind("ControllerInstance"), instance.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "nextHashKey"), hashkey.Format(*next), err.Error()),
 		})
 	}
 	return nil
+}
+
+// read reads a ring with quorum.
+func (p *plugin) read(ctx context.Context, name string) (*ring.View, error) {
+	list, err := p.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{FieldSelector: "spec.ring=" + name})
+	if err != nil {
+		return nil, err
+	}
+	views, err := ring.ReadList(list)
+	if err != nil {
+		return nil, err
+	}
+	return views.Ring(name), nil
 }

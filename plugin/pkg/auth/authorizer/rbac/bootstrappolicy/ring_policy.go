@@ -17,27 +17,38 @@ limitations under the License.
 package bootstrappolicy
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/ring/fence"
 	rbacv1helpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 )
 
 const shardingGroup = "sharding.k8s.io"
 
 // addRingRules lets kube-controller-manager take part in rings: it keeps the records of its
-// instances, and as a donor writes to those of receivers. It does so under its own identity,
-// not under those of its controllers.
+// instances, and as a donor writes to those of receivers. It does so under its own identity.
+// Its ring controllers, which may have identities of their own, write in the name of those
+// instances.
 func addRingRules(roles []rbacv1.ClusterRole) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		return
 	}
 	for i := range roles {
-		if roles[i].Name == "system:kube-controller-manager" {
-			roles[i].Rules = append(roles[i].Rules,
+		role := &roles[i]
+		if role.Name == "system:kube-controller-manager" {
+			role.Rules = append(role.Rules,
 				rbacv1helpers.NewRule("get", "list", "watch", "create", "update", "patch", "delete").Groups(shardingGroup).Resources("controllerinstances").RuleOrDie(),
 				rbacv1helpers.NewRule("get", "update", "patch").Groups(shardingGroup).Resources("controllerinstances/status").RuleOrDie(),
 			)
+		}
+		for _, ring := range catalogue.Rings() {
+			if role.Name == "system:kube-controller-manager" || slices.ContainsFunc(ring.Controllers, func(c catalogue.Controller) bool { return role.Name == saRolePrefix+c.Name }) {
+				role.Rules = append(role.Rules, rbacv1helpers.NewRule(fence.Verb).Groups(shardingGroup).Resources(fence.Resource).Names(ring.Name).RuleOrDie())
+			}
 		}
 	}
 }

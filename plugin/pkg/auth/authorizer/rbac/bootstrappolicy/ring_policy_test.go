@@ -17,6 +17,7 @@ limitations under the License.
 package bootstrappolicy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -28,13 +29,13 @@ import (
 )
 
 // ringVerbs returns, by the name of the role, the sorted verbs that its rules allow on a
-// resource of sharding.k8s.io.
+// resource of sharding.k8s.io, and the names of the objects if not on all.
 func ringVerbs(roles []rbacv1.ClusterRole, resource string) map[string]string {
 	verbs := map[string]string{}
 	for _, role := range roles {
 		for _, rule := range role.Rules {
 			if slices.Contains(rule.APIGroups, shardingGroup) && slices.Contains(rule.Resources, resource) {
-				verbs[role.Name] = strings.Join(slices.Sorted(slices.Values(rule.Verbs)), " ")
+				verbs[role.Name] += strings.Join(append(slices.Sorted(slices.Values(rule.Verbs)), rule.ResourceNames...), " ")
 			}
 		}
 	}
@@ -42,25 +43,22 @@ func ringVerbs(roles []rbacv1.ClusterRole, resource string) map[string]string {
 }
 
 func TestRingRules(t *testing.T) {
-	const role = "system:kube-controller-manager"
-	for resource, want := range map[string]string{
-		"controllerinstances":        "create delete get list patch update watch",
-		"controllerinstances/status": "get patch update",
+	const manager = "system:kube-controller-manager"
+	for resource, want := range map[string]map[string]string{
+		"controllerinstances":        {manager: "create delete get list patch update watch"},
+		"controllerinstances/status": {manager: "get patch update"},
+		"rings":                      {manager: "work workloads", "system:controller:replicaset-controller": "work workloads"},
 	} {
-		got := ringVerbs(append(ClusterRoles(), ControllerRoles()...), resource)
-		if got[role] != want {
-			t.Errorf("%s may %q %s, want %q", role, got[role], resource, want)
-		}
-		if len(got) != 1 {
-			t.Errorf("roles with rules for %s: %v, want %s alone", resource, got, role)
+		if got := ringVerbs(append(ClusterRoles(), ControllerRoles()...), resource); !maps.Equal(got, want) {
+			t.Errorf("roles with rules for %s: %v, want %v", resource, got, want)
 		}
 	}
 }
 
 func TestRingRulesGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, genericfeatures.ControllerRing, false)
-	for _, resource := range []string{"controllerinstances", "controllerinstances/status"} {
-		if got := ringVerbs(ClusterRoles(), resource); len(got) != 0 {
+	for _, resource := range []string{"controllerinstances", "controllerinstances/status", "rings"} {
+		if got := ringVerbs(append(ClusterRoles(), ControllerRoles()...), resource); len(got) != 0 {
 			t.Errorf("roles with rules for %s: %v, want none", resource, got)
 		}
 	}

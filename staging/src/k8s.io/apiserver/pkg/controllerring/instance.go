@@ -14,19 +14,24 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controllerring tells the handling of a request which instance of a ring
-// controller has sent it.
+// Package controllerring tells the handling of a request in the name of which instance of a
+// ring it was sent.
 package controllerring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/ring/fence"
@@ -34,29 +39,84 @@ import (
 
 type instanceKey struct{}
 
-// WithInstance puts the instance that fence.Header names into the context
-// of the request. A header that names none is a bad request. Requests without the
-// header pass as they are, and all do with the feature gate ControllerRing off.
-func WithInstance(handler http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+// WithInstance puts the instance that fence.Header names into the context of a request that
+// changes something, if the user may work on the instance's ring; 403 otherwise, before
+// anything is read. A header that names none is a bad request. Requests without the header
+// and those that change nothing pass as they are, and all do with the feature gate
+// ControllerRing off.
+func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := req.Header[fence.Header]
-		if len(values) == 0 {
+		if len(values) == 0 || !changes(req.Context()) {
 			handler.ServeHTTP(w, req)
 			return
 		}
-		instance, err := fence.Parse(values[0])
-		if err == nil && len(values) > 1 {
-			err = fmt.Errorf("%d instances are named, want one", len(values))
-		}
+		instance, err := parse(req.Context(), a, values)
 		if err != nil {
-			responsewriters.ErrorNegotiated(apierrors.NewBadRequest(fmt.Sprintf("header %s: %v", fence.Header, err)), s, schema.GroupVersion{}, w, req)
+			responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{}, w, req)
 			return
 		}
 		handler.ServeHTTP(w, req.WithContext(NewContext(req.Context(), instance)))
 	})
+}
+
+// changes says whether the request can change an object.
+func changes(ctx context.Context) bool {
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok || !info.IsResourceRequest {
+		return false
+	}
+	switch info.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// parse returns the instance that the header names, or the answer to a request that must not
+// name it.
+func parse(ctx context.Context, a authorizer.UnconditionalAuthorizer, values []string) (fence.Identity, error) {
+	instance, err := fence.Parse(values[0])
+	if err == nil && len(values) > 1 {
+		err = fmt.Errorf("%d instances are named, want one", len(values))
+	}
+	if err != nil {
+		return fence.Identity{}, apierrors.NewBadRequest(fmt.Sprintf("header %s: %v", fence.Header, err))
+	}
+	who, ok := request.UserFrom(ctx)
+	if !ok {
+		return fence.Identity{}, apierrors.NewInternalError(errors.New("no user found for the request"))
+	}
+	return instance, Authorize(ctx, a, who, instance.Ring)
+}
+
+// Authorize returns nil if the user may write in the name of the ring's instances, and the
+// answer to the request otherwise. Without an authorizer everybody may.
+func Authorize(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string) error {
+	if a == nil {
+		return nil
+	}
+	attributes := authorizer.AttributesRecord{
+		User:            who,
+		Verb:            fence.Verb,
+		APIGroup:        shardingv1alpha1.GroupName,
+		APIVersion:      shardingv1alpha1.SchemeGroupVersion.Version,
+		Resource:        fence.Resource,
+		Name:            ring,
+		ResourceRequest: true,
+	}
+	decision, reason, err := a.Authorize(ctx, attributes)
+	switch {
+	case decision == authorizer.DecisionAllow:
+		return nil
+	case err != nil:
+		return apierrors.NewInternalError(fmt.Errorf("whether the user may work on ring %s cannot be decided: %w", ring, err))
+	default:
+		return responsewriters.ForbiddenStatusError(attributes, reason)
+	}
 }
 
 // NewContext returns ctx with the instance that has sent the request.

@@ -17,6 +17,8 @@ limitations under the License.
 package controllerring
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,33 +28,56 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/ring/fence"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-func TestWithInstance(t *testing.T) {
+// onlyRing lets "worker" work on the ring "r", and nobody do anything else.
+func onlyRing(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch {
+	case a.GetName() == "broken":
+		return authorizer.DecisionNoOpinion, "", errors.New("no answer")
+	case a.GetUser().GetName() == "worker" && a.GetVerb() == "work" && a.GetAPIGroup() == "sharding.k8s.io" && a.GetResource() == "rings" && a.GetName() == "r" && a.IsResourceRequest():
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "because", nil
+}
+
+func TestARequestThatChangesSomethingNamesAnInstanceOfARingThatTheUserMayWorkOn(t *testing.T) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
 	codecs := serializer.NewCodecFactory(scheme)
 
-	for name, tc := range map[string]struct {
+	const name = "r/a/1/0/c"
+	for what, tc := range map[string]struct {
 		off    bool
+		user   string
+		verb   string
 		header []string
 		want   string
 		status int
 	}{
 		"none":                       {want: "none", status: http.StatusOK},
-		"an instance":                {header: []string{"a/1"}, want: "a/1", status: http.StatusOK},
-		"no instance":                {header: []string{"a"}, want: "want NAME/UID", status: http.StatusBadRequest},
-		"empty":                      {header: []string{""}, want: "want NAME/UID", status: http.StatusBadRequest},
-		"two":                        {header: []string{"a/1", "b/2"}, want: "2 instances are named", status: http.StatusBadRequest},
-		"feature gate off":           {off: true, header: []string{"a/1"}, want: "none", status: http.StatusOK},
+		"an instance":                {header: []string{name}, want: name, status: http.StatusOK},
+		"no instance":                {header: []string{"a"}, want: "want RING/NAME/UID/EPOCH/CONTROLLER", status: http.StatusBadRequest},
+		"empty":                      {header: []string{""}, want: "want RING/NAME/UID/EPOCH/CONTROLLER", status: http.StatusBadRequest},
+		"two":                        {header: []string{name, name}, want: "2 instances are named", status: http.StatusBadRequest},
+		"a stranger":                 {user: "stranger", header: []string{name}, want: `rings.sharding.k8s.io \"r\" is forbidden: User \"stranger\" cannot work resource \"rings\" in API group \"sharding.k8s.io\" at the cluster scope: because`, status: http.StatusForbidden},
+		"another ring":               {header: []string{"q/a/1/0/c"}, want: `rings.sharding.k8s.io \"q\" is forbidden`, status: http.StatusForbidden},
+		"no answer":                  {header: []string{"broken/a/1/0/c"}, want: "whether the user may work on ring broken cannot be decided: no answer", status: http.StatusInternalServerError},
+		"a read":                     {verb: "get", user: "stranger", header: []string{"a"}, want: "none", status: http.StatusOK},
+		"a watch":                    {verb: "watch", user: "stranger", header: []string{name}, want: "none", status: http.StatusOK},
+		"a delete of many":           {verb: "deletecollection", header: []string{name}, want: name, status: http.StatusOK},
+		"feature gate off":           {off: true, user: "stranger", header: []string{name}, want: "none", status: http.StatusOK},
 		"feature gate off, no sense": {off: true, header: []string{"a"}, want: "none", status: http.StatusOK},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(what, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, !tc.off)
 			handler := WithInstance(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				got := "none"
@@ -60,8 +85,16 @@ func TestWithInstance(t *testing.T) {
 					got = instance.String()
 				}
 				_, _ = w.Write([]byte(got))
-			}), codecs)
+			}), authorizer.AuthorizerFunc(onlyRing), codecs)
+			if tc.verb == "" {
+				tc.verb = "create"
+			}
+			if tc.user == "" {
+				tc.user = "worker"
+			}
 			req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/pods", nil)
+			ctx := request.WithRequestInfo(req.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: tc.verb})
+			req = req.WithContext(request.WithUser(ctx, &user.DefaultInfo{Name: tc.user}))
 			for _, value := range tc.header {
 				req.Header.Add(fence.Header, value)
 			}

@@ -18,32 +18,49 @@ package cacher
 
 import (
 	"context"
+	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/sharding"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher/delegator"
-	"k8s.io/utils/ptr"
 )
 
 // asksForProgress says whether a watch asks at its start how far it is: a watch of a
 // range of hash keys from a resource version, with bookmarks and with
-// sendInitialEvents=false. The answer is a bookmark as of the moment of the request or
-// later, sent as soon as every event up to there has been sent. If etcd cannot be asked
-// for progress, the watch gets only the bookmarks that every watch gets.
+// sendInitialEvents=false. The answer is a bookmark with sharding.ProgressAnnotation.
 func (c *Cacher) asksForProgress(opts storage.ListOptions) bool {
 	return opts.SendInitialEvents != nil && !*opts.SendInitialEvents &&
 		opts.ResourceVersion != "" && opts.ResourceVersion != "0" &&
 		opts.Predicate.AllowWatchBookmarks &&
-		c.watchCache.indexedHashKeys(opts.Predicate) != nil &&
-		delegator.ConsistentReadSupported()
+		c.watchCache.indexedHashKeys(opts.Predicate) != nil
 }
 
-// withProgressBookmark returns opts as setInitialEventsEndBookmarkIfRequested needs them
-// to send the bookmark of a watch that asksForProgress: the one that ends initial events.
-func (c *Cacher) withProgressBookmark(opts storage.ListOptions) storage.ListOptions {
-	if c.asksForProgress(opts) {
-		opts.SendInitialEvents = ptr.To(true)
+// withoutUnsupportedQuestion makes a watch that asksForProgress an ordinary one if etcd
+// cannot be asked. That may change at any time, so it is decided once for each watch.
+func (c *Cacher) withoutUnsupportedQuestion(opts storage.ListOptions) storage.ListOptions {
+	if c.asksForProgress(opts) && !delegator.ConsistentReadSupported() {
+		opts.SendInitialEvents = nil
 	}
 	return opts
+}
+
+// newProgressBookmark returns the answer to a watch that asksForProgress, or nil if it
+// cannot be made.
+func (c *Cacher) newProgressBookmark(revision uint64) *watchCacheEvent {
+	bookmark := &watchCacheEvent{Type: watch.Bookmark, Object: c.newFunc(), ResourceVersion: revision}
+	object, err := meta.Accessor(bookmark.Object)
+	if err == nil {
+		object.SetAnnotations(map[string]string{sharding.ProgressAnnotation: "true"})
+		err = c.versioner.UpdateObject(bookmark.Object, revision)
+	}
+	if err != nil {
+		utilruntime.HandleError(fmt.Errorf("making the bookmark with which a watch of %s tells its progress: %w", c.groupResource, err))
+		return nil
+	}
+	return bookmark
 }
 
 // waitUntilCurrent waits until the cache has reached etcd's present revision.

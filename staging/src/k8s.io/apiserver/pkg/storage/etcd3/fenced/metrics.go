@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package controllerring
+package fenced
 
 import (
 	"sync"
@@ -28,16 +28,23 @@ var (
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_refusals_total",
-		Help:           "Writes of controller instances that were refused, by reason: the instance is gone, is replaced by another of its name, is not_owner of the governing hash key, or its controller is unknown to the catalogue of rings.",
+		Help:           "Writes of controller instances that were refused, by reason: the instance is gone, is replaced by another of its name, has given away since what it owned then (outdated), is not_owner of the governing hash key, has not_given the hash key that it grants, or its record does not cover the write (unknown).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 	quorumReads = metrics.NewCounter(&metrics.CounterOpts{
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_quorum_reads_total",
-		Help:           "Writes of controller instances for which the registry was read with quorum, because what the API server had seen of it was not enough.",
+		Help:           "Reads of the registry with quorum for writes of controller instances: before a write is refused, where a record has changed under a write, and for each write to a resource in another etcd.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	judgedAnew = metrics.NewCounter(&metrics.CounterOpts{
+		Namespace:      "apiserver",
+		Subsystem:      "controller_ring",
+		Name:           "fence_judged_anew_total",
+		Help:           "Transactions of controller instances that were not carried out because the record of the instance had changed since it was judged, and so were judged anew.",
 		StabilityLevel: metrics.ALPHA,
 	})
 
-	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals, quorumReads) })
+	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals, quorumReads, judgedAnew) })
 )

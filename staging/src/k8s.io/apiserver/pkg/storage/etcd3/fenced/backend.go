@@ -1,0 +1,156 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fenced
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+)
+
+// abilities are what was found out about a backend.
+type abilities struct {
+	// cluster is the ID in its answers: two ways to one etcd lead to the same.
+	cluster uint64
+	// transactions says that a transaction can compare two keys.
+	transactions bool
+	// keepAlive says why leases cannot be renewed; nil if they can.
+	keepAlive error
+}
+
+// backend is an etcd, or what takes its place, and one way to connect to it. It is asked once
+// what it can do.
+type backend struct {
+	// key is one that is never written.
+	key     string
+	probing sync.Mutex
+	found   atomic.Pointer[abilities]
+}
+
+func newBackend(prefix string) *backend { return &backend{key: path.Join("/", prefix, "fence-probe")} }
+
+// abilities returns what the backend can do. It fails if that is not known and the backend
+// does not answer.
+func (b *backend) abilities(ctx context.Context, c *kubernetes.Client) (*abilities, error) {
+	if found := b.found.Load(); found != nil {
+		return found, nil
+	}
+	b.probing.Lock()
+	defer b.probing.Unlock()
+	if found := b.found.Load(); found != nil {
+		return found, nil
+	}
+	found, err := probe(ctx, c, b.key)
+	if err != nil {
+		return nil, fmt.Errorf("the storage backend does not say what it can do: %w", err)
+	}
+	b.found.Store(found)
+	return found, nil
+}
+
+// probe makes a transaction as commit does, which must not succeed, and renews a lease that
+// does not exist.
+func probe(ctx context.Context, c *kubernetes.Client, key string) (*abilities, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*keepAliveTimeout)
+	defer cancel()
+	read, err := c.KV.Get(ctx, key, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	found := &abilities{cluster: read.Header.ClusterId}
+	revision := clientv3.ModRevision(key)
+	resp, err := c.KV.Txn(ctx).
+		If(clientv3.Compare(revision, "=", 0), clientv3.Compare(revision, "=", 1)).
+		Then(clientv3.OpDelete(key)).
+		Else(clientv3.OpGet(key), clientv3.OpGet(key, clientv3.WithKeysOnly())).
+		Commit()
+	if silent(err) {
+		return nil, err
+	}
+	found.transactions = err == nil && !resp.Succeeded && len(resp.Responses) == 2
+	const nobodys = 1
+	if _, err := c.Lease.KeepAliveOnce(ctx, nobodys); silent(err) {
+		return nil, err
+	} else if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		found.keepAlive = err
+	}
+	return found, nil
+}
+
+// silent says whether the error comes from a backend that has not answered.
+func silent(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return true
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// apart says whether no transaction of this storage can compare a record of the registry.
+func (s *store) apart(ctx context.Context, r *registry) (bool, error) {
+	mine, err := s.backend.abilities(ctx, s.client)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := r.backend.abilities(ctx, r.client)
+	if err != nil {
+		return false, err
+	}
+	return !mine.transactions || mine.cluster != theirs.cluster, nil
+}
+
+// announce logs what the registry's backend cannot do, once that answers.
+func (r *registry) announce(ctx context.Context) {
+	var can *abilities
+	if !eventually(ctx, func() (err error) { can, err = r.backend.abilities(ctx, r.client); return err }) {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	if !can.transactions {
+		logger.Info("The storage backend does not compare two keys in a transaction, as etcd does. Before a write of a controller instance is stored, its record is read. A write that is held up between the two is stored though its instance has lost the object")
+	}
+	if can.keepAlive != nil {
+		logger.Info("The storage backend does not renew leases, as etcd does. No ControllerInstance can live longer than one lease, so controllers cannot work on rings", "err", can.keepAlive)
+	}
+}
+
+// announce logs that a write to this storage is not compared with the registry in the
+// transaction, if that is so, once both backends answer.
+func (s *store) announce(ctx context.Context, r *registry) {
+	var apart bool
+	if eventually(ctx, func() (err error) { apart, err = s.apart(ctx, r); return err }) && apart {
+		klog.FromContext(ctx).Info("This resource does not lie in the etcd of the registry of controller instances. Before a write of an instance is stored, its record is read. A write that is held up between the two is stored though its instance has lost the object",
+			"resource", s.resource, "servers", s.servers)
+	}
+}
+
+// eventually calls f until it does not fail. It returns false if ctx ends first.
+func eventually(ctx context.Context, f func() error) bool {
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(context.Context) (bool, error) { return f() == nil, nil }) == nil
+}
