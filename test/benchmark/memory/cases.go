@@ -201,7 +201,7 @@ func (r *caseRun) sync(ctx context.Context) error {
 	if r.source == nil {
 		return nil
 	}
-	return r.source.WaitFor(ctx, part(r.from), "")
+	return until(ctx, func() bool { return r.source.Held().Equal(part(r.from)) })
 }
 
 // relist changes pods while the watch is cut, and waits until a relist has delivered
@@ -252,10 +252,10 @@ func (r *caseRun) changeWhileBlocked(ctx context.Context) error {
 func (r *caseRun) moveRange(ctx context.Context) error {
 	r.startMeasuring()
 	r.source.SetRanges(part(r.to))
-	if err := r.source.WaitFor(ctx, part(r.to), ""); err != nil {
-		return err
-	}
 	return until(ctx, func() bool {
+		if !r.source.Held().Equal(part(r.to)) {
+			return false
+		}
 		for _, obj := range r.informer.GetStore().List() {
 			if !part(r.to).Contains(metav1.HashKeyOf(obj.(*v1.Pod))) {
 				return false

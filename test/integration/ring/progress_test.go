@@ -31,7 +31,8 @@ import (
 )
 
 // A watch of a range that asks for its progress gets a bookmark at once, after the events
-// before it, even if nothing else happens in its collection.
+// before it, even if nothing else happens in its collection. The bookmark is marked, so it
+// is not taken for one that says less.
 func TestWatchTellsProgress(t *testing.T) {
 	s := startKeyServer(t)
 	// Half of the minute after which every watch gets a bookmark.
@@ -84,6 +85,9 @@ func TestWatchTellsProgress(t *testing.T) {
 		}
 		if events[1].Type != watch.Bookmark || newer(other.ResourceVersion, told.GetResourceVersion()) {
 			t.Errorf("then %s of revision %s, want a bookmark of %s or later", events[1].Type, told.GetResourceVersion(), other.ResourceVersion)
+		}
+		if told.GetAnnotations()[sharding.ProgressAnnotation] != "true" {
+			t.Errorf("the bookmark is not marked as the answer: %v", told.GetAnnotations())
 		}
 		t.Logf("bookmark after %v", time.Since(start))
 	}

@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/klog/v2"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/test/integration"
 	"k8s.io/kubernetes/test/integration/framework"
@@ -76,6 +77,40 @@ func TestInformersFollowRanges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The revisions of another etcd are lower than those of everything else at first, then higher.
+func TestInformersFollowRangesInAnotherEtcd(t *testing.T) {
+	etcd := func(name string) string {
+		url, stop, err := framework.RunCustomEtcd(klog.FromContext(t.Context()), name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+		return url
+	}
+	storage := framework.SharedEtcd()
+	storage.Transport.ServerList = []string{etcd("others")} // new, so its revisions are soon passed
+	server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{"--disable-admission-plugins=ServiceAccount", "--etcd-servers-overrides=/pods#" + etcd("pods")}, storage)
+	t.Cleanup(server.TearDownFn)
+	config := rest.CopyConfig(server.ClientConfig)
+	config.QPS = -1
+	client := kubernetes.NewForConfigOrDie(config)
+	f := newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, false, true)
+	f.round()
+	for higher := false; !higher; {
+		pods, err := client.CoreV1().Pods("").List(f.ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		others, err := client.CoreV1().ConfigMaps("").List(f.ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		higher = newer(pods.ResourceVersion, others.ResourceVersion)
+		f.write(f.Intn(podCount))
+	}
+	f.round()
 }
 
 // The API server is replaced again and again, without its watches and caches, and etcd is
@@ -329,12 +364,11 @@ func (f *follower) test() {
 	f.source.SetRanges(f.ranges())
 	f.want = hashkey.All()
 	f.source.SetRanges(f.want)
-	other, err := f.client().CoreV1().ConfigMaps(f.requests.namespace).Create(f.ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := f.client().CoreV1().ConfigMaps(f.requests.namespace).Create(f.ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		f.Fatal(err)
 	}
 	start := time.Now()
-	f.waitFor(f.want, other.ResourceVersion)
+	f.waitFor(f.want)
 	f.Logf("all ranges after %v", time.Since(start))
 	f.settled()
 	// Without a range there is no object.
@@ -354,13 +388,12 @@ func (f *follower) step(pods int) {
 		f.done.rangeChanges.Add(1)
 	case n < 8:
 		f.done.waits.Add(1)
-		// The store must have exactly what is not changed after this.
-		revision := f.write(f.Intn(pods))
+		f.write(f.Intn(pods))
 		ranges := f.want
 		if f.Intn(2) == 0 {
 			ranges = ranges.Intersect(f.ranges())
 		}
-		f.waitFor(ranges, revision)
+		f.waitFor(ranges)
 	case n < 9:
 		f.done.cuts.Add(1)
 		f.requests.cut(false)
@@ -390,9 +423,8 @@ func (f *follower) ranges() hashkey.Ranges {
 	return ranges
 }
 
-// write creates, changes or deletes a pod. It returns the revision of that write or of
-// the one before.
-func (f *follower) write(i int) string {
+// write creates, changes or deletes a pod.
+func (f *follower) write(i int) {
 	f.Helper()
 	pods := f.client().CoreV1().Pods(f.requests.namespace)
 	name := fmt.Sprintf("pod-%02d", i)
@@ -405,23 +437,22 @@ func (f *follower) write(i int) string {
 				ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: f.controller()},
 				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}}},
 			}
-			pod, err = pods.Create(f.ctx, pod, metav1.CreateOptions{})
+			_, err = pods.Create(f.ctx, pod, metav1.CreateOptions{})
 		case err != nil:
 		case f.Intn(3) == 0:
-			// The response to a deletion does not have its revision.
 			zero := int64(0)
 			err = pods.Delete(f.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		default:
 			pod.OwnerReferences = f.controller()
 			pod.Annotations = map[string]string{"changed": string(uuid.NewUUID())}
-			pod, err = pods.Update(f.ctx, pod, metav1.UpdateOptions{})
+			_, err = pods.Update(f.ctx, pod, metav1.UpdateOptions{})
 		}
 		if err == nil {
-			return pod.ResourceVersion
+			return
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 			f.Error(err)
-			return ""
+			return
 		}
 	}
 }
@@ -444,8 +475,8 @@ func (f *follower) in(pod *v1.Pod, r hashkey.Ranges) bool {
 	return !r.Empty() && (!ok || r.Contains(key))
 }
 
-// live returns the pods in r from etcd.
-func (f *follower) live(r hashkey.Ranges) map[string]*v1.Pod {
+// live returns the pods in r from etcd, and the revision of that.
+func (f *follower) live(r hashkey.Ranges) (map[string]*v1.Pod, string) {
 	f.Helper()
 	list, err := f.client().CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -457,7 +488,7 @@ func (f *follower) live(r hashkey.Ranges) map[string]*v1.Pod {
 			pods[pod.Name] = pod
 		}
 	}
-	return pods
+	return pods, list.ResourceVersion
 }
 
 func (f *follower) stored() map[string]*v1.Pod {
@@ -469,23 +500,30 @@ func (f *follower) stored() map[string]*v1.Pod {
 	return pods
 }
 
-// waitFor calls WaitFor, and checks that the store then has the live pods in ranges, up to
-// revision.
-func (f *follower) waitFor(ranges hashkey.Ranges, revision string) {
+// waitFor calls WaitFor, and checks that the store then has what was live in ranges before
+// the call, or what became of it since, and nothing that was gone by then.
+func (f *follower) waitFor(ranges hashkey.Ranges) {
 	f.Helper()
+	before, revision := f.live(ranges)
 	if !f.tellsProgress {
 		defer f.tick()()
 	}
-	if err := f.source.WaitFor(f.ctx, ranges, revision); err != nil {
+	if err := f.source.WaitFor(f.ctx, ranges); err != nil {
 		f.Fatal(err)
 	}
 	stored := f.stored()
-	for name, pod := range f.live(ranges) {
-		got := stored[name]
-		if newer(pod.ResourceVersion, revision) || got != nil && got.ResourceVersion == pod.ResourceVersion {
-			continue
+	after, _ := f.live(ranges)
+	for name, pod := range before {
+		got, now := stored[name], after[name]
+		unchanged := now != nil && now.ResourceVersion == pod.ResourceVersion
+		if got == nil && unchanged || got != nil && newer(pod.ResourceVersion, got.ResourceVersion) {
+			f.Errorf("WaitFor %s returned, but the store has %s as %v, live was @%s before the call", ranges, name, got, pod.ResourceVersion)
 		}
-		f.Errorf("WaitFor %s @%s returned, but the store has %s as %v, live is @%s", ranges, revision, name, got, pod.ResourceVersion)
+	}
+	for name, got := range stored {
+		if f.in(got, ranges) && before[name] == nil && !newer(got.ResourceVersion, revision) {
+			f.Errorf("WaitFor %s returned, but the store still has %s@%s, which was gone before the call, @%s", ranges, name, got.ResourceVersion, revision)
+		}
 	}
 }
 
@@ -520,16 +558,11 @@ func (f *follower) tick() (stop func()) {
 
 func newer(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
 
-// settled waits until the store and the handler's events match the live pods, and the
-// store's revision covers them all.
+// settled waits until the store and the handler's events match the live pods.
 func (f *follower) settled() {
 	f.Helper()
-	list, err := f.client().CoreV1().Pods(f.requests.namespace).List(f.ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.waitFor(f.want, list.ResourceVersion)
-	live := f.live(f.want)
+	f.waitFor(f.want)
+	live, _ := f.live(f.want)
 	var difference string
 	if err := wait.PollUntilContextCancel(f.ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
 		f.mu.Lock()

@@ -40,7 +40,8 @@ limitations under the License.
 //     than the store has for the ranges in Held, and never goes back. It may claim less while a
 //     change is in progress.
 //   - WaitFor returns only when the store, not merely the stream that feeds it, has every object of
-//     the ranges as of the requested revision.
+//     the ranges as of a moment after the call. The moment is found in the collection's own revisions,
+//     so it does not matter in which etcd the collection lies.
 //
 // # Limits
 //
@@ -52,7 +53,8 @@ limitations under the License.
 //   - An object that was deleted and created again under its name while it was not followed may be
 //     reported as updated, with another UID, as after any relist.
 //   - A server that does not report progress on request reports it in a bookmark once a minute, or
-//     with the next event. Growing and WaitFor take that long there.
+//     with the next event. Growing and WaitFor take that long there, and each WaitFor reads the
+//     present revision with a list of one object.
 //   - HasSynced says that the first list has arrived, whatever its ranges were.
 //
 // Resource versions must be numbers that the API server gave out, because they are compared.

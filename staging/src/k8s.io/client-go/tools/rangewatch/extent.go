@@ -19,11 +19,13 @@ package rangewatch
 import "k8s.io/apimachinery/pkg/hashkey"
 
 // extent says what is complete: every object in ranges as of revision, and every object in a part
-// as of that part's revision if that is later.
+// as of that part's revision if that is later. All of it is as of the moment of question answered
+// or later.
 type extent struct {
 	ranges   hashkey.Ranges
 	revision uint64
 	parts    []part
+	answered uint64
 }
 
 // part is some ranges that are complete as of a revision.
@@ -46,6 +48,11 @@ func (e extent) holds(r hashkey.Ranges, revision uint64) bool {
 		}
 	}
 	return r.Empty()
+}
+
+// satisfies reports whether w may return.
+func (e extent) satisfies(w *waiter) bool {
+	return e.answered > w.after && e.ranges.Covers(w.ranges) || e.holds(w.ranges, w.revision)
 }
 
 // reached returns the latest revision as of which e.ranges is complete.

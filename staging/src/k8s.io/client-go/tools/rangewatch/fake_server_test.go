@@ -68,6 +68,8 @@ type fakeServer struct {
 	onPage func(ctx context.Context, page int)
 
 	requests []request
+	// revisionsRead is how often only the revision was listed, which is not in requests.
+	revisionsRead int
 }
 
 // change is a pod before and after a write, either of them nil if there is none. If both are, it is
@@ -80,7 +82,9 @@ type change struct {
 
 // request is a list or a watch that the server has answered.
 type request struct {
-	watch    bool
+	watch bool
+	// asks is set for a watch that asks how far the server is.
+	asks     bool
 	selector string
 	from     string
 	objects  int
@@ -117,6 +121,13 @@ func (s *fakeServer) touch() uint64 {
 	defer s.mu.Unlock()
 	defer s.changed.Broadcast()
 	s.revision++
+	return s.revision
+}
+
+// current returns the present revision.
+func (s *fakeServer) current() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.revision
 }
 
@@ -259,6 +270,9 @@ func (s *fakeServer) List(options metav1.ListOptions) (runtime.Object, error) {
 }
 
 func (s *fakeServer) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.Limit == 1 {
+		return s.listOne(options)
+	}
 	ranges, err := s.selected(options.ShardSelector)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -314,6 +328,21 @@ func (s *fakeServer) ListWithContext(ctx context.Context, options metav1.ListOpt
 	return list.DeepCopy(), nil
 }
 
+// listOne answers a list of the whole collection with its revision.
+func (s *fakeServer) listOne(options metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case options.ResourceVersion != "" || options.ShardSelector != "":
+		return nil, apierrors.NewBadRequest("not a consistent list of everything")
+	case s.failLists > 0:
+		s.failLists--
+		return nil, apierrors.NewInternalError(fmt.Errorf("lists fail"))
+	}
+	s.revisionsRead++
+	return &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(s.revision, 10)}}, nil
+}
+
 func (s *fakeServer) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), options)
 }
@@ -343,7 +372,7 @@ func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOp
 	if from < s.lost {
 		return nil, apierrors.NewResourceExpired("too old")
 	}
-	s.requests = append(s.requests, request{watch: true, selector: options.ShardSelector, from: options.ResourceVersion})
+	s.requests = append(s.requests, request{watch: true, asks: asks, selector: options.ShardSelector, from: options.ResourceVersion})
 	if s.old {
 		ranges = nil
 	}

@@ -23,6 +23,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -101,8 +102,12 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 		}
 	}
 	if revision := w.progress(); revision > 0 && w.cut == s.cut && w.ctx.Err() == nil {
+		bookmark := &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(revision, 10)}}
+		if !s.old {
+			bookmark.Annotations = map[string]string{sharding.ProgressAnnotation: "true"}
+		}
 		w.tells, w.told = 0, revision
-		return &watch.Event{Type: watch.Bookmark, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(revision, 10)}}}, true
+		return &watch.Event{Type: watch.Bookmark, Object: bookmark}, true
 	}
 	for w.cut == s.cut && w.ctx.Err() == nil && w.progress() == 0 && (w.next == len(s.history) || s.shown >= 0 && w.next >= s.shown) {
 		s.changed.Wait()
@@ -142,11 +147,11 @@ func (w *fakeWatch) take() (*watch.Event, bool) {
 func (w *fakeWatch) progress() uint64 {
 	s := w.server
 	switch {
-	case w.isList || s.shown >= 0 && s.shown < len(s.history):
+	case w.isList:
 		return 0
 	case w.tells > 0 && w.next >= w.tellsAfter:
 		return w.tells
-	case s.old && w.next == len(s.history) && w.told < s.revision:
+	case s.old && w.next == len(s.history) && (s.shown < 0 || w.next <= s.shown) && w.told < s.revision:
 		return s.revision
 	}
 	return 0

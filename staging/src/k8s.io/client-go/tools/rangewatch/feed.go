@@ -58,6 +58,8 @@ type delivered struct {
 	// pending is the part of ranges that was listed as of a later revision. It is complete once the
 	// watch has reached pending.revision.
 	pending part
+	// answered is the latest question as of which everything in ranges but pending is complete.
+	answered uint64
 	// known has the objects that are in the store once it has processed everything: those in
 	// ranges, and those that a growth in progress has delivered.
 	known map[objectID]entry
@@ -65,15 +67,13 @@ type delivered struct {
 	last uint64
 	// unconfirmed is set while the store may not yet have processed everything.
 	unconfirmed bool
-	// lists counts the lists that were started beside a watch.
-	lists uint64
 }
 
 // entry is what is kept of an object while the store has it.
 type entry struct {
 	revision uint64
 	key      int64
-	// seen is the number of the last list that contained the object.
+	// seen is the number of the last list beside a watch that contained the object, or 0.
 	seen uint64
 }
 
@@ -146,7 +146,7 @@ var errSuperseded = errors.New("the wanted ranges changed during the list")
 // wanted. Objects that have not changed are the store's own, so a relist needs memory for those
 // that have.
 func (f *feed) listAll(ctx context.Context, ranges hashkey.Ranges) (runtime.Object, delivered, error) {
-	next := delivered{ranges: ranges, revision: max(f.delivered.last, firstRevision), known: map[objectID]entry{}, unconfirmed: true}
+	next := delivered{ranges: ranges, revision: max(f.delivered.last, firstRevision), answered: f.ask(), known: map[objectID]entry{}, unconfirmed: true}
 	objects := map[objectID]*prepared{}
 	if !ranges.Empty() {
 		ctx, cancel := context.WithCancelCause(ctx)

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -60,15 +61,15 @@ func TestGrowthListsOnlyTheNewPartAndMissesNothing(t *testing.T) {
 		h.delete("again")
 		h.put("again", 58)
 		// The old part is followed while the new one is listed.
-		revision := h.change("pod-00", 0)
-		if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(revision, 10)); err != nil {
+		h.change("pod-00", 0)
+		if err := h.source.WaitFor(h.ctx, percents(0, 50)); err != nil {
 			t.Error(err)
 		}
 		during = append(during, h.stored(percents(0, 1))["pod-00"].ResourceVersion)
 		// The new watch must not report again what comes and goes in the old part.
 		h.put("old-brief", 10)
-		revision = h.delete("old-brief")
-		if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(revision, 10)); err != nil {
+		h.delete("old-brief")
+		if err := h.source.WaitFor(h.ctx, percents(0, 50)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -119,6 +120,27 @@ func TestGrowthIsHeldOnlyWhenTheNewWatchHasReachedTheList(t *testing.T) {
 		t.Errorf("held too early: %s", held)
 	}
 	close(release)
+	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 70)) })
+	h.settled(percents(0, 70))
+}
+
+// Nothing else would show that the new watch has reached the list.
+func TestGrowthAsksAgainWhenItsWatchEnds(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	h.put("a", 10)
+	h.put("b", 60)
+	h.source.SetRanges(percents(0, 50))
+	h.settled(percents(0, 50))
+	var once sync.Once
+	h.source.listWatch = cache.ToListerWatcherWithContext(interceptedServer{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
+		once.Do(func() {
+			w.Stop()
+			w = watch.NewEmptyWatch()
+		})
+		return w
+	}})
+	h.server.setOnPage(func(context.Context, int) { h.server.touch() })
+	h.source.SetRanges(percents(0, 70))
 	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 70)) })
 	h.settled(percents(0, 70))
 }
@@ -197,8 +219,10 @@ func TestGrowthIsHeldOnlyWhenTheNewWatchHasReachedTheOldOne(t *testing.T) {
 					return n > 0 && h.server.requests[n-1].selector == percents(0, 70).Selector(string(ByControllerHashKey))
 				})
 			})
-			// What was held before stays held, as of the revision that it had reached.
-			if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(reached, 10)); err != nil {
+			// What was held before stays held, as of the revision that it had reached. The new watch
+			// is not needed for that.
+			h.source.answerTime = time.Millisecond
+			if err := h.source.WaitFor(h.ctx, percents(0, 50)); err != nil {
 				t.Fatal(err)
 			}
 			if held := h.source.Held(); !held.Equal(percents(0, 50)) {

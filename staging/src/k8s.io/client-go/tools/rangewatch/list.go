@@ -95,6 +95,19 @@ func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each fun
 	}
 }
 
+// present returns a revision that the collection has at or after the call.
+func (s *Source) present(ctx context.Context) (uint64, error) {
+	list, err := s.listWatch.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return 0, err
+	}
+	return parseRevision(accessor.GetResourceVersion())
+}
+
 // isRefused reports whether the server refused a request because it does not know an option of it.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)

@@ -125,7 +125,7 @@ func TestOldServerWarnsOnce(t *testing.T) {
 	go informer.RunWithContext(ctx)
 	for _, r := range []hashkey.Ranges{percents(0, 50), percents(0, 70), percents(50, 90)} {
 		source.SetRanges(r)
-		if err := source.WaitFor(ctx, r, ""); err != nil {
+		if err := source.WaitFor(ctx, r); err != nil {
 			t.Fatal(err)
 		}
 	}

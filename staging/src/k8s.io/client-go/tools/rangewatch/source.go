@@ -20,14 +20,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -80,6 +83,9 @@ type Source struct {
 	// goroutine of a stream uses it.
 	tellsProgress bool
 
+	// answerTime is how long a WaitFor relies on the answer of a watch alone.
+	answerTime time.Duration
+
 	// wake has a token after want or waiters have changed. What feeds the reflector takes it.
 	wake        chan struct{}
 	heldChanged chan struct{}
@@ -90,14 +96,28 @@ type Source struct {
 	// held is what the store was confirmed to have, limited to want.
 	held    extent
 	waiters map[*waiter]struct{}
+	// questions counts the questions that were asked. A question is a request whose answer shows the
+	// collection as of the moment of the request or later: a consistent list, or a watch that asks
+	// how far the server is.
+	questions uint64
 }
 
 // waiter is a call of WaitFor.
 type waiter struct {
-	ranges   hashkey.Ranges
+	ranges hashkey.Ranges
+	// after is the last question before the call, whose answer may be older than the call.
+	after uint64
+	// revision is a revision that the collection had after the call, or unknown.
 	revision uint64
 	done     chan struct{}
 }
+
+// unknown is later than any revision.
+const unknown uint64 = math.MaxUint64
+
+// answerTime allows for the 100 ms that a server may take for an answer even if it has nothing else
+// to do: it asks etcd for its progress no more often than that.
+const answerTime = 250 * time.Millisecond
 
 // NewSource returns a Source that holds no ranges. It fails if cfg is invalid, or if the client-go
 // feature gate AtomicFIFO is off: without it, a store does not say which revision it has reached.
@@ -126,6 +146,7 @@ func NewSource(cfg Config) (*Source, error) {
 		streams:           features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
 		incompleteRelists: cfg.IncompleteRelists,
 		tellsProgress:     true,
+		answerTime:        answerTime,
 		logger:            klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
 		wake:              make(chan struct{}, 1),
 		heldChanged:       make(chan struct{}, 1),
@@ -168,24 +189,22 @@ func (s *Source) Held() hashkey.Ranges {
 // the last token was taken. It is for one reader.
 func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 
-// WaitFor returns nil once the store has every object of r as of revision or later. It may be
-// called before the ranges are set and before the informer runs. If the watch has not reached the
-// revision, the server is asked to report its progress. revision is a resource version from the
-// same storage as the collection's, or "" for any. WaitFor fails when ctx ends, with its cause, or
-// if revision is not a number.
-func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges, revision string) error {
-	w := &waiter{ranges: r, done: make(chan struct{})}
-	if revision != "" {
-		var err error
-		if w.revision, err = parseRevision(revision); err != nil {
-			return err
-		}
-	}
+// WaitFor returns nil once the store has every object of r as of a moment after the call: what was
+// written before the call is in the store, and what was deleted is gone from it. It may be called
+// before the ranges are set and before the informer runs. It fails only when ctx ends, with its
+// cause. It costs one watch, opened anew to ask the server how far it is, and no list. Calls that
+// come while an answer is outstanding share the next one.
+func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
+	w := &waiter{ranges: r, revision: unknown, done: make(chan struct{})}
 	s.mu.Lock()
+	w.after = s.questions
 	s.waiters[w] = struct{}{}
-	s.releaseLocked()
+	s.releaseLocked() // if r is empty
 	s.wakeUp()
 	s.mu.Unlock()
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.readRevision(reading, w)
 	select {
 	case <-w.done:
 		return nil
@@ -193,9 +212,40 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges, revision string)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.waiters, w)
-		s.wakeUp()
-		return fmt.Errorf("waiting until the informer of %T holds %s at revision %q: %w", s.object, r, revision, context.Cause(ctx))
+		return fmt.Errorf("waiting until the informer of %T holds %s: %w", s.object, r, context.Cause(ctx))
 	}
+}
+
+// readRevision reads the collection's revision for a waiter that has had no answer in time. The
+// server may not know how to answer, but its events and ordinary bookmarks will reach the revision.
+func (s *Source) readRevision(ctx context.Context, w *waiter) {
+	backoff := wait.Backoff{Duration: s.answerTime, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.Step()):
+		}
+		revision, err := s.present(ctx)
+		if err == nil {
+			s.mu.Lock()
+			w.revision = revision
+			s.wakeUp()
+			s.mu.Unlock()
+			return
+		}
+		if ctx.Err() == nil {
+			s.logger.Error(err, "Reading the present revision failed; will retry")
+		}
+	}
+}
+
+// ask returns the number of a question that is about to be asked.
+func (s *Source) ask() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.questions++
+	return s.questions
 }
 
 // wakeUp makes what feeds the reflector look at want and waiters again.
@@ -228,10 +278,10 @@ func (s *Source) setHeldLocked(held extent) {
 	}
 }
 
-// releaseLocked ends the calls of WaitFor whose ranges are held.
+// releaseLocked ends the calls of WaitFor that held satisfies.
 func (s *Source) releaseLocked() {
 	for w := range s.waiters {
-		if s.held.holds(w.ranges, w.revision) {
+		if s.held.satisfies(w) {
 			close(w.done)
 			delete(s.waiters, w)
 		}

@@ -28,9 +28,11 @@ import (
 	"unsafe"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -46,7 +48,7 @@ import (
 //	│ following    │◀─────────────────────────────────────│ following and listing │
 //	└───────┬──────┘                                      └───────────────────────┘
 //	        │    ▲
-//	        └────┘ WaitFor a revision that the watch has not reached: the watch is opened anew
+//	        └────┘ WaitFor: the watch is opened anew, and asks how far the server is
 //
 // Growing without a gap. The ranges R are followed, and D is to be added. The base B is the
 // revision that the watch of R has reached when the list of D begins. The list is consistent, at a
@@ -57,10 +59,13 @@ import (
 // repeats for R is recognized by its revision and dropped. If R is empty, B is L: everything comes
 // from the list.
 //
-// Progress without events. The watch of a quiet collection reports its progress once a minute only.
-// If a growth or a WaitFor needs it sooner, the watch is opened anew and requests it: a server that
-// knows hash keys then sends a bookmark as soon as it has sent everything up to its current
-// revision. Nothing is listed.
+// Questions. The watch of a quiet collection reports its progress once a minute only, and does not
+// say how old that progress is. If a growth or a WaitFor needs to know, the watch is opened anew and
+// asks: a server that knows hash keys sends a marked bookmark as soon as it has sent everything up
+// to the revision that etcd had after the request. What is followed is then as of a moment after the
+// question, which satisfies the waiters that came before it. Those that come while an answer is
+// outstanding share the next question. It waits for that answer, else waiters that come faster than
+// answers would keep replacing the watch. Nothing is listed.
 type stream struct {
 	*Source
 	*delivered
@@ -72,11 +77,11 @@ type stream struct {
 	// target is the wanted ranges that the stream works towards.
 	target hashkey.Ranges
 
-	// following is the server's watch whose events are passed on, or nil. It selects selected. If
-	// asked is not 0, a bookmark is to come from it that is not before that revision.
+	// following is the server's watch whose events are passed on, or nil. It selects selected, and
+	// its answer to question is outstanding, unless that is 0.
 	following watch.Interface
 	selected  hashkey.Ranges
-	asked     uint64
+	question  uint64
 	// since is when following was opened, lively whether it has brought anything.
 	since  time.Time
 	lively bool
@@ -93,10 +98,10 @@ type stream struct {
 type opening struct {
 	ranges hashkey.Ranges
 	from   uint64
-	// asked is the revision whose arrival the server is asked to report, or 0.
-	asked  uint64
-	result chan opened
-	cancel context.CancelFunc
+	// question is the number of the question that the watch asks, or 0.
+	question uint64
+	result   chan opened
+	cancel   context.CancelFunc
 }
 
 type opened struct {
@@ -108,6 +113,7 @@ type opened struct {
 // revision.
 type listing struct {
 	part
+	// number is that of the question that the list is.
 	number uint64
 	// base is the revision up to which objects are delivered from the list.
 	base uint64
@@ -291,7 +297,7 @@ func (st *stream) retarget(want hashkey.Ranges) error {
 
 // completed returns what is complete in the store once it has processed everything.
 func (d *delivered) completed() extent {
-	return extent{ranges: d.ranges.Minus(d.pending.ranges), revision: d.revision, parts: slices.Clone(d.past)}
+	return extent{ranges: d.ranges.Minus(d.pending.ranges), revision: d.revision, parts: slices.Clone(d.past), answered: d.answered}
 }
 
 // startList starts the list of the ranges that are missing.
@@ -301,10 +307,9 @@ func (st *stream) startList() {
 		return
 	}
 	ctx, cancel := context.WithCancel(st.ctx)
-	st.lists++
 	l := &listing{
 		part:    part{ranges: missing},
-		number:  st.lists,
+		number:  st.ask(),
 		base:    math.MaxUint64,
 		left:    sets.New[objectID](),
 		objects: make(chan listedObject),
@@ -364,6 +369,9 @@ func (st *stream) endList(end listEnd) error {
 		return nil
 	}
 	l.listed, l.revision, l.base = true, end.revision, min(l.base, end.revision)
+	if st.ranges.Empty() {
+		st.answered = l.number // else what is followed already may be older
+	}
 	st.listRetry.succeeded()
 	var gone []objectID
 	for id, e := range st.known {
@@ -394,14 +402,15 @@ func (st *stream) cancelListing() {
 
 // startWatch opens a watch if there is none or another one is needed.
 func (st *stream) startWatch() {
-	ranges, from, needed := st.ranges, st.revision, st.needed()
+	ranges, from, waits := st.ranges, st.revision, !st.pending.ranges.Empty()
 	grows := st.listing != nil && st.listing.listed
-	switch {
-	case grows:
+	if grows {
 		ranges, from = ranges.Union(st.listing.ranges), st.listing.base
-		needed = max(needed, st.pendingUntil(st.listing.revision))
-	case st.following != nil && (st.selected.Equal(ranges) || !st.target.Equal(ranges)) && needed <= max(from, st.asked):
-		return // it will do, at least until the growth has been listed
+		waits = waits || st.pendingUntil(st.listing.revision) > from
+	}
+	asks := st.tellsProgress && (waits || st.awaited(ranges))
+	if st.following != nil && !grows && (st.selected.Equal(ranges) || !st.target.Equal(ranges)) && (!asks || st.question > 0) {
+		return // it will do, at least until the growth has been listed or the question answered
 	}
 	if ranges.Empty() || st.opening != nil || !st.watchRetry.allowed() {
 		return
@@ -415,8 +424,8 @@ func (st *stream) startWatch() {
 	}
 	ctx, cancel := context.WithCancel(st.ctx)
 	o := &opening{ranges: ranges, from: from, result: make(chan opened), cancel: cancel}
-	if needed > from && st.tellsProgress {
-		o.asked = needed
+	if asks {
+		o.question = st.ask()
 		no := false
 		options.SendInitialEvents, options.ResourceVersionMatch = &no, metav1.ResourceVersionMatchNotOlderThan
 	}
@@ -433,25 +442,16 @@ func (st *stream) startWatch() {
 	}()
 }
 
-// needed returns the revision that pending and the waiters need the watch to reach, or 0 if they
-// need none or the server does not report progress.
-func (st *stream) needed() uint64 {
-	if !st.tellsProgress {
-		return 0
-	}
-	var needed uint64
-	if !st.pending.ranges.Empty() {
-		needed = st.pendingUntil(0)
-	}
-	completed := st.completed()
+// awaited reports whether a waiter needs the answer to another question about ranges.
+func (st *stream) awaited(ranges hashkey.Ranges) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for w := range st.waiters {
-		if st.ranges.Covers(w.ranges) && !completed.holds(w.ranges, w.revision) {
-			needed = max(needed, w.revision)
+		if w.after >= st.answered && ranges.Covers(w.ranges) {
+			return true
 		}
 	}
-	return needed
+	return false
 }
 
 // pendingUntil returns the revision that the watch has to reach before pending, or a growth that
@@ -471,7 +471,7 @@ func (st *stream) cancelOpening() {
 func (st *stream) stopFollowing() {
 	if st.following != nil {
 		st.following.Stop()
-		st.following, st.asked = nil, 0
+		st.following = nil
 	}
 }
 
@@ -480,7 +480,7 @@ func (st *stream) follow(result opened) error {
 	o := st.opening
 	st.opening = nil
 	if result.err != nil {
-		if o.asked > 0 && isRefused(result.err) {
+		if o.question > 0 && isRefused(result.err) {
 			st.logger.V(2).Info("Watching without requesting progress, because the server does not report it", "err", result.err)
 			st.tellsProgress = false
 			return nil
@@ -488,7 +488,7 @@ func (st *stream) follow(result opened) error {
 		return st.watchFailed(result.err)
 	}
 	st.stopFollowing()
-	st.following, st.selected, st.asked, st.since, st.lively = result.watch, o.ranges, o.asked, time.Now(), false
+	st.following, st.selected, st.question, st.since, st.lively = result.watch, o.ranges, o.question, time.Now(), false
 	// The new watch repeats what lies between its start and the revision that the old one reached.
 	if !st.ranges.Empty() {
 		st.past = append(st.past, part{ranges: st.ranges, revision: st.revision})
@@ -565,15 +565,16 @@ func (st *stream) receive(event watch.Event, ok bool) error {
 		}
 	}
 	st.moveTo(max(st.revision, object.revision))
-	asked := st.asked
-	if event.Type == watch.Bookmark {
-		st.asked = 0
+	if event.Type == watch.Bookmark && st.question > 0 {
+		bookmark, err := meta.Accessor(event.Object)
+		if err != nil {
+			return err
+		}
+		if _, answers := bookmark.GetAnnotations()[sharding.ProgressAnnotation]; answers {
+			st.answered, st.question = st.question, 0
+		}
 	}
-	switch {
-	case event.Type == watch.Bookmark && object.revision < asked:
-		st.logger.Error(nil, "The server has not reached a revision that a WaitFor needs; will retry. Does the revision come from another storage?", "revision", object.revision, "wanted", asked)
-		st.watchRetry.failed()
-	case !st.lively:
+	if !st.lively {
 		st.lively = true
 		st.watchRetry.succeeded()
 	}
@@ -698,7 +699,7 @@ func (st *stream) isNews(completed extent) bool {
 		return true
 	}
 	for w := range st.waiters {
-		if completed.holds(w.ranges, w.revision) {
+		if completed.satisfies(w) {
 			return true
 		}
 	}

@@ -133,7 +133,7 @@ func TestNewRangesSupersedeTheFirstList(t *testing.T) {
 	go informer.RunWithContext(ctx)
 	<-hanging
 	source.SetRanges(percents(50, 100))
-	if err := source.WaitFor(ctx, percents(50, 100), ""); err != nil {
+	if err := source.WaitFor(ctx, percents(50, 100)); err != nil {
 		t.Fatal(err)
 	}
 	if keys := informer.GetStore().ListKeys(); fmt.Sprint(keys) != "[b]" {

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,12 +27,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2/ktesting"
 )
 
 // A quiet collection brings no events that would show its progress.
-func TestWaitForAsksForProgressOnlyWhenNeeded(t *testing.T) {
+func TestWaitForOpensOneWatchAndListsNothing(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	for i := range 30 {
 		h.put(fmt.Sprintf("pod-%02d", i), i*3)
@@ -41,27 +40,61 @@ func TestWaitForAsksForProgressOnlyWhenNeeded(t *testing.T) {
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
 	h.requests()
-	h.waitFor(percents(10, 20))
-	if lists, _, watches := h.requests(); lists != 0 || watches != 1 {
-		t.Errorf("%d lists, %d watches, want 0 and 1", lists, watches)
+	for range 3 {
+		h.waitFor(percents(10, 20))
+		if lists, _, watches := h.requests(); lists != 0 || watches != 1 {
+			t.Errorf("%d lists, %d watches, want 0 and 1", lists, watches)
+		}
 	}
-	if err := h.source.WaitFor(h.ctx, percents(10, 20), strconv.FormatUint(h.server.revision, 10)); err != nil {
+	if h.server.has(func() bool { return h.server.revisionsRead > 0 }) {
+		t.Error("read the revision from a server that answers")
+	}
+}
+
+// What the server says to a question that was under way may be older than the call.
+func TestWaitersShareTheNextQuestionNotTheOneUnderWay(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	h.put("before", 10)
+	h.source.SetRanges(percents(0, 50))
+	h.settled(percents(0, 50))
+	h.requests()
+	answer := make(chan struct{})
+	h.source.listWatch = cache.ToListerWatcherWithContext(interceptedServer{fakeServer: h.server, replace: func(w watch.Interface) watch.Interface {
+		return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+			<-answer
+			return event, true
+		})
+	}})
+	first := make(chan error, 1)
+	go func() { first <- h.source.WaitFor(h.ctx, percents(0, 50)) }()
+	h.eventually("the first question", func() bool { return h.server.has(h.server.replaced) })
+	h.server.hold()
+	h.put("written", 20)
+	h.delete("before")
+	const sharing = 10
+	later := make(chan error, sharing)
+	for range sharing {
+		go func() {
+			err := h.source.WaitFor(h.ctx, percents(0, 50))
+			if d := difference(h.stored(percents(0, 50)), h.server.content(percents(0, 50))); err == nil && d != "" {
+				err = errors.New(d)
+			}
+			later <- err
+		}()
+	}
+	h.eventually("all waiters", func() bool { return waiting(h.source) == 1+sharing })
+	close(answer)
+	if err := <-first; err != nil {
 		t.Fatal(err)
 	}
-	if lists, _, watches := h.requests(); lists+watches > 0 {
-		t.Error("asked for what was known already")
+	h.server.release()
+	for range sharing {
+		if err := <-later; err != nil {
+			t.Error(err)
+		}
 	}
-	// A bookmark shows the progress as well.
-	revision := h.server.touch()
-	h.server.bookmark()
-	h.eventually("the bookmark", func() bool {
-		return h.informer.GetStore().LastStoreSyncResourceVersion() == strconv.FormatUint(revision, 10)
-	})
-	if err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(revision, 10)); err != nil {
-		t.Fatal(err)
-	}
-	if lists, _, watches := h.requests(); lists+watches > 0 {
-		t.Error("asked although there was a bookmark")
+	if lists, _, watches := h.requests(); lists != 0 || watches != 2 {
+		t.Errorf("%d lists, %d watches, want 0 and 2", lists, watches)
 	}
 }
 
@@ -81,10 +114,10 @@ func TestWaitForReturnsOnlyAfterTheLastEvent(t *testing.T) {
 	h.delete("brief")
 	h.delete("replaced")
 	h.put("replaced", 35)
-	revision := h.delete("deleted")
+	h.delete("deleted")
 	waited := make(chan error, 1)
 	go func() {
-		err := h.source.WaitFor(h.ctx, percents(0, 50), strconv.FormatUint(revision, 10))
+		err := h.source.WaitFor(h.ctx, percents(0, 50))
 		if d := difference(h.stored(percents(0, 50)), h.server.content(percents(0, 50))); err == nil && d != "" {
 			err = errors.New(d)
 		}
@@ -150,50 +183,199 @@ func TestWaitForWaitsForTheStoreNotTheStream(t *testing.T) {
 	h.settled(percents(0, 60))
 }
 
-// The server may lag, or the revision may come from another storage. WaitFor must neither return
-// nor ask in a busy loop.
-func TestWaitForWaitsWhileTheServerIsBehind(t *testing.T) {
+// A list that was under way may be older than the call.
+func TestWaitForAsksAfterAListThatWasUnderWay(t *testing.T) {
 	server := newFakeServer(ByHashKey)
-	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
+	server.write(newPod(ByHashKey, "deleted", 10), false)
+	listed, answer := make(chan struct{}), make(chan struct{})
+	source, err := NewSource(Config{Field: ByHashKey, Object: &v1.Pod{}, ListWatch: interceptedServer{fakeServer: server, listed: func() {
+		close(listed)
+		<-answer
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	source.answerTime = patience
 	source.SetRanges(percents(0, 50))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	go source.NewInformer(cache.SharedIndexInformerOptions{}).RunWithContext(ctx)
+	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
+	go informer.RunWithContext(ctx)
+	<-listed
+	server.hold()
+	server.write(newPod(ByHashKey, "written", 20), false)
+	server.write(newPod(ByHashKey, "deleted", 10), true)
 	waited := make(chan error, 1)
-	go func() { waited <- source.WaitFor(ctx, percents(0, 50), strconv.FormatUint(server.revision+3, 10)) }()
-	if err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
-		return strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "another storage"), nil
-	}); err != nil {
-		t.Fatal(err)
+	go func() { waited <- source.WaitFor(ctx, percents(0, 50)) }()
+	until := func(condition func() bool) {
+		t.Helper()
+		if err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
-	select {
-	case err := <-waited:
-		t.Fatalf("returned before there was such a revision: %v", err)
-	default:
+	until(func() bool { return waiting(source) == 1 })
+	close(answer)
+	until(func() bool { return source.Held().Equal(percents(0, 50)) })
+	if waiting(source) == 0 {
+		t.Error("the list satisfied a call that came after it")
 	}
-	for range 3 {
-		server.touch()
-	}
+	server.release()
 	if err := <-waited; err != nil {
 		t.Fatal(err)
 	}
+	if keys := informer.GetStore().ListKeys(); fmt.Sprint(keys) != "[written]" {
+		t.Errorf("the store has %v", keys)
+	}
 }
 
-func TestWaitForRefusesABadRevisionAndEndsWithItsContext(t *testing.T) {
+// waiting returns the number of calls of WaitFor that have not been satisfied.
+func waiting(s *Source) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiters)
+}
+
+// One old server refuses a question, the other ignores it. Its bookmarks may be older than the call.
+func TestWaitForReachesThePresentRevisionOnAServerThatDoesNotAnswer(t *testing.T) {
+	for _, streams := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ignores=%t", streams), func(t *testing.T) {
+			server := newFakeServer(ByHashKey)
+			server.old, server.streams = true, streams
+			h := newHarnessFor(t, server, cache.Indexers{})
+			h.put("before", 10)
+			h.source.SetRanges(percents(0, 50))
+			h.settled(percents(0, 50))
+			h.server.hold()
+			h.server.touch()
+			h.server.bookmark()
+			h.delete("before")
+			h.put("written", 20)
+			h.server.setFailing(2, 0)
+			waited := make(chan error, 1)
+			go func() {
+				err := h.source.WaitFor(h.ctx, percents(0, 50))
+				if d := difference(h.stored(percents(0, 50)), h.server.content(percents(0, 50))); err == nil && d != "" {
+					err = errors.New(d)
+				}
+				waited <- err
+			}()
+			h.eventually("failing lists", func() bool { return h.server.has(func() bool { return h.server.failLists == 0 }) })
+			for h.server.has(func() bool { return h.server.shown < len(h.server.history) }) {
+				h.server.releaseOne()
+				h.eventually("the watch", func() bool {
+					return h.server.has(func() bool { return h.server.sent == h.server.shown })
+				})
+			}
+			h.server.release()
+			if err := <-waited; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Each of these loses the question, and with it the answer.
+func TestWaitForAsksAgainWhenItsQuestionIsLost(t *testing.T) {
+	for name, lose := range map[string]func(h *harness){
+		"cut":           func(h *harness) { h.server.cutWatches() },
+		"failing":       func(h *harness) { h.server.setFailing(0, 2); h.server.cutWatches() },
+		"expired":       func(h *harness) { h.server.forget() },
+		"ranges shrink": func(h *harness) { h.source.SetRanges(percents(0, 40)) },
+		"ranges grow":   func(h *harness) { h.source.SetRanges(percents(0, 80)) },
+		"ranges leave and return": func(h *harness) {
+			h.source.SetRanges(nil)
+			h.eventually("nothing left", func() bool { return len(h.informer.GetStore().ListKeys()) == 0 })
+			h.source.SetRanges(percents(0, 50))
+		},
+	} {
+		for _, incomplete := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/incomplete=%t", name, incomplete), func(t *testing.T) {
+				h := newHarness(t, ByHashKey)
+				h.source.incompleteRelists = incomplete
+				h.put("deleted", 10)
+				h.put("changed", 20)
+				h.source.SetRanges(percents(0, 50))
+				h.settled(percents(0, 50))
+				h.requests()
+				h.server.hold()
+				h.put("written", 30)
+				h.change("changed", 20)
+				h.delete("deleted")
+				waited := make(chan error, 1)
+				go func() {
+					err := h.source.WaitFor(h.ctx, percents(0, 40))
+					if d := difference(h.stored(percents(0, 40)), h.server.content(percents(0, 40))); err == nil && d != "" {
+						err = errors.New(d)
+					}
+					waited <- err
+				}()
+				h.eventually("the question", func() bool { return h.server.has(h.server.replaced) })
+				lose(h)
+				h.server.release()
+				if err := <-waited; err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+func TestWaitForIsServedByTheFirstListThatBeginsAfterIt(t *testing.T) {
+	server := newFakeServer(ByHashKey)
+	server.write(newPod(ByHashKey, "a", 10), false)
+	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.answerTime = patience
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	waited := make(chan error, 1)
+	go func() { waited <- source.WaitFor(ctx, percents(0, 50)) }()
+	if err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
+		return waiting(source) == 1, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
+	go informer.RunWithContext(ctx)
+	if !cache.WaitFor(ctx, "sync", informer.HasSyncedChecker()) {
+		t.Fatal("not synced")
+	}
+	source.SetRanges(percents(0, 50))
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	if keys := informer.GetStore().ListKeys(); fmt.Sprint(keys) != "[a]" {
+		t.Errorf("the store has %v", keys)
+	}
+	for _, r := range server.taken() {
+		if r.asks {
+			t.Error("asked, although the list was younger than the call")
+		}
+	}
+}
+
+func TestWaitForNoRangesReturnsAtOnce(t *testing.T) {
+	source, err := NewSource(Config{Field: ByHashKey, ListWatch: newFakeServer(ByHashKey), Object: &v1.Pod{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := source.WaitFor(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWaitForEndsWithItsContext(t *testing.T) {
 	h := newHarness(t, ByHashKey)
-	ctx, cancel := context.WithCancel(h.ctx)
-	cancel()
-	if err := h.source.WaitFor(ctx, percents(0, 10), "5"); err == nil || !strings.Contains(err.Error(), "canceled") {
+	ctx, cancel := context.WithCancelCause(h.ctx)
+	cancel(errors.New("enough"))
+	if err := h.source.WaitFor(ctx, percents(0, 10)); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("canceled: %v", err)
 	}
-	if len(h.source.waiters) != 0 {
+	if waiting(h.source) != 0 {
 		t.Error("a waiter was left")
-	}
-	if err := h.source.WaitFor(h.ctx, percents(0, 10), "five"); err == nil {
-		t.Error("a revision that is no number was accepted")
 	}
 }
