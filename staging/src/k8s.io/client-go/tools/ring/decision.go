@@ -30,6 +30,9 @@ type Input struct {
 	Now time.Duration
 	// Leaving says that the instance is asked to leave the ring. It stays true.
 	Leaving bool
+	// Reported is the newest report of this instance that the registry is known to have,
+	// from the log or from an answer.
+	Reported Report
 	// Serving holds the keys for which the gate is open.
 	Serving hashkey.Ranges
 	// Idle says whether the gate is shut for these keys and nothing of them is in
@@ -56,14 +59,17 @@ type Decision struct {
 	Follow hashkey.Ranges
 	// Since, third, is the revision of the log that last added to Open: by a range that
 	// this instance received, or by the end of a handover that it drained for. Open the
-	// gate for what is new in Open once the caches hold all of it as of Since or later;
-	// until then it stays shut.
+	// gate for what is new in Open once the caches hold all of it as of a moment after the
+	// log has come to Since; until then it stays shut.
 	Since int64
 	// Phase and Owned, fourth, are reported: the phase, and the keys that the log says
 	// are this instance's. Peers act on the report, so it must not run ahead of the
 	// gate and the caches.
 	Phase shardingv1alpha1.InstancePhase
 	Owned hashkey.Ranges
+	// Report, fifth, is what the registry must have of this instance. From now on requests
+	// carry its epoch, whether or not the registry has it yet.
+	Report Report
 	// Write, last, is the next write to send; nil: none. It is sent only when no other
 	// is under way and the log has come to the instance's own last one.
 	Write *Write
@@ -73,8 +79,9 @@ type Decision struct {
 }
 
 // Write is one write to the registry. It is only valid for the spec that it was decided
-// on: the UID and, except for a deletion, the generation must still be the same. A
-// heartbeat in between changes nothing that the write relies on.
+// on: the UID and, except for a deletion, the generation must still be the same. News in
+// the status changes nothing that the write relies on. A grant is valid only while the
+// donor's record gives exactly this, too.
 type Write struct {
 	// Reason is one of the Reason constants, Detail a sentence for people where
 	// the reason does not say all.

@@ -48,6 +48,10 @@ func TestAMoveUpShutsOnlyWhatChangesHands(t *testing.T) {
 		t.Errorf("donor, the receiver's caches warm: %s, open %v, writes %+v; want to drain", d.Phase, d.Open, d.Write)
 	}
 	d = donor.Decide(Input{Now: 3, Serving: keep, Idle: idle})
+	if want := (Report{1, &Gift{"low", 200}}); d.Write != nil || !d.Report.Equal(want) {
+		t.Fatalf("donor, drained: writes %+v, reports %+v; want %+v reported before the move", d.Write, d.Report, want)
+	}
+	d = donor.Decide(Input{Now: 3, Serving: keep, Idle: idle, Reported: d.Report})
 	if d.Write == nil || d.Write.Reason != ReasonMove || d.Write.Name != "low" || *d.Write.Key != 200 || d.Write.Next != nil || d.Write.Generation != 2 {
 		t.Fatalf("donor, drained: writes %+v, want the move", d.Write)
 	}
@@ -83,7 +87,7 @@ func TestAPredecessorsDeathDoesNotReopenWhatADonorDrains(t *testing.T) {
 	if !d.Owned.Equal(keys(hashkey.Max, 200)) {
 		t.Errorf("after the predecessor's death: owned %v, want %v", d.Owned, keys(hashkey.Max, 200))
 	}
-	d = m.Decide(Input{Now: 4, Serving: keep, Idle: idle})
+	d = stored(m, Input{Now: 4, Serving: keep, Idle: idle})
 	if d.Write == nil || d.Write.Reason != ReasonGrant || *d.Write.Key != 150 {
 		t.Errorf("drained: wrote %+v, want the grant", d.Write)
 	}
@@ -182,7 +186,7 @@ func TestADrainThatEndsInTimeIsGrantedAtTheLimit(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
 	keep := keys(100, hashkey.Max)
 	m.Decide(Input{Now: 1, Serving: keep})
-	if d := m.Decide(Input{Now: 1 + limits.Step, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
+	if d := stored(m, Input{Now: 1 + limits.Step, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
 		t.Errorf("wrote %+v, want the grant", d.Write)
 	}
 }
@@ -194,7 +198,7 @@ func TestADonorAsksWhatIsInWorkOnlyAfterItsGateHasShut(t *testing.T) {
 	if d := m.Decide(Input{Now: 7, Serving: hashkey.All(), Idle: idle}); d.Write != nil || d.Wake != 7 {
 		t.Errorf("wrote %+v, wakes at %v; want nothing written and the next decision at once", d.Write, d.Wake)
 	}
-	if d := m.Decide(Input{Now: 7, Serving: keys(100, hashkey.Max), Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
+	if d := stored(m, Input{Now: 7, Serving: keys(100, hashkey.Max), Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
 		t.Errorf("wrote %+v, want the grant", d.Write)
 	}
 }
@@ -220,7 +224,7 @@ func TestADonorFinishesOneHandoverBeforeTheNext(t *testing.T) {
 	if d := m.Decide(Input{Now: 2, Serving: keep, Idle: busy}); d.Write != nil {
 		t.Errorf("a move up that is opened later: wrote %+v, want to go on with the drain", d.Write)
 	}
-	if d := m.Decide(Input{Now: 3, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant || d.Write.Name != "n" {
+	if d := stored(m, Input{Now: 3, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant || d.Write.Name != "n" {
 		t.Errorf("drained: wrote %+v, want the join granted first", d.Write)
 	}
 }
@@ -237,7 +241,7 @@ func TestADonorServesMovesUpThenJoinsThenItsOwnMoveDown(t *testing.T) {
 		m := NewMachine("d", view, limits)
 		// The gate is shut, so nobody's caches are waited for.
 		m.Decide(Input{Now: 1})
-		if d := m.Decide(Input{Now: 2, Idle: idle}); d.Write == nil || d.Write.Name != want {
+		if d := stored(m, Input{Now: 2, Idle: idle}); d.Write == nil || d.Write.Name != want {
 			t.Errorf("wrote %+v, want the record of %s", d.Write, want)
 		}
 	}
@@ -280,5 +284,59 @@ func TestADonorThatWaitsForAGrantItselfWakesForWhatComesFirst(t *testing.T) {
 	in := Input{Now: 7 * time.Second, Serving: keys(100, 200), Idle: idle}
 	if d := m.Decide(in); d.Wake != in.Now+limits.Step {
 		t.Errorf("wakes at %v, want %v, when it drains for cold caches", d.Wake, in.Now+limits.Step)
+	}
+}
+
+// What it sent before, and the grant itself, may still be on their way. Both are refused
+// only when its record shows its epoch and gives nothing.
+func TestADonorReopensOnlyWhenItsRecordGivesNothing(t *testing.T) {
+	receiver := warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))
+	self := member("d", at(hashkey.Max))
+	m := NewMachine("d", NewView(2, self, receiver), limits)
+	m.Decide(Input{Now: 1, Serving: hashkey.All()})
+	keep := keys(100, hashkey.Max)
+	given := m.Decide(Input{Now: 2, Serving: keep, Idle: idle}).Report
+	if want := (Report{1, &Gift{"n", 100}}); !given.Equal(want) {
+		t.Fatalf("reports %+v, want %+v", given, want)
+	}
+	self.Report, self.Revision = given, 3
+	m.Apply(self)
+	receiver.Next, receiver.Revision, receiver.Generation = nil, 4, 2
+	m.Apply(receiver)
+	in := Input{Now: 3, Serving: keep, Idle: idle, Keys: noKeys, Reported: given}
+	d := m.Decide(in)
+	if want := (Report{Epoch: 1}); !d.Report.Equal(want) || !d.Open.Equal(keep) {
+		t.Errorf("called off: reports %+v, open %v; want %+v and %v", d.Report, d.Open, want, keep)
+	}
+	// An answer is not enough: the caches have to be newer than the record's change.
+	in.Reported = d.Report
+	if d := m.Decide(in); !d.Open.Equal(keep) {
+		t.Errorf("its report is stored: open %v, want %v until the log shows it", d.Open, keep)
+	}
+	self.Report, self.Revision = d.Report, 5
+	m.Apply(self)
+	if d := m.Decide(in); !d.Open.Equal(hashkey.All()) || d.Since != 5 {
+		t.Errorf("the log shows it: open %v as of %d, want all keys as of 5", d.Open, d.Since)
+	}
+}
+
+func TestADonorRaisesItsEpochOnceForEachHandover(t *testing.T) {
+	first := warm(joining("n", "d", at(100)), hashkey.All())
+	m := NewMachine("d", NewView(2, member("d", at(hashkey.Max)), first), limits)
+	for epoch, next := range []Record{first, warm(joining("n", "d", at(200)), hashkey.All())} {
+		m.Apply(next)
+		if d := m.Decide(Input{Now: 1}); d.Report.Epoch != int64(epoch) {
+			t.Errorf("epoch %d before it has drained, want %d", d.Report.Epoch, epoch)
+		}
+		for range 3 {
+			if d := m.Decide(Input{Now: 1, Idle: busy}); d.Report.Epoch != int64(epoch) || d.Report.Gives != nil {
+				t.Errorf("while it drains: reports %+v, want epoch %d and nothing given", d.Report, epoch)
+			}
+		}
+		for range 3 {
+			if d := m.Decide(Input{Now: 1, Idle: idle}); d.Report.Epoch != int64(epoch)+1 || d.Report.Gives == nil || d.Write != nil {
+				t.Errorf("drained: reports %+v, writes %+v; want epoch %d, and no grant before the report is stored", d.Report, d.Write, epoch+1)
+			}
+		}
 	}
 }

@@ -214,18 +214,26 @@ func TestExplorationNeedsEveryRule(t *testing.T) {
 			scene{instances: 2, opening: []action{starts()}}},
 		{"a gate opens with caches older than the grant", func(r *rules) { r.grantRevision = false }, cachesCurrent,
 			scene{instances: 2, opening: []action{starts()}}},
-		{"a write is applied though its record has changed since the decision", func(r *rules) { r.precondition = false }, oneWorker,
-			scene{instances: 3, opening: []action{moves(1, 5)}, along: true, budget: budget{moves: 1}}},
+		{"a write is applied though its record has changed since the decision", func(r *rules) { r.precondition = false }, ownerWorks,
+			scene{instances: 3, opening: []action{moves(1, 5), reads(1, 1), fills(1), reports(1), reads(0, 2), waitsInVain(0), losesWrite(0)}}},
 		{"a gate stays open when the lease ends", func(r *rules) { r.selfFence = false }, oneWorker,
 			scene{instances: 2, short: reach{faults: 1}}},
-		{"the server does not fence requests", func(r *rules) { r.serverFence = false }, oneWorker,
+		{"the transaction does not compare the instance's record", func(r *rules) { r.comparison = false }, oneWorker,
 			scene{instances: 2, short: reach{faults: 1}}},
+		{"the transaction compares the record, but not its epoch", func(r *rules) { r.epoch = false }, oneWorker,
+			scene{instances: 2, opening: []action{starts(), isCut(1), untilGrant(1)}}},
+		{"a grant is stored whatever its donor's record gives", func(r *rules) { r.fencedGrant = false }, oneWorker,
+			scene{instances: 2, opening: []action{starts(), untilGrant(1), crashes(1)}}},
+		{"a donor raises its epoch before its work has ended", func(r *rules) { r.raiseDrained = false }, oneWorker,
+			scene{instances: 2, opening: []action{starts(), untilShut(1), reports(1), reads(1, 1), losesWork(1)}}},
+		{"news is stored though the record has changed since it was sent", func(r *rules) { r.statusPrecondition = false }, oneWorker,
+			scene{instances: 1, opening: []action{starts(), untilGiven(0), losesNews(0), isCut(0), starts(), untilGrant(0)}}},
 		{"a successor takes over from a silent instance before its record is gone", func(r *rules) { r.death = false }, oneWorker,
 			scene{instances: 2, short: reach{faults: 1}}},
 	} {
 		broken := allRules
 		tc.off(&broken)
-		e := &explorer{scene: tc.scene, t: t, reach: tc.short, rules: &broken, invariants: tc.want}
+		e := &explorer{scene: tc.scene, t: t, reach: tc.short, rules: &broken, invariants: tc.want, deadline: time.Now().Add(time.Minute)}
 		transcript := e.explore()
 		if transcript == "" {
 			t.Errorf("%s: %d states, nothing is wrong with them", tc.name, len(e.nodes))

@@ -57,6 +57,12 @@ func keys(after, upTo int64) hashkey.Ranges { return hashkey.Between(after, upTo
 func idle(hashkey.Ranges) bool { return true }
 func busy(hashkey.Ranges) bool { return false }
 
+// stored returns what the machine decides once the registry has what it reports.
+func stored(m *Machine, in Input) Decision {
+	in.Reported = m.Decide(in).Report
+	return m.Decide(in)
+}
+
 var limits = Limits{Step: 30 * time.Second, Leave: 5 * time.Second}
 
 // atLimit returns what the machine decides when the limit has passed since in.Now.
@@ -77,7 +83,7 @@ func atLimit(t *testing.T, m *Machine, in Input, limit time.Duration, open hashk
 }
 
 // nextGeneration returns the generation of r, which replaces old, as the server counts
-// it: a change of the spec raises it, a heartbeat does not.
+// it: a change of the spec raises it, news in the status does not.
 func nextGeneration(old, r Record) int64 {
 	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
 	if old.UID == r.UID && same(old.Key, r.Key) && same(old.Next, r.Next) && old.Donor == r.Donor {

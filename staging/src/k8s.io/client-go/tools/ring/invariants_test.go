@@ -64,11 +64,7 @@ func (s *state) working(p *process) (now, stray cellSet) {
 	if s.confident(p) {
 		now = p.serving | p.busy
 	}
-	stray = p.stray
-	if stray != 0 && s.rules.serverFence {
-		stray &= cellsOf(s.head.Owned(p.name))
-	}
-	return now, stray
+	return now, s.effective(p)
 }
 
 // check returns what is wrong with the state; nil: nothing. It is called after every
@@ -120,7 +116,7 @@ func (s *state) checkRest() *violation {
 		alive++
 		served |= p.serving
 		r, ok := s.head.Get(p.name)
-		if !ok || r.Next != nil || r.Phase != shardingv1alpha1.InstanceActive || p.serving != p.owned || p.busy != 0 {
+		if !ok || r.Next != nil || r.Gives != nil || r.Phase != shardingv1alpha1.InstanceActive || p.serving != p.owned || p.busy != 0 {
 			return s.violates(rest, "at rest %s is %s, its gate open for %v, its next key %s", p.name, r.Phase, p.serving, describeKey(r.Next))
 		}
 	}

@@ -17,12 +17,16 @@ limitations under the License.
 package ring
 
 import (
+	"cmp"
+	"math/bits"
+	"slices"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 // decideJoin is for an instance that owns nothing yet.
-func (m *Machine) decideJoin(self Record, handovers []Handover, in Input, d *Decision) {
+func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 	named := self.Next != nil
 	d.Phase = shardingv1alpha1.InstanceInit
 	limit := m.limits.Step
@@ -31,75 +35,156 @@ func (m *Machine) decideJoin(self Record, handovers []Handover, in Input, d *Dec
 		limit = m.grantLimit()
 	}
 	if len(m.view.Ring()) == 0 {
-		m.decideFirst(self, handovers, d)
+		m.decideFirst(self, d)
 		return
+	}
+	if m.heir() {
+		// Nobody else is left to take over from those that leave.
+		d.Follow = hashkey.All()
 	}
 	since := m.await(waiting{peer: self.Donor, named: named}, in.Now)
 	overdue := in.Now-since >= limit
-	best, found := m.bestDonor("")
-	if overdue {
-		if other, ok := m.bestDonor(self.Donor); ok {
-			best, found = other, true
-		}
-	} else {
+	if !overdue {
 		d.wakeAt(since + limit)
 	}
-	if !found {
+	donors := m.donors()
+	if len(donors) == 0 {
 		return
 	}
-	present, eligible := m.donor(self.Donor)
+	asked := donors.named(self.Donor)
+	best := m.toAsk(donors)
 	switch {
-	case !eligible, overdue && (named || best.Name != self.Donor), !named && m.clearlyBetter(best, present):
-		d.Write = write(ReasonWish, self, nil, nil, best.Name)
+	case overdue && asked != nil && len(donors) > 1:
+		best = donors.without(asked).best()
+	case overdue && named, asked == nil:
+	case named, best == asked:
+		return
 	}
+	d.Write = write(ReasonWish, self, nil, nil, best.name)
+}
+
+// heir says whether this instance is to take everything once all that own a range have
+// left.
+func (m *Machine) heir() bool {
+	for _, o := range m.older {
+		if r, ok := m.view.Get(o.name); ok && !r.leaving() {
+			return false
+		}
+	}
+	return len(m.withoutLeaving().Ring()) == 0
 }
 
 // decideFirst is for an instance on a ring where nobody owns a key. The oldest takes
-// everything, after it has closed what dead donors may have granted.
-func (m *Machine) decideFirst(self Record, handovers []Handover, d *Decision) {
+// everything.
+func (m *Machine) decideFirst(self Record, d *Decision) {
 	m.wait = waiting{}
 	if len(m.older) > 0 {
 		return
 	}
-	for i := range handovers {
-		if h := &handovers[i]; h.Record.Name != m.name {
-			d.Write = callOff(h.Record, h.Void.Error())
-			return
-		}
-	}
+	d.Follow = hashkey.All()
 	all := hashkey.Max
 	d.Write = write(ReasonFirst, self, &all, nil, "")
 }
 
-// bestDonor returns the instance with most to give, other than except: by
-// workloads, then by the width of its range.
-func (m *Machine) bestDonor(except string) (Record, bool) {
-	var best Record
-	found := false
+// donor is an instance that can be asked for a part of its range.
+type donor struct {
+	name string
+	// workloads and width are what it has, asked how many ask it for a part.
+	workloads, width uint64
+	asked            uint64
+}
+
+// donors are in order of key.
+type donors []*donor
+
+// named returns the donor of that name; nil: it is none.
+func (ds donors) named(name string) *donor {
+	i := slices.IndexFunc(ds, func(d *donor) bool { return d.name == name })
+	if i < 0 {
+		return nil
+	}
+	return ds[i]
+}
+
+func (ds donors) without(other *donor) donors {
+	return slices.DeleteFunc(slices.Clone(ds), func(d *donor) bool { return d == other })
+}
+
+// best returns the donor with most to give to one more: by workloads, then by width.
+func (ds donors) best() *donor {
+	best := ds[0]
+	for _, d := range ds[1:] {
+		if d.compare(best) > 0 {
+			best = d
+		}
+	}
+	return best
+}
+
+// donors returns those that can be asked for a part of their range.
+func (m *Machine) donors() donors {
+	var out donors
 	for _, r := range m.view.Ring() {
-		if _, eligible := m.donor(r.Name); !eligible || r.Name == except {
+		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
+		if width := m.view.Owned(r.Name).Width(); working && width >= 2 {
+			out = append(out, &donor{name: r.Name, workloads: uint64(r.Workloads), width: width})
+		}
+	}
+	for _, r := range m.view.Records() {
+		if d := out.named(r.Donor); d != nil && r.Key == nil && !r.leaving() {
+			d.asked++
+		}
+	}
+	return out
+}
+
+// toAsk returns which donor this instance should ask. All that join work it out for each of
+// them in order of name, so they spread over the donors instead of running to the same one.
+func (m *Machine) toAsk(donors donors) *donor {
+	for _, r := range m.view.Records() {
+		if r.Key != nil || r.Next != nil && r.Name != m.name || r.leaving() {
 			continue
 		}
-		if !found || r.Workloads > best.Workloads ||
-			r.Workloads == best.Workloads && m.view.Owned(r.Name).Width() > m.view.Owned(best.Name).Width() {
-			best, found = r, true
+		asked := donors.named(r.Donor)
+		if asked != nil {
+			asked.asked--
 		}
+		best := donors.best()
+		if asked != nil && !best.clearlyBetter(asked) {
+			best = asked
+		}
+		if r.Name == m.name {
+			return best
+		}
+		best.asked++
 	}
-	return best, found
+	return donors.best()
 }
 
-// donor returns the record of that name and whether it can be asked for a part of
-// its range.
-func (m *Machine) donor(name string) (Record, bool) {
-	r, ok := m.view.Get(name)
-	working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
-	return r, ok && name != m.name && r.Key != nil && working && m.view.Owned(name).Width() >= 2
+// compare compares what two donors can give to one more.
+func (d *donor) compare(other *donor) int {
+	return cmp.Or(d.compareWorkloads(other, 1), d.compareWidth(other, 1))
 }
 
-// clearlyBetter keeps a joining instance from changing its mind with every heartbeat.
-func (m *Machine) clearlyBetter(a, b Record) bool {
-	if a.Workloads != b.Workloads {
-		return a.Workloads > 2*b.Workloads
+func (d *donor) compareWorkloads(other *donor, times uint64) int {
+	return d.compareShares(d.workloads, other, other.workloads, times)
+}
+
+func (d *donor) compareWidth(other *donor, times uint64) int {
+	return d.compareShares(d.width, other, other.width, times)
+}
+
+// compareShares compares a share of mine with that many of the other's, without rounding.
+func (d *donor) compareShares(mine uint64, other *donor, others, times uint64) int {
+	mineHigh, mineLow := bits.Mul64(mine, other.asked+1)
+	otherHigh, otherLow := bits.Mul64(others, times*(d.asked+1))
+	return cmp.Or(cmp.Compare(mineHigh, otherHigh), cmp.Compare(mineLow, otherLow))
+}
+
+// clearlyBetter keeps a joining instance from changing its mind with every report.
+func (d *donor) clearlyBetter(other *donor) bool {
+	if d.compareWorkloads(other, 1) != 0 {
+		return d.compareWorkloads(other, 2) > 0
 	}
-	return m.view.Owned(a.Name).Width()/2 >= m.view.Owned(b.Name).Width()
+	return d.compareWidth(other, 2) >= 0
 }

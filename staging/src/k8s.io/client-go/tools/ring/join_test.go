@@ -54,19 +54,14 @@ func TestAnInstanceThatRegistersLaterIsNotOlder(t *testing.T) {
 	}
 }
 
-func TestAnEmptyRingIsTakenOnlyWhenNoHandoverIsOpen(t *testing.T) {
-	named := joining("n", "d", at(100))
-	named.Revision, named.Generation = 3, 3
+// A grant of a dead donor is refused, so what it may have been giving need not be closed
+// first.
+func TestAnEmptyRingIsTakenThoughAHandoverIsOpen(t *testing.T) {
 	self := Record{Name: "a", UID: "a", Revision: 1}
 	m := NewMachine("a", NewView(1, self), limits)
-	m.Replace(NewView(6, self, named))
-	if d := m.Decide(Input{Now: 1}); d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || d.Write.Generation != 3 {
-		t.Errorf("with an open handover: wrote %+v, want it called off", d.Write)
-	}
-	named.Next, named.Revision = nil, 7
-	m.Apply(named)
-	if d := m.Decide(Input{Now: 2}); d.Write == nil || d.Write.Reason != ReasonFirst {
-		t.Errorf("with none: wrote %+v, want everything for itself", d.Write)
+	m.Replace(NewView(6, self, joining("n", "d", at(100))))
+	if d := m.Decide(Input{Now: 1}); d.Write == nil || d.Write.Reason != ReasonFirst || !d.Follow.Equal(hashkey.All()) {
+		t.Errorf("wrote %+v, follows %v; want everything for itself", d.Write, d.Follow)
 	}
 }
 
@@ -92,17 +87,10 @@ func TestDonorsOwnTwoKeysOrMoreAndAreActiveOrDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := NewMachine("n", NewView(1, member("a", at(100)), tc.record, joining("n", "", nil)), limits)
-			if _, got := m.donor("x"); got != tc.want {
+			if got := m.donors().named("x") != nil; got != tc.want {
 				t.Errorf("can be asked: %v, want %v", got, tc.want)
 			}
 		})
-	}
-	m := NewMachine("a", NewView(1, member("a", at(100))), limits)
-	if _, ok := m.donor("a"); ok {
-		t.Error("an instance asks itself")
-	}
-	if _, ok := m.donor("nobody"); ok {
-		t.Error("an instance asks one that is not registered")
 	}
 }
 
@@ -136,7 +124,7 @@ func TestTheDonorWithMostWorkloadsIsAskedThenTheWidest(t *testing.T) {
 		"the next, as the best is not eligible":     {with(ring(5, 9, 7), shardingv1alpha1.InstanceLeaving, "b"), "c"},
 		"the only eligible one":                     {with(ring(5, 9, 7), shardingv1alpha1.InstanceLocked, "b", "c"), "a"},
 		"nobody, as none is eligible":               {with(ring(5, 9, 7), shardingv1alpha1.InstanceLeaving, "a", "b", "c"), ""},
-		"never an instance that joins like oneself": {append(ring(5, 6, 7), Record{Name: "d", UID: "d", Workloads: 99, Phase: shardingv1alpha1.InstanceActive}), "c"},
+		"never an instance that joins like oneself": {append(ring(5, 6, 7), Record{Name: "z", UID: "z", Workloads: 99, Phase: shardingv1alpha1.InstanceActive}), "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := NewMachine("n", NewView(1, append(tc.records, joining("n", "", nil))...), limits)
@@ -255,4 +243,102 @@ func TestTheWaitForAGrantBeginsWhenTheKeyIsNamed(t *testing.T) {
 	m.Decide(Input{Now: 7 * time.Second})
 	m.Apply(joining("n", "first", at(500)))
 	atLimit(t, m, Input{Now: 30 * time.Second}, 3*limits.Step, nil)
+}
+
+// All see the same records and spread over the donors, so they do not run to the same one
+// whenever it becomes the best.
+func TestInstancesThatJoinAtOnceSpreadOverTheDonors(t *testing.T) {
+	first, second := member("first", at(1000)), member("second", at(2000))
+	first.Workloads, second.Workloads = 20, 10
+	records := []Record{first, second}
+	for _, name := range []string{"k", "l", "m"} {
+		records = append(records, joining(name, "", nil))
+	}
+	asked := map[string]int{}
+	for _, name := range []string{"k", "l", "m"} {
+		if d := NewMachine(name, NewView(1, records...), limits).Decide(Input{Now: 1}); d.Write != nil {
+			asked[d.Write.Donor]++
+		}
+	}
+	if asked["first"] != 2 || asked["second"] != 1 {
+		t.Errorf("asked %v, want the first, which has twice as much, twice and the second once", asked)
+	}
+}
+
+// Whoever leaves waits for the one that follows everything.
+func TestTheOldestThatJoinsFollowsEverythingWhenAllOwnersLeave(t *testing.T) {
+	a, b := member("a", at(100)), member("b", at(hashkey.Max))
+	a.Phase, b.Phase = shardingv1alpha1.InstanceLeaving, shardingv1alpha1.InstanceLeaving
+	older, younger := NewMachine("x", NewView(1, a, b, joining("x", "a", nil)), limits), NewMachine("y", NewView(2, a, b, joining("x", "a", nil), joining("y", "a", nil)), limits)
+	if d := older.Decide(Input{Now: 1}); !d.Follow.Equal(hashkey.All()) || d.Write != nil {
+		t.Errorf("the oldest follows %v and writes %+v, want everything and nothing", d.Follow, d.Write)
+	}
+	if d := younger.Decide(Input{Now: 1}); !d.Follow.Empty() {
+		t.Errorf("a younger one follows %v, want nothing", d.Follow)
+	}
+}
+
+func TestAnInstanceWhosePredecessorsDiedYoungRestsLongerEachTime(t *testing.T) {
+	owner := member("a", at(hashkey.Max))
+	m := NewMachine("a", NewView(1, owner), limits)
+	in := Input{Serving: hashkey.All(), Keys: noKeys, Idle: idle}
+	now, revision := time.Duration(1), int64(1)
+	decide := func() *Write {
+		in.Now = now
+		return m.Decide(in).Write
+	}
+	comes := func(name, holder string) Record {
+		revision++
+		r := joining(name, "a", nil)
+		r.Holder, r.Revision = holder, revision
+		m.Apply(r)
+		return r
+	}
+	dies := func(name string) {
+		revision++
+		m.Remove(name, revision)
+		decide()
+	}
+	wantRest := func(what string, rest time.Duration) {
+		t.Helper()
+		if rest > 0 {
+			if w := decide(); w != nil {
+				t.Errorf("%s: wrote %+v, want it to rest for %v", what, w, rest)
+			}
+			now += rest - 1
+			if w := decide(); w != nil {
+				t.Errorf("%s: wrote %+v after %v, want it to rest for %v", what, w, rest-1, rest)
+			}
+			now++
+		}
+		if w := decide(); w == nil || w.Reason != ReasonSplit {
+			t.Errorf("%s: wrote %+v after a rest of %v, want a key named", what, w, rest)
+		}
+	}
+	comes("1", "host_1")
+	wantRest("the first", 0)
+	dies("1")
+	comes("2", "host_2")
+	wantRest("after one death", 10*time.Second)
+	dies("2")
+	comes("3", "host_3")
+	wantRest("after two", 20*time.Second)
+	comes("4", "other_1")
+	dies("3")
+	wantRest("of another host", 0)
+	dies("4")
+	comes("5", "other_1")
+	wantRest("the same process, which has lost its record", 0)
+	now += youngAge
+	dies("5")
+	comes("6", "other_2")
+	wantRest("after a long life", 0)
+	leaving := comes("7", "host_7")
+	leaving.Phase = shardingv1alpha1.InstanceLeaving
+	dies("6")
+	m.Apply(leaving)
+	decide()
+	dies("7")
+	comes("8", "host_8")
+	wantRest("after one that left", 0)
 }

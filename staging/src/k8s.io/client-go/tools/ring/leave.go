@@ -28,11 +28,8 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 		// The grant may be under way.
 		d.Open = d.Open.Intersect(in.Serving)
 	}
-	staying := m.withoutLeaving()
-	successor, ok := staying.Successor(m.name)
-	warm := !ok || successor.Cached.Covers(staying.Without(m.name).Owned(successor.Name))
 	shut := m.leave.shut
-	if !shut && !warm && in.Now-m.leave.since < m.limits.Leave {
+	if !shut && !m.warmWithout() && in.Now-m.leave.since < m.limits.Leave {
 		d.wakeAt(m.leave.since + m.limits.Leave)
 		return
 	}
@@ -45,4 +42,28 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 	case in.Idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
 	}
+}
+
+// warmWithout says whether whoever takes this instance's range over has filled its caches,
+// or there is nobody to wait for: the successor among those that stay or, where no owner
+// stays, the oldest that joins. Which of them that is only they know themselves; it is the
+// one that follows everything.
+func (m *Machine) warmWithout() bool {
+	staying := m.withoutLeaving()
+	if m.view.Owned(m.name).Empty() {
+		return true
+	}
+	if successor, ok := staying.Successor(m.name); ok {
+		return successor.Cached.Covers(staying.Without(m.name).Owned(successor.Name))
+	}
+	joining := false
+	for _, r := range staying.Records() {
+		if r.Key == nil && !r.leaving() {
+			if r.Cached.Covers(hashkey.All()) {
+				return true
+			}
+			joining = true
+		}
+	}
+	return !joining
 }

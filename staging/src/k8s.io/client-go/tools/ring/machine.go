@@ -27,12 +27,11 @@ import (
 // It is not safe for concurrent use.
 //
 // Its view of the log says which keys an instance may work on, with one exception:
-// what it gives away it stops working on first. It does not take that up again until
-// the log shows how the handover was closed, since a write may have been applied
-// though its answer was lost. The same holds for an instance that takes over from a
-// dead one: it does not work on what that one may have been giving away until the
-// handover is closed. So a write of a dead instance that arrives late gives away only
-// what nobody works on.
+// what it gives away it stops working on first. Once that work has ended it raises its
+// epoch, in the report that says what it gives: of what it sent before, nothing is stored
+// any more. It takes that up again only when the handover is over and the log shows that
+// its record gives nothing, so that a grant on its way is refused. A grant of a dead donor
+// is refused as well, since no record gives it.
 type Machine struct {
 	name   string
 	limits Limits
@@ -43,10 +42,14 @@ type Machine struct {
 	// The slice is never changed in place.
 	older []registration
 	// gainedAt is the revision at which there were last more keys to work on: more were
-	// owned, or a handover ended that this instance drained for. What the controller
-	// remembered of the drained keys is void, so its caches must hold its own last work
-	// there, as they must hold another's.
+	// owned, or a handover ended that this instance drained for, or the record came to show
+	// its epoch. What the controller remembered of the drained keys is void, so its caches
+	// must hold its own last work there, as they must hold another's.
 	gainedAt int64
+	// epoch counts the handovers for which this instance has drained. It never falls.
+	epoch int64
+	// history says which processes have died young.
+	history history
 
 	// give is the handover in which this instance is the donor, wait what it waits
 	// for as the receiver, leave its own leaving.
@@ -74,6 +77,8 @@ type give struct {
 	draining bool
 	// drainingSince is when the gate was told to shut for the receiver's share.
 	drainingSince time.Duration
+	// gives is set once the work in the share has ended.
+	gives *Gift
 }
 
 // of says whether it is about this handover.
@@ -143,7 +148,14 @@ func (m *Machine) Replace(view *View) {
 }
 
 func (m *Machine) advance(next *View) {
-	before := m.view.Owned(m.name)
+	grew := !m.view.Owned(m.name).Covers(next.Owned(m.name))
+	self, _ := m.view.Get(m.name)
+	then, _ := next.Get(m.name)
+	// Until its own record shows its epoch, a request of an earlier one can still be stored,
+	// and until it gives nothing, so can a grant.
+	if grew || m.give.draining && !m.give.openIn(next) || !then.Report.Equal(self.Report) {
+		m.gainedAt = next.Revision
+	}
 	m.view = next
 	gone := func(older registration) bool {
 		r, ok := next.Get(older.name)
@@ -151,10 +163,6 @@ func (m *Machine) advance(next *View) {
 	}
 	if slices.ContainsFunc(m.older, gone) {
 		m.older = slices.DeleteFunc(slices.Clone(m.older), gone)
-	}
-	grew := !before.Covers(next.Owned(m.name))
-	if grew || m.give.draining && !m.give.openIn(next) {
-		m.gainedAt = next.Revision
 	}
 }
 
@@ -174,29 +182,24 @@ func (m *Machine) Decide(in Input) Decision {
 			// The caches are filled while the donor works on.
 			d.Follow = d.Follow.Union(h.OwnedAfter(m.name))
 		}
-		if m.inherited(h) {
-			d.Open = d.Open.Minus(h.Share(m.name, owned).Minus(in.Serving))
-		}
 	}
-	if in.Leaving && !m.leave.begun {
+	m.history.observe(m.view, in.Now)
+	if (in.Leaving || self.Deleting) && !m.leave.begun {
 		m.leave = leaving{begun: true, since: in.Now}
 	}
 	switch {
 	case m.leave.begun:
 		m.decideLeave(self, in, &d)
 	case self.Key == nil:
-		m.decideJoin(self, handovers, in, &d)
+		m.decideJoin(self, in, &d)
 	default:
 		m.decideOwner(self, handovers, in, &d)
 	}
+	d.Report = Report{Epoch: m.epoch, Gives: m.give.gives}
+	if !self.Report.Equal(d.Report) {
+		d.Open = d.Open.Intersect(in.Serving)
+	}
 	return d
-}
-
-// inherited says whether a former owner of what is now this instance's may have
-// sent a grant: a donor that has gone or, for a boundary that moves up, another
-// successor. Then only what this instance serves already is known to be its own.
-func (m *Machine) inherited(h *Handover) bool {
-	return h.up() && h.Donor == m.name || h.Void != nil && h.Record.Key == nil && h.closer == m.name
 }
 
 // await notes what this instance waits for, and returns since when.

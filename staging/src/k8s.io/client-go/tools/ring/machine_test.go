@@ -19,6 +19,7 @@ package ring
 import (
 	"testing"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
@@ -62,48 +63,27 @@ func TestAGapInTheLogAsksForNewerCaches(t *testing.T) {
 	}
 }
 
-// A dead donor's grant may still be in flight. Its successor must not work on what that
-// would give away until the log shows the handover closed.
-func TestWhatADeadDonorMayHaveGrantedToAJoiningInstanceStaysShut(t *testing.T) {
+// A dead donor's grant is refused, since no record gives it. So its successor works on
+// everything at once, and calls the handover off meanwhile.
+func TestADeadDonorsHandoverHoldsNothingUp(t *testing.T) {
 	receiver := joining("n", "d", at(100))
 	receiver.Revision, receiver.Generation = 3, 3
 	m := NewMachine("s", NewView(3, member("d", at(200)), member("s", at(hashkey.Max)), receiver), limits)
-	own := keys(200, hashkey.Max)
 	m.Remove("d", 4)
-	d := m.Decide(Input{Now: 1, Serving: own})
-	if want := keys(100, hashkey.Max); !d.Open.Equal(want) || d.Since != 4 {
-		t.Errorf("after the donor's death: open %v since %d, want %v since 4", d.Open, d.Since, want)
+	d := m.Decide(Input{Now: 1, Serving: keys(200, hashkey.Max)})
+	if !d.Open.Equal(hashkey.All()) || d.Since != 4 {
+		t.Errorf("after the donor's death: open %v since %d, want everything since 4", d.Open, d.Since)
 	}
 	if d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || d.Write.Next != nil || d.Write.Generation != 3 {
 		t.Errorf("after the donor's death: wrote %+v, want the handover called off", d.Write)
 	}
-
-	calledOff := receiver
-	calledOff.Next, calledOff.Revision = nil, 5
-	m.Apply(calledOff)
-	if d := m.Decide(Input{Now: 2, Serving: own}); !d.Open.Equal(hashkey.All()) {
-		t.Errorf("after the handover was called off: open %v, want everything", d.Open)
-	}
 }
 
-// Another successor of the instance whose boundary is to move up may have sent a grant,
-// and died. The present one must not work on what that would give away, either, though it
-// turns to that handover only when it has ended its own.
-func TestWhatADeadDonorMayHaveGrantedInAMoveUpStaysShut(t *testing.T) {
-	low, high := member("low", at(100)), member("high", at(300))
-	low.Next, high.Next = at(200), at(275)
-	m := NewMachine("high", NewView(3, low, member("mid", at(250)), high, member("top", at(400))), limits)
-	own := keys(250, 300)
-	if d := m.Decide(Input{Now: 1, Serving: own}); !d.Open.Equal(own) || d.Wake != 1+limits.Step {
-		t.Fatalf("open %v, wakes at %v; want to wait for the receiver of the move down", d.Open, d.Wake)
-	}
-	m.Remove("mid", 4)
-	if d := m.Decide(Input{Now: 2, Serving: own}); !d.Open.Equal(keys(200, 300)) || d.Since != 4 {
-		t.Errorf("after the donor's death: open %v since %d, want %v since 4", d.Open, d.Since, keys(200, 300))
-	}
-	low.Next, low.Revision = nil, 5
-	m.Apply(low)
-	if d := m.Decide(Input{Now: 3, Serving: own}); !d.Open.Equal(keys(100, 300)) {
-		t.Errorf("after the handover was called off: open %v, want %v", d.Open, keys(100, 300))
+func TestADeleteOfTheRecordAsksTheInstanceToLeave(t *testing.T) {
+	self := member("a", at(100))
+	self.Deleting = true
+	m := NewMachine("a", NewView(1, self, member("b", at(hashkey.Max))), limits)
+	if d := m.Decide(Input{Now: 1, Serving: keys(hashkey.Max, 100)}); d.Phase != shardingv1alpha1.InstanceLeaving {
+		t.Errorf("%s, want Leaving", d.Phase)
 	}
 }

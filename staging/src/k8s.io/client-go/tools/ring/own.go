@@ -99,6 +99,7 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	// range to it.
 	share := h.Share(m.name, d.Owned)
 	asked := g.draining
+	gift := Gift{To: h.Record.Name, Key: *h.Record.Next}
 	if !g.draining {
 		receiver, _ := m.view.Get(h.Receiver)
 		if !receiver.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() && in.Now-g.since < m.limits.Step {
@@ -113,15 +114,29 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	case !asked:
 		// This decision shuts the gate; the next asks what is still in work.
 		d.wakeAt(in.Now)
-	case in.Idle(share) && h.Kind == KindJoin:
-		d.Write = write(ReasonGrant, h.Record, h.Record.Next, nil, h.Record.Donor)
 	case in.Idle(share):
-		d.Write = write(ReasonMove, h.Record, h.Record.Next, nil, h.Record.Donor)
+		if g.gives == nil {
+			// Not before: what is in work carries the old epoch and would be refused.
+			g.gives = &gift
+			m.epoch++
+		}
+		if in.Reported.Equal(Report{Epoch: m.epoch, Gives: g.gives}) {
+			d.Write = grant(h)
+		}
 	case in.Now-g.drainingSince >= m.limits.Step:
 		d.Write = callOff(h.Record, "work in the range has not ended in time")
 	default:
 		d.wakeAt(g.drainingSince + m.limits.Step)
 	}
+}
+
+// grant gives the receiver its share.
+func grant(h *Handover) *Write {
+	reason := ReasonMove
+	if h.Kind == KindJoin {
+		reason = ReasonGrant
+	}
+	return write(reason, h.Record, h.Record.Next, nil, h.Record.Donor)
 }
 
 // decideSplit names a key for the next instance that wishes one of this instance.
@@ -131,6 +146,10 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 	}
 	for _, r := range m.view.Records() {
 		if r.Donor != m.name || r.Key != nil || r.leaving() {
+			continue
+		}
+		if until := m.history.restsUntil(r); until > in.Now {
+			d.wakeAt(until)
 			continue
 		}
 		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned))

@@ -29,11 +29,13 @@ import (
 type Record struct {
 	Name string
 	UID  types.UID
-	// Controller names the controller whose ring the instance is in.
-	Controller string
+	// Ring is the ring that the instance is on.
+	Ring string
+	// Holder names the process that runs the instance.
+	Holder string
 	// Revision is the resource version of the record's last change in the log.
 	Revision int64
-	// Generation counts the changes of the record's spec. A heartbeat leaves it alone.
+	// Generation counts the changes of the record's spec. News in the status leaves it alone.
 	Generation int64
 	// Key is the upper end (inclusive) of the range that the instance owns; nil: none.
 	Key *int64
@@ -48,6 +50,34 @@ type Record struct {
 	Cached hashkey.Ranges
 	// Workloads counts the objects that the instance is responsible for, as last reported.
 	Workloads int64
+	// Report is what the fence compares.
+	Report
+	// Deleting says that the instance has been asked to leave, by a delete of its record.
+	Deleting bool
+}
+
+// Report is the part of an instance's status that the fence compares.
+type Report struct {
+	// Epoch rises each time the instance gives keys away, in the write that says what. A
+	// request that it sent with a lower epoch is refused from then on.
+	Epoch int64
+	// Gives is what the instance gives away now; nil: nothing. A grant of anything else is
+	// refused.
+	Gives *Gift
+}
+
+// Gift is the key that a donor grants: the record of the instance To gets Key.
+type Gift struct {
+	To  string
+	Key int64
+}
+
+// Equal says whether both reports are the same.
+func (r Report) Equal(other Report) bool {
+	if r.Epoch != other.Epoch || (r.Gives == nil) != (other.Gives == nil) {
+		return false
+	}
+	return r.Gives == nil || *r.Gives == *other.Gives
 }
 
 // registration is one registration of an instance. Another of the same name has
@@ -71,7 +101,8 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 	return Record{
 		Name:       instance.Name,
 		UID:        instance.UID,
-		Controller: instance.Spec.ControllerName,
+		Ring:       instance.Spec.Ring,
+		Holder:     instance.Spec.HolderIdentity,
 		Revision:   revision,
 		Generation: instance.Generation,
 		Key:        instance.Spec.HashKey,
@@ -80,7 +111,16 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Phase:      instance.Status.Phase,
 		Cached:     CachedRanges(instance.Status.Cached),
 		Workloads:  instance.Status.Workloads,
+		Report:     Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},
+		Deleting:   instance.DeletionTimestamp != nil,
 	}, nil
+}
+
+func gift(gives *shardingv1alpha1.Gift) *Gift {
+	if gives == nil {
+		return nil
+	}
+	return &Gift{To: gives.To, Key: gives.HashKey}
 }
 
 // CachedRanges returns status.cached of a record, whose ranges include both ends,

@@ -26,12 +26,22 @@ type rules struct {
 	grantRevision bool
 	// precondition: a write is refused if its record has changed since the decision.
 	precondition bool
+	// statusPrecondition: news is refused if the record has changed since it was sent.
+	statusPrecondition bool
 	// selfFence: a gate shuts before the lease ends.
 	selfFence bool
-	// serverFence: a request of an instance that does not own the key is refused.
-	serverFence bool
+	// comparison: a request is refused once the record of its instance is gone.
+	comparison bool
+	// epoch: it is refused once that record has a higher epoch than the request.
+	epoch bool
+	// fencedGrant: a grant is refused unless the donor's record gives exactly this.
+	fencedGrant bool
+	// raiseDrained: a donor raises its epoch once its work in the range has ended, not
+	// before.
+	raiseDrained bool
 	// death: a successor takes over when the record is gone, not when its owner is silent.
 	death bool
 }
 
-var allRules = rules{drain: true, grantRevision: true, precondition: true, selfFence: true, serverFence: true, death: true}
+var allRules = rules{drain: true, grantRevision: true, precondition: true, statusPrecondition: true, selfFence: true,
+	comparison: true, epoch: true, fencedGrant: true, raiseDrained: true, death: true}

@@ -53,16 +53,32 @@ func crashes(proc byte) action       { return action{kind: crash, proc: proc} }
 func arrives(proc byte) action       { return action{kind: land, proc: proc} }
 func reads(proc, events byte) action { return action{kind: deliver, proc: proc, arg: events} }
 
-// untilGrant makes a fair run until the process has sent a grant.
-func untilGrant(proc byte) action { return action{kind: awaitGrant, proc: proc} }
+func fills(proc byte) action       { return action{kind: fill, proc: proc} }
+func reports(proc byte) action     { return action{kind: report, proc: proc} }
+func waitsInVain(proc byte) action { return action{kind: stall, proc: proc} }
+func losesWrite(proc byte) action  { return action{kind: loseWrite, proc: proc} }
+func losesNews(proc byte) action   { return action{kind: loseNews, proc: proc} }
+func isCut(proc byte) action       { return action{kind: cut, proc: proc} }
 
-// awaitGrant is no action of the world's: only an opening knows it.
-const awaitGrant actionKind = 255
+func losesWork(proc byte) action { return action{kind: loseWork, proc: proc} }
+
+// These make a fair run until the process has shut its gate on work, has sent a grant, or
+// has sent the news that it gives nothing. What is late stays on its way.
+func untilShut(proc byte) action  { return action{kind: awaitShut, proc: proc} }
+func untilGrant(proc byte) action { return action{kind: awaitGrant, proc: proc} }
+func untilGiven(proc byte) action { return action{kind: awaitGiven, proc: proc} }
+
+// These are no actions of the world's: only an opening knows them.
+const (
+	awaitShut actionKind = 255 - iota
+	awaitGrant
+	awaitGiven
+)
 
 var scenes = []scene{
 	// To the end, without faults.
-	{name: "join", instances: 2, budget: budget{starts: 1}},
-	{name: "one move of any boundary to any key", instances: 3, budget: budget{moves: 1}},
+	{name: "join", instances: 2, budget: budget{starts: 1}, short: reach{steps: 14}},
+	{name: "one move of any boundary to any key", instances: 3, budget: budget{moves: 1}, short: reach{steps: 9}},
 	{name: "leave", instances: 3, budget: budget{leaves: 1}},
 	// The donor has died while its grant was in flight.
 	{name: "join after a death", instances: 2, opening: []action{starts(), untilGrant(1), crashes(1)}, short: reach{steps: 7}},
@@ -71,6 +87,11 @@ var scenes = []scene{
 	{name: "move up after a death", instances: 3, opening: []action{moves(1, 5), untilGrant(0), crashes(0)}},
 	{name: "move up after a death, and another move", instances: 3, opening: []action{moves(1, 5), untilGrant(0), crashes(0)},
 		budget: budget{moves: 1}, short: reach{6, 0}, long: reach{8, 1}},
+	// What is late is of an earlier handover.
+	{name: "join, with a report and a request of the donor's last handover late", instances: 1, short: reach{steps: 7}, long: reach{9, 1},
+		opening: []action{starts(), untilGiven(0), losesNews(0), isCut(0), starts(), untilGrant(0)}},
+	{name: "move up, with a calling off late", instances: 3, short: reach{steps: 7}, long: reach{9, 1},
+		opening: []action{moves(1, 5), reads(1, 1), fills(1), reports(1), reads(0, 2), waitsInVain(0), losesWrite(0)}},
 	// One change, with faults.
 	{name: "join with faults", instances: 2, opening: []action{starts()}, along: true, short: reach{6, 1}, long: reach{7, 2}},
 	{name: "move down with faults", instances: 3, opening: []action{moves(0, 5)}, along: true, short: reach{6, 1}, long: reach{7, 2}},
@@ -88,6 +109,7 @@ var scenes = []scene{
 	{name: "join while a boundary is to move up into the donor's range", instances: 2, opening: []action{starts(), moves(0, 1)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
 	{name: "join while the donor leaves", instances: 2, opening: []action{starts(), leaves(1)}, along: true, short: reach{3, 1}, long: reach{6, 1}},
 	{name: "join next to an instance that leaves", instances: 2, opening: []action{starts(), leaves(0)}, along: true, short: reach{3, 1}, long: reach{6, 1}},
+	{name: "join while all owners leave", instances: 2, opening: []action{starts(), leaves(0), leaves(1)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
 	{name: "two adjacent boundaries move", instances: 3, opening: []action{moves(1, 5), moves(2, 2)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
 	{name: "move up while the donor leaves", instances: 3, opening: []action{moves(1, 5), leaves(0)}, along: true, short: reach{5, 1}, long: reach{8, 1}},
 }
@@ -107,12 +129,20 @@ func (s scene) play(t testing.TB, r *rules, checked invariant, trace *[]string, 
 		*trace = append(*trace, "at rest; the ring is "+describeRing(w.head))
 	}
 	for _, a := range s.opening {
-		if a.kind == awaitGrant {
-			w.budget = budget{}
+		if a.kind >= awaitGiven {
+			w.budget, w.lateHeld = budget{}, true
 			w.settle(func() bool {
-				reason := w.proc[a.proc].flying.Reason
-				return reason != ReasonGrant && reason != ReasonMove
+				p := w.proc[a.proc]
+				switch a.kind {
+				case awaitShut:
+					return p.busy == 0
+				case awaitGrant:
+					return !isGrant(&p.flying)
+				default:
+					return !p.news.sent || p.news.Gives != nil
+				}
 			})
+			w.lateHeld = false
 			continue
 		}
 		w.budget = budget{1, 1, 1, 1}

@@ -117,9 +117,10 @@ func (s *simulation) join() *simulatedInstance {
 func (s *simulation) decide(a *simulatedInstance) {
 	a.now += 10 * time.Millisecond
 	d := a.machine.Decide(Input{
-		Now:     a.now,
-		Leaving: a.leaving,
-		Serving: a.serving,
+		Now:      a.now,
+		Leaving:  a.leaving,
+		Serving:  a.serving,
+		Reported: s.records[a.name].Report,
 		Idle: func(r hashkey.Ranges) bool {
 			return s.grantEarly || a.busy.Minus(a.serving).Intersect(r).Empty() && a.serving.Intersect(r).Empty()
 		},
@@ -146,8 +147,8 @@ func (s *simulation) decide(a *simulatedInstance) {
 		a.busy = a.busy.Union(gain)
 		s.note("%s opens its gate for %v", a.name, gain)
 	}
-	if r, ok := s.records[a.name]; ok && (r.Phase != d.Phase || !r.Cached.Equal(a.held)) {
-		r.Phase, r.Cached, r.Workloads = d.Phase, a.held, int64(d.Owned.Width()>>50)
+	if r, ok := s.records[a.name]; ok && (r.Phase != d.Phase || !r.Cached.Equal(a.held) || !r.Report.Equal(d.Report)) {
+		r.Phase, r.Cached, r.Workloads, r.Report = d.Phase, a.held, int64(d.Owned.Width()>>50), d.Report
 		s.put(r)
 	}
 	if d.Write != nil && !a.flying && a.machine.View().Revision >= a.settled {
@@ -176,7 +177,9 @@ func (s *simulation) land(i int) {
 	s.writes = append(s.writes[:i], s.writes[i+1:]...)
 	f.from.flying = false
 	r, ok := s.records[f.Name]
-	if !ok || r.UID != f.UID || !f.Delete && r.Generation != f.Generation {
+	grant := f.Reason == ReasonGrant || f.Reason == ReasonMove
+	gives := s.records[f.from.name].Gives
+	if !ok || r.UID != f.UID || !f.Delete && r.Generation != f.Generation || grant && (gives == nil || *gives != Gift{f.Name, *f.Key}) {
 		s.note("the %s of %s conflicts", f.Reason, f.from.name)
 		return
 	}

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// View is the registry of one controller as of one revision of its log. Who owns
+// View is one ring of the registry as of one revision of its log. Who owns
 // what follows from it alone. It is never changed: its methods return new ones.
 type View struct {
 	// Revision is the newest revision that the view has seen.

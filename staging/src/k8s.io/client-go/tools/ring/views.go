@@ -23,7 +23,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 )
 
-// Views holds the rings of a registry, one for each controller, as of one revision.
+// Views holds the rings of a registry, by name, as of one revision.
 type Views struct {
 	// Revision is the revision of the registry.
 	Revision int64
@@ -52,18 +52,18 @@ func ReadList(list *shardingv1alpha1.ControllerInstanceList) (Views, error) {
 func NewViews(revision int64, records ...Record) Views {
 	members := map[string][]Record{}
 	for _, r := range records {
-		members[r.Controller] = append(members[r.Controller], r)
+		members[r.Ring] = append(members[r.Ring], r)
 	}
 	v := Views{Revision: revision, rings: make(map[string]*View, len(members))}
-	for controller, records := range members {
-		v.rings[controller] = NewView(revision, records...)
+	for name, records := range members {
+		v.rings[name] = NewView(revision, records...)
 	}
 	return v
 }
 
-// Ring returns the ring of that controller, an empty one if it has no instance.
-func (v Views) Ring(controller string) *View {
-	if view, ok := v.rings[controller]; ok {
+// Ring returns the ring of that name, an empty one if it has no instance.
+func (v Views) Ring(name string) *View {
+	if view, ok := v.rings[name]; ok {
 		return view
 	}
 	return NewView(v.Revision)

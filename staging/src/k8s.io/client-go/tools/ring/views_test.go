@@ -25,10 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-func instanceOf(controller, name, revision string, key *int64) shardingv1alpha1.ControllerInstance {
+func instanceOf(ring, name, revision string, key *int64) shardingv1alpha1.ControllerInstance {
 	return shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: controller, HashKey: key},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: key},
 	}
 }
 
@@ -36,39 +36,39 @@ func listOf(revision string, items ...shardingv1alpha1.ControllerInstance) *shar
 	return &shardingv1alpha1.ControllerInstanceList{ListMeta: metav1.ListMeta{ResourceVersion: revision}, Items: items}
 }
 
-func TestAListHoldsARingForEachController(t *testing.T) {
+func TestAListHoldsItsRingsByName(t *testing.T) {
 	views, err := ReadList(listOf("30",
-		instanceOf("replicaset", "r1", "11", at(100)), instanceOf("job", "j1", "12", at(50)), instanceOf("replicaset", "r2", "13", at(200)), instanceOf("job", "j2", "14", nil)))
+		instanceOf("workloads", "r1", "11", at(100)), instanceOf("claims", "j1", "12", at(50)), instanceOf("workloads", "r2", "13", at(200)), instanceOf("claims", "j2", "14", nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := views.Ring("replicaset").Owned("r2"); !got.Equal(keys(100, 200)) {
+	if got := views.Ring("workloads").Owned("r2"); !got.Equal(keys(100, 200)) {
 		t.Errorf("r2 owns %v, want %v", got, keys(100, 200))
 	}
-	if got := views.Ring("job").Owned("j1"); !got.Equal(hashkey.All()) {
+	if got := views.Ring("claims").Owned("j1"); !got.Equal(hashkey.All()) {
 		t.Errorf("j1 owns %v, want %v", got, hashkey.All())
 	}
-	if got := views.Of("j2"); got != views.Ring("job") {
+	if got := views.Of("j2"); got != views.Ring("claims") {
 		t.Errorf("j2 is in the ring of %v", got.Records())
 	}
 	if r, ok := views.Of("r1").Get("r1"); !ok || r.Revision != 11 {
 		t.Errorf("r1 is at revision %d, want 11", r.Revision)
 	}
-	for what, view := range map[string]*View{"an unknown controller": views.Ring("none"), "an unknown instance": views.Of("nobody")} {
+	for what, view := range map[string]*View{"an unknown name": views.Ring("none"), "an unknown instance": views.Of("nobody")} {
 		if view == nil || len(view.Records()) != 0 || view.Revision != 30 {
 			t.Errorf("the ring of %s is %+v, want an empty one at revision 30", what, view)
 		}
 	}
-	if views.Revision != 30 || views.Ring("job").Revision != 30 {
-		t.Errorf("revisions %d and %d, want 30", views.Revision, views.Ring("job").Revision)
+	if views.Revision != 30 || views.Ring("claims").Revision != 30 {
+		t.Errorf("revisions %d and %d, want 30", views.Revision, views.Ring("claims").Revision)
 	}
 }
 
 func TestAListWithARevisionThatIsNoNumberIsRefused(t *testing.T) {
 	for want, list := range map[string]*shardingv1alpha1.ControllerInstanceList{
-		`list of ControllerInstances has resourceVersion ""`:     listOf("", instanceOf("job", "j1", "12", nil)),
+		`list of ControllerInstances has resourceVersion ""`:     listOf("", instanceOf("claims", "j1", "12", nil)),
 		`list of ControllerInstances has resourceVersion "x"`:    listOf("x"),
-		`ControllerInstance j2 has resourceVersion "12.5", want`: listOf("30", instanceOf("job", "j1", "12", nil), instanceOf("job", "j2", "12.5", nil)),
+		`ControllerInstance j2 has resourceVersion "12.5", want`: listOf("30", instanceOf("claims", "j1", "12", nil), instanceOf("claims", "j2", "12.5", nil)),
 	} {
 		if _, err := ReadList(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)

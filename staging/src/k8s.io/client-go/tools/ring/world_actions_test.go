@@ -35,6 +35,8 @@ const (
 	finish                       // its work behind the shut gate ends
 	land                         // its write arrives, and the answer comes back
 	landLate                     // a write arrives on whose answer it has given up
+	tell                         // the write of its report arrives, and the answer comes back
+	tellLate                     // one arrives on whose answer it has given up
 	renew                        // it renews its lease again, after the gate's deadline
 	expire                       // its lease ends, and its record goes
 	start                        // a process starts
@@ -45,6 +47,9 @@ const (
 	loseAnswer                   // fault: its write arrives, the answer is lost
 	loseWrite                    // fault: no answer comes; the write may still arrive
 	loseWork                     // fault: its work ends in an error; the request may still arrive
+	cut                          // fault: its connection is cut; what it does behind the open gate may still arrive
+	loseTold                     // fault: the write of its report arrives, the answer is lost
+	loseNews                     // fault: no answer comes to the write of its report, which may still arrive
 	stall                        // fault: a time limit passes
 	gap                          // fault: its watch ends, and it lists the registry
 	suspect                      // it takes process arg for dead because that is silent
@@ -63,7 +68,8 @@ func (s *state) actions(out []action) []action {
 			}
 		}
 		r, registered := s.head.Get(p.name)
-		add(p.late.sent(), landLate, 0)
+		add(p.late.sent() && s.applies(p, &p.late), landLate, 0)
+		add(p.lateNews.sent, tellLate, 0)
 		add(registered && (!p.up || p.lapsed || !s.rules.selfFence && fault), expire, 0)
 		if registered && r.Key != nil && s.moves > 0 {
 			for cell := range cells {
@@ -78,10 +84,11 @@ func (s *state) actions(out []action) []action {
 			add(true, deliver, byte(n))
 		}
 		add(p.undecided, decide, 0)
-		add(registered && s.stale(p, r), report, 0)
+		add(registered && !p.news.sent && s.stale(p, r), report, 0)
 		add(p.held != p.follow || p.heldAt < p.machine.gainedAt, fill, 0)
 		add(p.busy != 0, finish, 0)
 		add(p.flying.sent(), land, 0)
+		add(p.news.sent, tell, 0)
 		add(p.lapsed && registered, renew, 0)
 		add(!p.leaving && s.leaves > 0, leave, 0)
 		if !s.rules.death {
@@ -97,9 +104,12 @@ func (s *state) actions(out []action) []action {
 		}
 		add(!p.lapsed && registered, lapse, 0)
 		add(true, crash, 0)
-		add(p.flying.sent() && s.applies(&p.flying), loseAnswer, 0)
-		add(p.flying.sent() && s.applies(&p.flying) && !p.late.sent(), loseWrite, 0)
+		add(p.flying.sent() && s.applies(p, &p.flying), loseAnswer, 0)
+		add(p.flying.sent() && s.mayApply(p, &p.flying) && !p.late.sent(), loseWrite, 0)
 		add(p.busy != 0, loseWork, 0)
+		add(p.serving&^p.stray != 0, cut, 0)
+		add(p.news.sent && s.stores(p, &p.news), loseTold, 0)
+		add(p.news.sent && s.stores(p, &p.news) && !p.lateNews.sent, loseNews, 0)
 		add(p.wakes, stall, 0)
 		add(p.read < s.head.Revision, gap, 0)
 	}
@@ -158,8 +168,8 @@ func (s *state) do(a action) {
 	case land:
 		w := p.flying
 		p.flying, p.undecided = Write{}, true
-		if !s.applies(&w) {
-			s.note("refused: the record has changed")
+		if !s.applies(p, &w) {
+			s.note("refused")
 			break
 		}
 		s.land(&w)
@@ -171,6 +181,19 @@ func (s *state) do(a action) {
 		w := p.late
 		p.late = Write{}
 		s.land(&w)
+	case tell:
+		n := p.news
+		p.news, p.undecided = news{}, true
+		if !s.stores(p, &n) {
+			s.note("refused: the record has changed")
+			break
+		}
+		s.store(p, &n)
+		p.reported, p.reportedAt = n.Report, s.head.Revision
+	case tellLate:
+		n := p.lateNews
+		p.lateNews = news{}
+		s.store(p, &n)
 	case renew:
 		p.lapsed = false
 	case expire:
@@ -210,6 +233,14 @@ func (s *state) do(a action) {
 		p.stray |= p.busy
 		p.busy = 0
 		s.decide(i)
+	case cut:
+		p.stray |= p.serving
+	case loseTold:
+		n := p.news
+		p.news, p.undecided = news{}, true
+		s.store(p, &n)
+	case loseNews:
+		p.lateNews, p.news, p.undecided = p.news, news{}, true
 	case stall:
 		p.now += step
 		s.decide(i)
@@ -222,6 +253,14 @@ func (s *state) do(a action) {
 		s.decide(i)
 	}
 	s.clean()
+}
+
+// store applies news to the registry.
+func (s *state) store(p *process, n *news) {
+	r, _ := s.head.Get(p.name)
+	r.Report = n.Report
+	s.put(r)
+	s.note("%s: %s", p.name, describeNews(n))
 }
 
 // next says whether an action of that kind can happen now in a fair run, where a
@@ -242,7 +281,7 @@ func (s *state) next(a *action) bool {
 	case decide:
 		return p.up && p.undecided
 	case report:
-		return p.up && registered && s.stale(p, r)
+		return p.up && registered && !p.news.sent && s.stale(p, r)
 	case fill:
 		return p.up && (p.held != p.follow || p.heldAt < p.machine.gainedAt)
 	case finish:
@@ -250,7 +289,11 @@ func (s *state) next(a *action) bool {
 	case land:
 		return p.flying.sent()
 	case landLate:
-		return p.late.sent()
+		return p.late.sent() && s.applies(p, &p.late) && !s.lateHeld
+	case tell:
+		return p.news.sent
+	case tellLate:
+		return p.lateNews.sent && !s.lateHeld
 	case renew:
 		return p.up && p.lapsed && registered
 	case expire:

@@ -39,23 +39,31 @@ func (s *state) encode(b []byte) []byte {
 	}
 	b = append(b, byte(len(base.records)), byte(len(s.log)))
 	for i := range base.records {
-		b = encodeRecord(b, &base.records[i])
+		b = s.encodeRecord(b, &base.records[i])
 	}
 	for _, e := range s.log {
 		b = append(b, flag(e.deleted))
-		b = encodeRecord(b, &e.record)
+		b = s.encodeRecord(b, &e.record)
 	}
 	for i, p := range s.proc {
 		if p == nil {
 			b = append(b, 0)
 			continue
 		}
-		b = append(b, p.name[0], flag(p.up), byte(p.stray))
-		b = s.encodeWrite(b, &p.late)
+		b = append(b, p.name[0], flag(p.up), byte(p.stray), byte(p.old))
+		b = s.encodeWrite(b, p, &p.late)
+		b = s.encodeNews(b, p, &p.lateNews)
 		if !p.up {
 			continue
 		}
-		b = s.encodeWrite(b, &p.flying)
+		b = s.encodeWrite(b, p, &p.flying)
+		b = s.encodeNews(b, p, &p.news)
+		if p.reportedAt > p.read {
+			b = append(b, byte(p.reportedAt-p.read))
+			b = encodeReport(b, p, p.reported)
+		} else {
+			b = append(b, 0)
+		}
 		b = append(b, flag(p.leaving)|flag(p.lapsed)<<1|flag(p.undecided)<<2|flag(p.wakes)<<3|flag(p.heldAt >= p.machine.gainedAt)<<4,
 			byte(p.read-s.base()), byte(max(0, p.settled-p.read)), byte(max(0, p.heldAt-p.read)),
 			byte(p.serving), byte(p.busy), byte(p.follow), byte(p.held), byte(s.fresh[i]), byte(p.owned), phaseByte(p.phase))
@@ -67,7 +75,7 @@ func (s *state) encode(b []byte) []byte {
 		if m.give == (give{}) {
 			b = append(b, 0)
 		} else {
-			b = append(b, m.give.record.name[0], byte(cellOfKey(&m.give.key)), p.since(m.give.since), flag(m.give.draining))
+			b = append(b, m.give.record.name[0], byte(cellOfKey(&m.give.key)), p.since(m.give.since), flag(m.give.draining)|flag(m.give.gives != nil)<<1)
 			if m.give.draining {
 				b = append(b, p.since(m.give.drainingSince))
 			}
@@ -89,19 +97,46 @@ func (s *state) encode(b []byte) []byte {
 // since is how many steps have passed since t, at most 3, the longest time limit.
 func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/step), 3)) }
 
-func encodeRecord(b []byte, r *Record) []byte {
-	return append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Workloads))
+func (s *state) encodeRecord(b []byte, r *Record) []byte {
+	b = append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Workloads))
+	for _, p := range s.proc {
+		if p != nil && p.name == r.Name {
+			return encodeReport(b, p, r.Report)
+		}
+	}
+	return encodeReport(b, &process{}, Report{Gives: r.Gives})
+}
+
+// encodeReport encodes how far the epoch lies below that of the process: how high that is
+// makes no difference.
+func encodeReport(b []byte, p *process, r Report) []byte {
+	b = append(b, byte(p.epoch-r.Epoch))
+	if r.Gives == nil {
+		return append(b, 0)
+	}
+	return append(b, r.Gives.To[0], byte(cellOfKey(&r.Gives.Key)))
 }
 
 // encodeWrite leaves out what a write says if it can only be refused.
-func (s *state) encodeWrite(b []byte, w *Write) []byte {
+func (s *state) encodeWrite(b []byte, p *process, w *Write) []byte {
 	switch {
 	case !w.sent():
 		return append(b, 0)
-	case !s.applies(w):
+	case !s.mayApply(p, w):
 		return append(b, 1)
 	}
-	return append(b, 2+flag(w.Delete), w.Name[0], byte(cellOfKey(w.Key)), byte(cellOfKey(w.Next)), nameByte(w.Donor))
+	return append(b, 2+flag(w.Delete)+flag(isGrant(w))<<1, w.Name[0], byte(cellOfKey(w.Key)), byte(cellOfKey(w.Next)), nameByte(w.Donor))
+}
+
+// encodeNews does, too.
+func (s *state) encodeNews(b []byte, p *process, n *news) []byte {
+	switch {
+	case !n.sent:
+		return append(b, 0)
+	case !s.stores(p, n):
+		return append(b, 1)
+	}
+	return encodeReport(append(b, 2), p, n.Report)
 }
 
 func phaseByte(phase shardingv1alpha1.InstancePhase) byte {

@@ -51,6 +51,8 @@ func (s *state) describe(a action) string {
 		finish:     "%s ends its work behind the shut gate",
 		land:       "the write of %s arrives",
 		landLate:   "the late write of %s arrives",
+		tell:       "the report of %s arrives",
+		tellLate:   "the late report of %s arrives",
 		renew:      "%s renews its lease again",
 		expire:     "the lease of %s ends, its record is gone",
 		leave:      "%s is asked to terminate",
@@ -59,6 +61,9 @@ func (s *state) describe(a action) string {
 		loseAnswer: "the write of %s arrives, the answer is lost",
 		loseWrite:  "%s gets no answer to its write, which may still arrive",
 		loseWork:   "the work of %s behind the shut gate ends in errors; its requests may still be in flight",
+		cut:        "the connection of %s is cut; what it has sent may still arrive",
+		loseTold:   "the report of %s arrives, the answer is lost",
+		loseNews:   "%s gets no answer to its report, which may still arrive",
 		stall:      "a time limit of %s passes",
 		gap:        "the watch of %s ends, it lists the registry",
 	}[a.kind], p.name)
@@ -69,6 +74,13 @@ func describeWrite(w *Write) string {
 		return fmt.Sprintf("%s: delete %s", w.Reason, w.Name)
 	}
 	return fmt.Sprintf("%s: %s gets key %s, next key %s, donor %q", w.Reason, w.Name, describeKey(w.Key), describeKey(w.Next), w.Donor)
+}
+
+func describeNews(n *news) string {
+	if n.Gives == nil {
+		return fmt.Sprintf("it gives nothing, epoch %d", n.Epoch)
+	}
+	return fmt.Sprintf("it gives %s the key %s, epoch %d", n.Gives.To, describeKey(&n.Gives.Key), n.Epoch)
 }
 
 // describeKey names a key by the cell that it ends.

@@ -43,6 +43,8 @@ type state struct {
 	rules *rules
 	// invariants are those that are checked.
 	invariants invariant
+	// lateHeld keeps what is late on its way in a fair run.
+	lateHeld bool
 	// trace, if not nil, takes what happens, for people.
 	trace *[]string
 
@@ -88,9 +90,12 @@ type process struct {
 	wakes     bool
 
 	// serving is what the gate is open for, busy what is still in work behind a shut
-	// gate, and stray where a request that the process no longer knows of can still
-	// take effect.
-	serving, busy, stray cellSet
+	// gate.
+	serving, busy cellSet
+	// stray is where a request that the process no longer knows of may still be stored,
+	// of those that carry its present epoch; old is where one of an earlier epoch may.
+	stray, old cellSet
+	epoch      int64
 	// follow is what the caches follow; they are complete for held as of revision heldAt.
 	follow, held cellSet
 	heldAt       int64
@@ -104,10 +109,46 @@ type process struct {
 	// the log has come to revision settled.
 	flying, late Write
 	settled      int64
+	// news and lateNews are the same for the write of its report. The answer to the last
+	// one said that reported is stored, at revision reportedAt.
+	news, lateNews news
+	reported       Report
+	reportedAt     int64
+}
+
+// news is a write of the status that changes the report. Phase, caches and load, on which
+// no safety rests, are stored at once when they are reported.
+type news struct {
+	sent bool
+	Report
+	// revision is that of the record that it changes.
+	revision int64
 }
 
 // sent says whether there is a write.
 func (w *Write) sent() bool { return w.Reason != "" }
+
+// known is the newest report of its own that the process knows to be stored.
+func (p *process) known() Report {
+	self, _ := p.machine.View().Get(p.name)
+	if p.reportedAt > self.Revision {
+		return p.reported
+	}
+	return self.Report
+}
+
+// effective is where a request that the process no longer knows of can still be stored: the
+// transaction compares that the record is there, with no higher epoch than the request's.
+func (s *state) effective(p *process) cellSet {
+	r, ok := s.head.Get(p.name)
+	switch {
+	case s.rules.comparison && !ok:
+		return 0
+	case !s.rules.comparison, !s.rules.epoch, r.Epoch < p.epoch:
+		return p.stray | p.old
+	}
+	return p.stray
+}
 
 // base is the revision before the first event in the log.
 func (s *state) base() int64 { return s.head.Revision - int64(len(s.log)) }
@@ -168,28 +209,61 @@ func (s *state) clean() {
 		if p == nil {
 			continue
 		}
-		if p.late.sent() && !s.applies(&p.late) {
+		if p.late.sent() && !s.mayApply(p, &p.late) {
 			p = s.change(i)
 			p.late = Write{}
 		}
-		registered := s.registered(p)
-		if p.stray != 0 && s.rules.serverFence && !registered {
+		if p.lateNews.sent && !s.stores(p, &p.lateNews) {
 			p = s.change(i)
-			p.stray = 0
+			p.lateNews = news{}
+		}
+		if effective := s.effective(p); s.rules.statusPrecondition && (p.stray|p.old)&^effective != 0 {
+			// Epochs do not fall, so what is refused now is always refused.
+			p = s.change(i)
+			p.stray &= effective
+			if r, ok := s.head.Get(p.name); !ok || r.Epoch == p.epoch {
+				p.old = 0
+			}
 		}
 		if p.up {
 			oldest = min(oldest, p.read)
-		} else if !registered && !p.late.sent() && p.stray == 0 {
+		} else if !s.registered(p) && !p.late.sent() && !p.lateNews.sent && p.stray|p.old == 0 {
 			s.proc[i] = nil
 		}
 	}
 	s.log = s.log[oldest-s.base():]
 }
 
-// applies says whether the registry would accept the write now.
-func (s *state) applies(w *Write) bool {
+// applies says whether the registry would accept the write of the process now.
+func (s *state) applies(p *process, w *Write) bool {
+	if !s.mayApply(p, w) {
+		return false
+	}
+	return !s.rules.fencedGrant || !isGrant(w) || s.gives(p, w)
+}
+
+// mayApply says whether the registry would accept the write now or, where it is a grant,
+// may do so once the donor's record gives it.
+func (s *state) mayApply(p *process, w *Write) bool {
 	r, ok := s.head.Get(w.Name)
-	return ok && r.UID == w.UID && (w.Delete || r.Generation == w.Generation || !s.rules.precondition)
+	if !ok || r.UID != w.UID || !w.Delete && r.Generation != w.Generation && s.rules.precondition {
+		return false
+	}
+	return !isGrant(w) || !s.rules.fencedGrant || s.registered(p)
+}
+
+func isGrant(w *Write) bool { return w.Reason == ReasonGrant || w.Reason == ReasonMove }
+
+// gives says whether the record of the process gives what the write grants.
+func (s *state) gives(p *process, w *Write) bool {
+	r, ok := s.head.Get(p.name)
+	return ok && r.Gives != nil && *r.Gives == Gift{w.Name, *w.Key}
+}
+
+// stores says whether the registry would store the news of the process now.
+func (s *state) stores(p *process, n *news) bool {
+	r, ok := s.head.Get(p.name)
+	return ok && (r.Revision == n.revision || !s.rules.statusPrecondition)
 }
 
 // land applies a write to the registry.
@@ -236,8 +310,9 @@ func (s *state) decide(i int) {
 			Leaving: p.leaving,
 			Serving: p.serving.ranges(),
 			Idle: func(r hashkey.Ranges) bool {
-				return !s.rules.drain || (p.serving|p.busy)&cellsOf(r) == 0
+				return !s.rules.drain || !s.rules.raiseDrained || (p.serving|p.busy)&cellsOf(r) == 0
 			},
+			Reported: p.known(),
 			Keys: func(r hashkey.Ranges) []int64 {
 				var keys []int64
 				for cell := range cells {
@@ -270,8 +345,16 @@ func (s *state) decide(i int) {
 			s.note("%s opens its gate for %v", p.name, gain)
 		}
 		p.phase, p.owned, p.wakes = d.Phase, cellsOf(d.Owned), d.Wake != 0
+		if d.Report.Epoch > p.epoch {
+			p.epoch, p.old, p.stray = d.Report.Epoch, p.old|p.stray, 0
+		}
+		if r, ok := s.head.Get(p.name); ok && !p.news.sent && !d.Report.Equal(p.known()) {
+			p.news = news{true, d.Report, r.Revision}
+			s.note("%s sends: %s", p.name, describeNews(&p.news))
+		}
 		// A cell stands for one key, so a key within it is no place to split.
-		if w := d.Write; w != nil && !p.flying.sent() && p.machine.View().Revision >= p.settled && (w.Next == nil || uint64(*w.Next)&aligned == aligned) {
+		if w := d.Write; w != nil && !p.flying.sent() && p.machine.View().Revision >= p.settled && (w.Next == nil || uint64(*w.Next)&aligned == aligned) &&
+			(s.rules.raiseDrained || !isGrant(w) || p.busy == 0) {
 			p.flying = *w
 			s.note("%s sends: %s", p.name, describeWrite(w))
 		}
@@ -287,5 +370,8 @@ func (s *state) end(p *process) {
 	if p.flying.sent() {
 		p.late = p.flying
 	}
-	*p = process{name: p.name, stray: p.stray, late: p.late}
+	if p.news.sent {
+		p.lateNews = p.news
+	}
+	*p = process{name: p.name, stray: p.stray, old: p.old, epoch: p.epoch, late: p.late, lateNews: p.lateNews}
 }

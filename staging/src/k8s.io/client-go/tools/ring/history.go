@@ -1,0 +1,123 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"maps"
+	"strings"
+	"time"
+)
+
+const (
+	// youngAge is how old a process has to become that its death is none of a crash loop.
+	youngAge = 5 * time.Minute
+	// firstRest is how long one that died young gets no range, twice as long after each
+	// further time, up to maxRest.
+	firstRest = 10 * time.Second
+	maxRest   = 5 * time.Minute
+)
+
+// history is what an instance remembers of processes that have died young. A crash loop
+// takes a range down with it each time, so a donor lets the next one in that slot wait. Its
+// maps are never changed in place.
+type history struct {
+	alive map[registration]life
+	// slots holds those where the last process died young.
+	slots map[string]strikes
+}
+
+// life is that of an instance, as far as it was seen.
+type life struct {
+	holder  string
+	since   time.Duration
+	leaving bool
+}
+
+type strikes struct {
+	// holder is the last that died.
+	holder string
+	times  int
+	// until is when the next may get a range.
+	until time.Duration
+}
+
+// slot is the place of a process, which outlives it: the part of a holder's name before the
+// first '_'. A holder without one has no place.
+func slot(holder string) string {
+	place, _, ok := strings.Cut(holder, "_")
+	if !ok {
+		return ""
+	}
+	return place
+}
+
+// observe takes note of who has come and gone.
+func (h *history) observe(view *View, now time.Duration) {
+	var alive map[registration]life
+	change := func() {
+		if alive == nil {
+			alive = maps.Clone(h.alive)
+			if alive == nil {
+				alive = map[registration]life{}
+			}
+			h.slots = maps.Clone(h.slots)
+		}
+	}
+	for _, r := range view.Records() {
+		s := slot(r.Holder)
+		if s == "" {
+			continue
+		}
+		l, known := h.alive[r.registration()]
+		if known && l.leaving == r.leaving() {
+			continue
+		}
+		change()
+		if !known {
+			l = life{holder: r.Holder, since: now}
+			if h.slots[s].holder == r.Holder {
+				// It lives, and has lost its record only.
+				delete(h.slots, s)
+			}
+		}
+		l.leaving = r.leaving()
+		alive[r.registration()] = l
+	}
+	for reg, l := range h.alive {
+		if r, ok := view.Get(reg.name); ok && r.UID == reg.uid {
+			continue
+		}
+		change()
+		delete(alive, reg)
+		s := slot(l.holder)
+		if l.leaving || now-l.since >= youngAge {
+			delete(h.slots, s)
+			continue
+		}
+		if h.slots == nil {
+			h.slots = map[string]strikes{}
+		}
+		n := h.slots[s].times + 1
+		h.slots[s] = strikes{holder: l.holder, times: n, until: now + min(firstRest<<min(n-1, 16), maxRest)}
+	}
+	if alive != nil {
+		h.alive = alive
+	}
+}
+
+// restsUntil is when the instance may get a range, as Input.Now counts; 0: at once.
+func (h *history) restsUntil(r Record) time.Duration { return h.slots[slot(r.Holder)].until }
