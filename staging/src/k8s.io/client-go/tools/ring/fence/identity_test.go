@@ -21,11 +21,15 @@ import (
 )
 
 func TestParseReadsWhatStringWrites(t *testing.T) {
-	want := Identity{Name: "replicaset-controller-x7k2p", UID: "6f0ad2b0-2b2e-4b44-8f0e-3cf0bd6a8f3b"}
-	if got, err := Parse(want.String()); err != nil || got != want {
-		t.Errorf("got %v, %v, want %v", got, err, want)
+	for _, want := range []Identity{
+		{Ring: "workloads", Name: "workloads-x7k2p", UID: "6f0ad2b0-2b2e-4b44-8f0e-3cf0bd6a8f3b", Epoch: 3, Controller: "replicaset-controller"},
+		{Ring: "workloads", Name: "workloads-x7k2p", UID: "6f0ad2b0-2b2e-4b44-8f0e-3cf0bd6a8f3b"},
+	} {
+		if got, err := Parse(want.String()); err != nil || got != want {
+			t.Errorf("got %v, %v, want %v", got, err, want)
+		}
 	}
-	for _, s := range []string{"", "/", "name", "name/", "/uid", "a/b/c"} {
+	for _, s := range []string{"", "////", "ring/name/uid", "ring/name/uid/1", "/name/uid/1/c", "ring//uid/1/c", "ring/name//1/c", "ring/name/uid//c", "ring/name/uid/-1/c", "ring/name/uid/x/c", "ring/name/uid/1/c/d"} {
 		if got, err := Parse(s); err == nil {
 			t.Errorf("%q was read as %v", s, got)
 		}

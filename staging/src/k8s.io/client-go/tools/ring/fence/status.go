@@ -28,3 +28,10 @@ const CauseFenced metav1.CauseType = "ControllerInstanceFenced"
 // IsFenced says whether err is the API server's answer to a write of an instance
 // that does not own what it wanted to change.
 func IsFenced(err error) bool { return apierrors.HasStatusCause(err, CauseFenced) }
+
+// CauseLeaseLost is the cause in the status of a renewal that the API server refused, with
+// 409, because the record has no lease in etcd any more. A renewal can no longer save it.
+const CauseLeaseLost metav1.CauseType = "ControllerInstanceLeaseLost"
+
+// IsLeaseLost says whether err is the API server's answer to a renewal that came too late.
+func IsLeaseLost(err error) bool { return apierrors.HasStatusCause(err, CauseLeaseLost) }

@@ -34,4 +34,15 @@ func TestOnlyTheFencesConflictIsFenced(t *testing.T) {
 	if !IsFenced(conflict) {
 		t.Error("the fence's conflict was not recognised")
 	}
+	if IsLeaseLost(conflict) {
+		t.Error("the fence's conflict was taken for the end of a lease")
+	}
+}
+
+func TestTheEndOfALeaseIsToldFromOtherConflicts(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "controllerinstances"}, "a", errors.New("lost"))
+	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: CauseLeaseLost}}
+	if !IsLeaseLost(conflict) || IsFenced(conflict) {
+		t.Error("the end of a lease was not recognised")
+	}
 }

@@ -32,6 +32,9 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	logger := klog.FromContext(ctx)
 	t.release(logger)
 	now := t.cfg.Clock.Now()
+	if own, ok := t.machine.View().Get(t.self.Name); ok {
+		t.learn(own)
+	}
 	d := t.machine.Decide(t.input(now, leaving))
 	if d.Gone {
 		logger.Info("The instance's record is gone; will register anew")
@@ -45,18 +48,19 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 		logger.Info("Changed phase", "from", t.phase, "to", d.Phase, "owned", d.Owned)
 		t.phase = d.Phase
 	}
-	t.report(d)
+	// From here on requests carry the epoch, so that none can be sent with the last one once
+	// the registry has it.
+	t.cfg.Gate.raise(t.self, d.Report.Epoch)
 
 	var wake time.Duration
 	if d.Wake != 0 {
 		wake = max(d.Wake-now.Sub(t.epoch), time.Millisecond)
 	}
+	wake = soonest(wake, t.report(ctx, now, d))
+	wake = soonest(wake, t.look(ctx, now, d))
 	if d.Write != nil && !t.writing && t.machine.View().Revision >= t.settled {
 		if pause := t.refused.retryAt.Sub(now); pause > 0 && t.refused.of(d.Write) {
-			if wake == 0 || pause < wake {
-				wake = pause
-			}
-			return wake
+			return soonest(wake, pause)
 		}
 		t.write(ctx, *d.Write)
 	}
@@ -67,9 +71,10 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 func (t *term) input(now time.Time, leaving bool) ring.Input {
 	gate := t.cfg.Gate
 	return ring.Input{
-		Now:     now.Sub(t.epoch),
-		Leaving: leaving,
-		Serving: gate.serving(),
+		Now:      now.Sub(t.epoch),
+		Leaving:  leaving,
+		Reported: t.news.stored.Report,
+		Serving:  gate.serving(),
 		Idle: func(r hashkey.Ranges) bool {
 			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
 		},
@@ -102,8 +107,8 @@ func (t *term) setFollow(follow hashkey.Ranges) {
 	}
 }
 
-// open opens the gate for these keys once all sources hold what is new in them as of
-// revision since.
+// open opens the gate for these keys once all sources hold what is new in them as of a
+// moment after the log has come to revision since.
 func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 	serving := t.cfg.Gate.serving()
 	gain := allowed.Minus(serving)

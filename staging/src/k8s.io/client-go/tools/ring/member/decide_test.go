@@ -28,18 +28,25 @@ import (
 	"k8s.io/client-go/tools/ring"
 )
 
-// owner returns a term whose instance owns all keys as of revision 10.
+// owner returns a term whose instance owns all keys.
 func (i *instance) owner(ctx context.Context) *term {
 	term := i.registered(ctx)
-	i.apply(term, 10, key(hashkey.Max))
+	record := i.record()
+	record.Spec.HashKey = key(hashkey.Max)
+	i.registry.edit(record)
+	i.applyOwn(term)
 	return term
 }
 
-// apply gives the instance's own record a key.
-func (i *instance) apply(term *term, revision int64, k *int64) {
-	self, _ := term.machine.View().Get(term.self.Name)
-	self.Revision, self.Key = revision, k
-	term.machine.Apply(self)
+// applyOwn hands the machine the newest state of the instance's own record.
+func (i *instance) applyOwn(term *term) {
+	i.t.Helper()
+	record := i.record()
+	own, err := ring.NewRecord(&record)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	term.machine.Apply(own)
 }
 
 // decided lets the term decide as often as its loop would at this instant.
@@ -77,16 +84,21 @@ func TestADecisionIsCarriedOutInTheOrderOfItsFields(t *testing.T) {
 		i := newInstance(t, r)
 		i.cfg.Metrics = stateMetrics{instance: i, term: &term}
 		term = i.registered(ctx)
+		var patches []string
 		r.intercept(func(_ context.Context, q request) error {
-			i.calls.note("%s %s", q.verb, q.part)
+			i.calls.note("sent")
+			patches = append(patches, q.part)
 			return nil
 		})
+		record := i.record()
+		record.Spec.HashKey = key(200)
+		r.edit(record)
 		before, after := hashkey.Between(99, 1000), hashkey.Between(50, 200)
 		i.gate.set(before)
 		term.follow, term.phase = before, shardingv1alpha1.InstanceActive
 		term.ready = readiness{ranges: hashkey.All(), since: 20}
 		term.machine.Replace(ring.NewView(20,
-			ring.Record{Name: term.self.Name, UID: term.self.UID, Revision: 20, Key: key(200)},
+			ring.Record{Name: term.self.Name, UID: term.self.UID, Generation: 1, Revision: r.revision(), Key: key(200)},
 			ring.Record{Name: "b", Revision: 20, Key: key(50), Phase: shardingv1alpha1.InstanceActive},
 			ring.Record{Name: "c", Revision: 20, Donor: term.self.Name},
 		))
@@ -98,8 +110,13 @@ func TestADecisionIsCarriedOutInTheOrderOfItsFields(t *testing.T) {
 			"sets follow "+after.String(),
 			"acquired "+hashkey.Between(50, 99).String(),
 			"report Active while writing is false",
-			"patch spec",
+			"sent",
+			"sent",
 		)
+		slices.Sort(patches)
+		if want := []string{partNews, partSpec}; !slices.Equal(patches, want) {
+			t.Errorf("patches were sent of %v, want %v", patches, want)
+		}
 		if got := i.gate.serving(); !got.Equal(after) {
 			t.Errorf("the gate is open for %v, want %v", got, after)
 		}
@@ -128,7 +145,7 @@ func TestTheGateIsShutBeforeSourcesAreToldToFollowLess(t *testing.T) {
 	})
 }
 
-func TestTheGateOpensOnlyWhenAllSourcesHoldTheRangeAsOfSince(t *testing.T) {
+func TestTheGateOpensOnlyWhenAllSourcesHoldTheRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := testContext(t)
 		i := newInstance(t, newRegistry(t)).slow()
@@ -138,16 +155,16 @@ func TestTheGateOpensOnlyWhenAllSourcesHoldTheRangeAsOfSince(t *testing.T) {
 			if got := i.gate.serving(); !got.Equal(open) {
 				t.Errorf("%s the gate is open for %v, want %v", when, got, open)
 			}
-			if term.status.Phase != phase {
-				t.Errorf("%s phase %s is reported, want %s", when, term.status.Phase, phase)
+			if term.news.status.Phase != phase {
+				t.Errorf("%s phase %s is reported, want %s", when, term.news.status.Phase, phase)
 			}
 		}
 		for n, s := range i.sources {
 			term.decided(ctx)
 			expect("before the answer of "+s.name, nil, shardingv1alpha1.InstanceLocked)
 			asked := s.asked()
-			if len(asked) != 1 || !asked[0].ranges.Equal(hashkey.All()) || asked[0].revision != "10" {
-				t.Fatalf("source %d was asked %v, want once for all keys as of revision 10", n, asked)
+			if len(asked) != 1 || !asked[0].ranges.Equal(hashkey.All()) {
+				t.Fatalf("source %d was asked %v, want once for all keys", n, asked)
 			}
 			close(asked[0].answer)
 			synctest.Wait()
@@ -232,8 +249,8 @@ func TestADecisionWithoutARecordDoesNothingButEndTheTerm(t *testing.T) {
 			t.Errorf("got wake %v and lost %t", wake, term.lost)
 		}
 		i.calls.expect(t)
-		if term.status.Phase != shardingv1alpha1.InstanceActive {
-			t.Errorf("phase %q was reported", term.status.Phase)
+		if term.news.status.Phase != shardingv1alpha1.InstanceActive {
+			t.Errorf("phase %q was reported", term.news.status.Phase)
 		}
 	})
 }
@@ -250,11 +267,12 @@ func TestADecisionWakesAtTheMachinesTime(t *testing.T) {
 		self.Revision, self.Donor = 11, "b"
 		term.machine.Apply(ring.Record{Name: "b", Revision: 10, Key: key(99), Phase: shardingv1alpha1.InstanceActive})
 		term.machine.Apply(self)
-		for _, want := range []time.Duration{DefaultStepLimit, DefaultStepLimit - time.Second, DefaultStepLimit - 2*time.Second} {
-			if got := term.decide(ctx, false); got != want {
-				t.Errorf("got %v, want %v", got, want)
-			}
-			time.Sleep(time.Second)
+		if got := term.decide(ctx, false); got != lookInterval {
+			t.Errorf("got %v, want %v: it waits for a peer", got, lookInterval)
+		}
+		time.Sleep(DefaultStepLimit - 300*time.Millisecond)
+		if got, want := term.decide(ctx, false), 300*time.Millisecond; got != want {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

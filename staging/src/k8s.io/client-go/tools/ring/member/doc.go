@@ -16,19 +16,29 @@ limitations under the License.
 
 // Package member takes part in a ring: it drives a ring.Machine against the API.
 //
-//   - Gate: the check that every piece of work passes, and the transport that keeps
-//     requests within the gate's deadline.
+//   - Gate: the check that every piece of work passes, and the transports: one keeps
+//     requests within the gate's deadline, both name the instance and its epoch.
 //   - Member: registers an instance, reads the registry's log into the machine, carries
-//     out its decisions, and renews the record.
+//     out its decisions, tells the news of itself, and renews the record.
 //   - Metrics and Events: what a member tells about itself.
 //
-// One goroutine decides; others read the log, renew the record, send writes and wait
-// for caches, and hand it what happened.
+// One goroutine decides; others read the log, renew the record, send news and writes, list
+// the registry where its watch may lag, and wait for caches. They hand it what happened.
+//
+// The record is written in three ways, and none waits for another:
+//
+//	renewal  status, UID alone                    changes nothing, so nothing is stored:
+//	                                              it keeps the record's lease alive
+//	news     status, UID and resource version     one at a time; one that arrives after
+//	                                              another is void
+//	write    spec, UID and generation             one at a time; news do not void it
+//
+// A record says that its instance is of use, not only that its process lives: it is renewed
+// only while decisions are made, and while the work that is under way gets on.
 //
 // What is not guaranteed: an instance that is paused between the last check of the gate
 // and the moment that a request leaves the process can still send this one request after
 // its lease has ended. It names the instance (fence.Header), so an API server with the
-// admission plugin ControllerRing refuses it; another would carry it out. Clocks are
-// never compared across machines, but they must run at about the same rate:
-// fence.Confidence is the margin.
+// fence refuses it; another would carry it out. Clocks are never compared across machines,
+// but they must run at about the same rate: fence.Confidence is the margin.
 package member

@@ -30,6 +30,7 @@ const (
 	eventTookOver  = "TookOver"
 	eventCalledOff = "CalledOff"
 	eventFenced    = "Fenced"
+	eventWithheld  = "RenewalWithheld"
 )
 
 // Events takes events on ControllerInstances; record.EventRecorder fits.

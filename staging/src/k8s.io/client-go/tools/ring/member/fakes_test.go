@@ -99,8 +99,10 @@ func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
 	}
 	reports := &reports{journal: i.told}
 	cfg := Config{
-		Client:         r,
-		ControllerName: "replicaset-controller",
+		Client:         &client{registry: r, gate: i.gate},
+		Ring:           "workloads",
+		Controllers:    []string{"replicaset-controller"},
+		Governs:        []shardingv1alpha1.Governs{{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController}},
 		HolderIdentity: "host_1",
 		LeaseDuration:  lease,
 		Gate:           i.gate,
@@ -162,7 +164,7 @@ func (i *instance) registered(ctx context.Context) *term {
 // record returns a record of the ring in its newest state.
 func (i *instance) record() shardingv1alpha1.ControllerInstance {
 	i.t.Helper()
-	self, _ := i.gate.pass()
+	self, _ := i.gate.identity()
 	record, ok := i.registry.get(self.Name)
 	if !ok {
 		i.t.Fatalf("there is no record %q", self.Name)
@@ -201,8 +203,8 @@ type fakeController struct {
 	keys   []int64
 	// abandoned says that the member may give up work that does not end.
 	abandoned bool
-	// inAcquired, if set, is called by Acquired.
-	inAcquired func()
+	// inAcquired and inReleased, if set, are called by Acquired and Released.
+	inAcquired, inReleased func()
 }
 
 // Keys implements Controller.
@@ -243,6 +245,9 @@ func (c *fakeController) Released(r hashkey.Ranges) {
 		c.t.Errorf("Released was called for %v while %d pieces of work are under way there", r, n)
 	}
 	c.calls.note("released %v", r)
+	if c.inReleased != nil {
+		c.inReleased()
+	}
 }
 
 // fakeSource holds what it follows at once, unless it is slow: then it holds nothing,
@@ -262,10 +267,9 @@ type fakeSource struct {
 
 // question is one call of WaitFor.
 type question struct {
-	ctx      context.Context
-	ranges   hashkey.Ranges
-	revision string
-	answer   chan struct{}
+	ctx    context.Context
+	ranges hashkey.Ranges
+	answer chan struct{}
 }
 
 // SetRanges implements Source.
@@ -309,8 +313,8 @@ func (s *fakeSource) hold(r hashkey.Ranges) {
 func (s *fakeSource) HeldChanged() <-chan struct{} { return s.changed }
 
 // WaitFor implements Source.
-func (s *fakeSource) WaitFor(ctx context.Context, r hashkey.Ranges, revision string) error {
-	q := &question{ctx: ctx, ranges: r, revision: revision, answer: make(chan struct{})}
+func (s *fakeSource) WaitFor(ctx context.Context, r hashkey.Ranges) error {
+	q := &question{ctx: ctx, ranges: r, answer: make(chan struct{})}
 	s.lock.Lock()
 	s.questions = append(s.questions, q)
 	if !s.slow {
@@ -340,6 +344,7 @@ type reports struct {
 
 func (r *reports) Registered()           { r.journal.note("registered") }
 func (r *reports) Renewed(result string) { r.journal.note("renewal %s", result) }
+func (r *reports) News(result string)    { r.journal.note("news %s", result) }
 func (r *reports) Refused(by string)     { r.journal.note("refused by %s", by) }
 func (r *reports) Load(workloads, busy int64) {
 	r.journal.note("%d workloads, %d busy", workloads, busy)

@@ -17,6 +17,8 @@ limitations under the License.
 package member
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -25,21 +27,31 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// errNotRenewed is why a request is not sent, or given up.
+var errNotRenewed = errors.New("this instance could not renew its ControllerInstance in time, so another may own the object now")
+
 // Gate is the check that every piece of work passes: is this key mine, now? It is
 // open for a set of keys and until a deadline, and it knows what is in work.
 // A Member opens and shuts it; a controller's workers call Enter. It is safe for
 // concurrent use.
 type Gate struct {
-	clock clock.PassiveClock
+	clock clock.WithDelayedExecution
 
 	lock sync.Mutex
 	open hashkey.Ranges
-	// self is the registration that the deadline belongs to.
+	// self is the registration that the deadline belongs to. It names no controller.
 	self fence.Identity
 	// deadline is when the instance stops believing that it is alive, on the
-	// monotonic clock: no work begins at or after it.
+	// monotonic clock: no work begins at or after it. Each renewal moves it.
 	deadline time.Time
-	busy     map[int64]int
+	// believing ends when the deadline passes without a renewal, or the gate expires:
+	// so do the requests that are under way then.
+	believing context.Context
+	lapse     context.CancelFunc
+	timer     clock.Timer
+	busy      map[int64]int
+	// stirred is when work, or a request of it, last began or ended.
+	stirred time.Time
 	// turnedAway says that the deadline has kept out work that the ranges would
 	// have let in.
 	turnedAway bool
@@ -49,7 +61,7 @@ type Gate struct {
 }
 
 // NewGate returns a gate that is shut for everything.
-func NewGate(c clock.PassiveClock) *Gate {
+func NewGate(c clock.WithDelayedExecution) *Gate {
 	return &Gate{clock: c, busy: map[int64]int{}, onLeave: func() {}, refused: func(string) {}}
 }
 
@@ -62,11 +74,13 @@ func (g *Gate) Enter(key int64) (leave func(), ok bool) {
 	if !g.open.Contains(key) {
 		return nil, false
 	}
-	if !g.clock.Now().Before(g.deadline) {
+	now := g.clock.Now()
+	if !now.Before(g.deadline) {
 		g.turnedAway = true
 		return nil, false
 	}
 	g.busy[key]++
+	g.stirred = now
 	return func() { g.leave(key) }, true
 }
 
@@ -76,6 +90,7 @@ func (g *Gate) leave(key int64) {
 	if g.busy[key] == 0 {
 		delete(g.busy, key)
 	}
+	g.stirred = g.clock.Now()
 	onLeave := g.onLeave
 	g.lock.Unlock()
 	onLeave()
@@ -94,7 +109,7 @@ func (g *Gate) ServesAll() bool {
 }
 
 // Deadline returns the instant from which on no request of this instance may be
-// under way.
+// under way. Renewals move it.
 func (g *Gate) Deadline() time.Time {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -112,6 +127,24 @@ func (g *Gate) Busy(ranges hashkey.Ranges) int {
 		}
 	}
 	return total
+}
+
+// stalled returns for how long, up to now, work has been under way while none began or
+// ended, and no request of it did.
+func (g *Gate) stalled(now time.Time) time.Duration {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if len(g.busy) == 0 {
+		return 0
+	}
+	return now.Sub(g.stirred)
+}
+
+// stir notes that a request has begun or ended.
+func (g *Gate) stir() {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.stirred = g.clock.Now()
 }
 
 // serving returns the keys for which the gate is open.
@@ -134,15 +167,65 @@ func (g *Gate) begin(self fence.Identity, deadline time.Time) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.self = self
-	g.deadline = deadline
 	g.turnedAway = false
+	g.believeLocked(deadline)
 }
 
-// pass returns in whose name, and until when, a request may be under way.
-func (g *Gate) pass() (fence.Identity, time.Time) {
+// believeLocked sets the deadline.
+func (g *Gate) believeLocked(deadline time.Time) {
+	g.stopLocked()
+	g.deadline = deadline
+	if g.believing == nil || g.believing.Err() != nil {
+		g.believing, g.lapse = context.WithCancel(context.Background())
+	}
+	g.timer = g.clock.AfterFunc(deadline.Sub(g.clock.Now()), func() {
+		g.lock.Lock()
+		defer g.lock.Unlock()
+		if g.deadline.Equal(deadline) {
+			g.lapse()
+		}
+	})
+}
+
+func (g *Gate) stopLocked() {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// raise lets requests carry that epoch from now on. It does nothing once the gate has
+// expired or belongs to another registration.
+func (g *Gate) raise(self fence.Identity, epoch int64) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	return g.self, g.deadline
+	if isSame(g.self, self) {
+		g.self.Epoch = max(g.self.Epoch, epoch)
+	}
+}
+
+// isSame says whether both are of one registration, whatever their epochs.
+func isSame(a, b fence.Identity) bool { return a.Name == b.Name && a.UID == b.UID }
+
+// identity returns in whose name requests are sent now, and whether there is anybody.
+func (g *Gate) identity() (self fence.Identity, ok bool) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	return g.self, g.self.Name != ""
+}
+
+// admit lets a request be sent now, in the name of self and with a context that ends when
+// the request may no longer be under way: when the deadline passes without a renewal, or
+// the gate expires. It fails if that has happened. The caller must call cancel when the
+// request has ended.
+func (g *Gate) admit(ctx context.Context) (self fence.Identity, limited context.Context, cancel context.CancelFunc, err error) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if !g.clock.Now().Before(g.deadline) {
+		return fence.Identity{}, nil, nil, errNotRenewed
+	}
+	limited, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.believing, func() { end(errNotRenewed) })
+	return g.self, limited, func() { stop(); end(nil) }, nil
 }
 
 // extend moves the deadline of the registration to t, unless it is later already. It
@@ -152,11 +235,11 @@ func (g *Gate) pass() (fence.Identity, time.Time) {
 func (g *Gate) extend(self fence.Identity, t time.Time) (turnedAway bool) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	if g.self != self {
+	if !isSame(g.self, self) {
 		return false
 	}
 	if t.After(g.deadline) {
-		g.deadline = t
+		g.believeLocked(t)
 	}
 	turnedAway = g.turnedAway && g.clock.Now().Before(g.deadline)
 	if turnedAway {
@@ -165,13 +248,18 @@ func (g *Gate) extend(self fence.Identity, t time.Time) (turnedAway bool) {
 	return turnedAway
 }
 
-// expire shuts the gate at once: the instance's record is gone.
+// expire shuts the gate at once, and gives up the requests under way: the instance's
+// record is gone.
 func (g *Gate) expire() {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.self = fence.Identity{}
 	g.deadline = time.Time{}
 	g.open = nil
+	g.stopLocked()
+	if g.lapse != nil {
+		g.lapse()
+	}
 }
 
 // notify calls f whenever a piece of work has ended. f must not block.

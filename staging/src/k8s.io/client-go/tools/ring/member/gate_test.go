@@ -27,7 +27,7 @@ import (
 
 func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 	now := time.Now()
-	clock := testclock.NewFakePassiveClock(now)
+	clock := testclock.NewFakeClock(now)
 	g := NewGate(clock)
 	enters := func(key int64) bool {
 		leave, ok := g.Enter(key)
@@ -76,7 +76,7 @@ func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 // A renewal whose answer comes after the record is known to be gone says nothing of now.
 func TestALateAnswerRevivesNoGateThatHasExpired(t *testing.T) {
 	now := time.Now()
-	g := NewGate(testclock.NewFakePassiveClock(now))
+	g := NewGate(testclock.NewFakeClock(now))
 	first, second := fence.Identity{Name: "i", UID: "1"}, fence.Identity{Name: "i", UID: "2"}
 	g.begin(first, now.Add(time.Second))
 	g.expire()
@@ -95,7 +95,7 @@ func TestALateAnswerRevivesNoGateThatHasExpired(t *testing.T) {
 // What is new under another registration is told of when its ranges are opened.
 func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.T) {
 	now := time.Now()
-	g := NewGate(testclock.NewFakePassiveClock(now))
+	g := NewGate(testclock.NewFakeClock(now))
 	g.set(hashkey.All())
 	if _, ok := g.Enter(1); ok {
 		t.Fatal("work was let in without a deadline to believe in")
@@ -109,7 +109,7 @@ func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.
 }
 
 func TestWhatAGateServesDoesNotDependOnItsDeadline(t *testing.T) {
-	g := NewGate(testclock.NewFakePassiveClock(time.Now()))
+	g := NewGate(testclock.NewFakeClock(time.Now()))
 	g.set(low)
 	if !g.Serves(99) || g.Serves(100) || g.ServesAll() {
 		t.Errorf("serves 99: %t, 100: %t, all: %t; want the first alone", g.Serves(99), g.Serves(100), g.ServesAll())
@@ -121,7 +121,7 @@ func TestWhatAGateServesDoesNotDependOnItsDeadline(t *testing.T) {
 
 func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	now := time.Now()
-	g := NewGate(testclock.NewFakePassiveClock(now))
+	g := NewGate(testclock.NewFakeClock(now))
 	g.set(hashkey.All())
 	g.extend(fence.Identity{}, now.Add(time.Minute))
 	ended := 0
@@ -151,5 +151,58 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	other()
 	if ended != 3 {
 		t.Errorf("the end of work was told %d times, want 3", ended)
+	}
+}
+
+func TestAGateTellsHowLongWorkHasBeenUnderWayInWhichNothingHappens(t *testing.T) {
+	now := time.Now()
+	clock := testclock.NewFakeClock(now)
+	g := NewGate(clock)
+	g.set(hashkey.All())
+	g.extend(fence.Identity{}, now.Add(time.Hour))
+	expect := func(when string, want time.Duration) {
+		t.Helper()
+		clock.Step(time.Minute)
+		if got := g.stalled(clock.Now()); got != want {
+			t.Errorf("%s nothing happens for %v, want %v", when, got, want)
+		}
+	}
+	expect("without work", 0)
+	first, _ := g.Enter(1)
+	expect("after work has begun", time.Minute)
+	expect("as it goes on", 2*time.Minute)
+	second, _ := g.Enter(2)
+	expect("after other work has begun", time.Minute)
+	second()
+	expect("after other work has ended", time.Minute)
+	g.stir()
+	expect("after a request", time.Minute)
+	first()
+	expect("after all work has ended", 0)
+}
+
+func TestAnEpochIsRaisedOnlyForItsRegistrationAndNeverFalls(t *testing.T) {
+	g := NewGate(testclock.NewFakeClock(time.Now()))
+	self := fence.Identity{Ring: "r", Name: "i", UID: "1"}
+	if _, ok := g.identity(); ok {
+		t.Error("requests are sent in somebody's name before a registration")
+	}
+	g.begin(self, time.Now().Add(time.Minute))
+	g.raise(self, 2)
+	g.raise(self, 1)
+	g.raise(fence.Identity{Name: "i", UID: "2"}, 5)
+	want := self
+	want.Epoch = 2
+	if got, ok := g.identity(); !ok || got != want {
+		t.Errorf("requests are sent in the name of %v, want %v", got, want)
+	}
+	// A renewal that was sent before the epoch was raised is one of this registration.
+	if g.extend(self, time.Now().Add(time.Hour)); time.Until(g.Deadline()) < 59*time.Minute {
+		t.Errorf("the deadline is %v", g.Deadline())
+	}
+	g.expire()
+	g.raise(self, 7)
+	if got, ok := g.identity(); ok {
+		t.Errorf("requests are sent in the name of %v after the record was lost", got)
 	}
 }

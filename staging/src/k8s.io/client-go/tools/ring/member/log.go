@@ -40,11 +40,11 @@ import (
 const relistInterval = 200 * time.Millisecond
 
 func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
-	options.FieldSelector = fields.OneTermEqualSelector("spec.controllerName", m.cfg.ControllerName).String()
+	options.FieldSelector = fields.OneTermEqualSelector("spec.ring", m.cfg.Ring).String()
 	return options
 }
 
-// list returns the ring of the member's controller.
+// list returns the member's ring.
 func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.View, error) {
 	list, err := m.cfg.Client.List(ctx, m.options(options))
 	if err != nil {
@@ -54,10 +54,11 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.Vi
 	if err != nil {
 		return nil, err
 	}
-	return views.Ring(m.cfg.ControllerName), nil
+	return views.Ring(m.cfg.Ring), nil
 }
 
-// readLog reads the log into the machine.
+// readLog reads the log into the machine. How far the machine has come is the revision of
+// its view: what is older is skipped, as a list may have overtaken the watch.
 func (t *term) readLog(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	revision := t.machine.View().Revision
@@ -75,7 +76,11 @@ func (t *term) readLog(ctx context.Context) {
 				return false, nil
 			}
 			revision = view.Revision
-			t.post(ctx, func() { t.machine.Replace(view) })
+			t.post(ctx, func() {
+				if view.Revision > t.machine.View().Revision {
+					t.machine.Replace(view)
+				}
+			})
 			return true, nil
 		})
 		if err != nil {
@@ -108,9 +113,11 @@ func (t *term) watch(ctx context.Context, revision int64) error {
 			return err
 		}
 		t.post(ctx, func() {
-			if event.Type == watch.Deleted {
+			switch {
+			case record.Revision <= t.machine.View().Revision:
+			case event.Type == watch.Deleted:
 				t.machine.Remove(record.Name, record.Revision)
-			} else {
+			default:
 				t.machine.Apply(record)
 			}
 		})

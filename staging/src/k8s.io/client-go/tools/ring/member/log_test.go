@@ -50,7 +50,7 @@ func (i *instance) reading() *term {
 func peer(k *int64) shardingv1alpha1.ControllerInstance {
 	return shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "peer", UID: "uid-peer"},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: "replicaset-controller", HashKey: k},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HashKey: k},
 	}
 }
 
@@ -79,7 +79,7 @@ func TestTheMachineGetsTheLogsEventsInOrder(t *testing.T) {
 		term := newInstance(t, r).reading()
 		began := r.revision()
 		reads := r.reads()
-		if len(reads) != 1 || reads[0].list.ResourceVersion != strconv.FormatInt(began, 10) || reads[0].list.FieldSelector != "spec.controllerName=replicaset-controller" {
+		if len(reads) != 1 || reads[0].list.ResourceVersion != strconv.FormatInt(began, 10) || reads[0].list.FieldSelector != "spec.ring=workloads" {
 			t.Fatalf("got %v, want a watch of the ring from the registration's revision, %d", reads, began)
 		}
 		r.edit(peer(nil))
@@ -161,7 +161,7 @@ func TestAWatchThatCannotBeContinuedIsReplacedByAList(t *testing.T) {
 				if len(reads) != 3 || reads[1].verb != "list" || reads[2].verb != "watch" {
 					t.Fatalf("got %v, want a watch, a list and a watch", reads)
 				}
-				if got := reads[1].list; got.ResourceVersion != "" || got.ResourceVersionMatch != "" || got.FieldSelector != "spec.controllerName=replicaset-controller" {
+				if got := reads[1].list; got.ResourceVersion != "" || got.ResourceVersionMatch != "" || got.FieldSelector != "spec.ring=workloads" {
 					t.Errorf("listed %+v, want the newest state of the ring", got)
 				}
 				if got := reads[2].list.ResourceVersion; got != strconv.FormatInt(listed, 10) {

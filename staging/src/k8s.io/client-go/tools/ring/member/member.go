@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"time"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
@@ -35,6 +36,10 @@ const (
 	DefaultLeaseDuration = 6 * time.Second
 	// DefaultStepLimit bounds each step of a handover that waits for a peer.
 	DefaultStepLimit = 30 * time.Second
+	// DefaultHungLimit is how long work may be under way in which nothing happens. A request
+	// has its answer within a minute: that is how long an API server works on one, with all
+	// its webhooks. The rest is for a client's own rate limit.
+	DefaultHungLimit = 2 * time.Minute
 )
 
 // Source is one of the informers that a controller works from.
@@ -48,8 +53,8 @@ type Source interface {
 	// HeldChanged returns a channel that gets a token when Held has changed.
 	HeldChanged() <-chan struct{}
 	// WaitFor waits until the informer's store holds all objects of these keys as
-	// of that revision or a later one. It fails only when ctx ends.
-	WaitFor(ctx context.Context, ranges hashkey.Ranges, revision string) error
+	// of a moment after the call. It fails only when ctx ends.
+	WaitFor(ctx context.Context, ranges hashkey.Ranges) error
 }
 
 // Controller is what a member tells its controller, and asks it. All methods are
@@ -70,11 +75,16 @@ type Controller interface {
 // Config configures a Member.
 type Config struct {
 	// Client writes and reads the registry. It should be the member's own, so
-	// that no other traffic of the process delays a renewal.
+	// that no other traffic of the process delays a renewal, with the transport
+	// Gate.WrapRegistryTransport.
 	Client shardingclient.ControllerInstanceInterface
-	// ControllerName is the controller whose ring this is, such as
-	// replicaset-controller.
-	ControllerName string
+	// Ring is the name of the ring, such as workloads: a DNS label.
+	Ring string
+	// Controllers are the controllers that the instance runs on the ring, and Governs says
+	// which hash key the instance has to own for each of their writes. Both are for the
+	// record: the API server's fence reads them there.
+	Controllers []string
+	Governs     []shardingv1alpha1.Governs
 	// HolderIdentity names host and process. It is for people; it need not be unique.
 	HolderIdentity string
 	// LeaseDuration is how long the instance stays in the registry after its last
@@ -83,6 +93,10 @@ type Config struct {
 	// StepLimit bounds each step of a handover that waits for a peer, at least
 	// LeaseDuration. Default: DefaultStepLimit, or LeaseDuration if that is longer.
 	StepLimit time.Duration
+	// HungLimit is how long work may be under way while none begins or ends, and no request
+	// of it does, before the instance gives its range up, at least StepLimit. Default:
+	// DefaultHungLimit, or StepLimit if that is longer.
+	HungLimit time.Duration
 	// Gate is opened and shut by the member.
 	Gate *Gate
 	// Sources are all informers that the controller works from. The gate opens for
@@ -102,7 +116,7 @@ type Config struct {
 	Clock clock.Clock
 }
 
-// Member takes part in a ring for one controller of this process.
+// Member takes part in a ring for this process.
 type Member struct {
 	cfg   Config
 	epoch time.Time
@@ -116,6 +130,9 @@ func New(cfg Config) (*Member, error) {
 	if cfg.StepLimit == 0 {
 		cfg.StepLimit = max(DefaultStepLimit, cfg.LeaseDuration)
 	}
+	if cfg.HungLimit == 0 {
+		cfg.HungLimit = max(DefaultHungLimit, cfg.StepLimit)
+	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = noMetrics{}
 	}
@@ -128,10 +145,12 @@ func New(cfg Config) (*Member, error) {
 	switch {
 	case cfg.Client == nil, cfg.Gate == nil, cfg.Controller == nil:
 		return nil, errors.New("a ring member needs Client, Gate and Controller")
-	case cfg.ControllerName == "", cfg.HolderIdentity == "":
-		return nil, errors.New("a ring member needs ControllerName and HolderIdentity")
+	case cfg.Ring == "", cfg.HolderIdentity == "":
+		return nil, errors.New("a ring member needs Ring and HolderIdentity")
 	case cfg.StepLimit < cfg.LeaseDuration:
 		return nil, fmt.Errorf("StepLimit is %v, want at least LeaseDuration (%v): a dead peer is recognised by its lease", cfg.StepLimit, cfg.LeaseDuration)
+	case cfg.HungLimit < cfg.StepLimit:
+		return nil, fmt.Errorf("HungLimit is %v, want at least StepLimit (%v): a handover that work holds up is called off first", cfg.HungLimit, cfg.StepLimit)
 	}
 	if err := fence.CheckLease(cfg.LeaseDuration); err != nil {
 		return nil, fmt.Errorf("LeaseDuration %w", err)
@@ -143,9 +162,10 @@ func New(cfg Config) (*Member, error) {
 // Run takes part in the ring until ctx ends; then it leaves in good order and returns.
 // Leaving takes at most LeaseDuration, and as much again if work does not end: then
 // Released is called though it is still under way. Run registers again whenever its record
-// is lost. The controller must go on working until Run returns.
+// is lost, or deleted by others, for which it leaves in good order, too. The controller must
+// go on working until Run returns.
 func (m *Member) Run(ctx context.Context) {
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", m.cfg.ControllerName)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", m.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 3 * time.Second}
 	pause := backoff

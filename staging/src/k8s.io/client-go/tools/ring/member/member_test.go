@@ -36,9 +36,10 @@ func TestNewRefusesAConfigurationThatCannotWork(t *testing.T) {
 		"no client":                {func(c *Config) { c.Client = nil }, "needs Client, Gate and Controller"},
 		"no gate":                  {func(c *Config) { c.Gate = nil }, "needs Client, Gate and Controller"},
 		"no controller":            {func(c *Config) { c.Controller = nil }, "needs Client, Gate and Controller"},
-		"no name":                  {func(c *Config) { c.ControllerName = "" }, "needs ControllerName and HolderIdentity"},
-		"no identity":              {func(c *Config) { c.HolderIdentity = "" }, "needs ControllerName and HolderIdentity"},
+		"no ring":                  {func(c *Config) { c.Ring = "" }, "needs Ring and HolderIdentity"},
+		"no identity":              {func(c *Config) { c.HolderIdentity = "" }, "needs Ring and HolderIdentity"},
 		"a step within a lease":    {func(c *Config) { c.StepLimit = lease - 1 }, "StepLimit is 5.999999999s, want at least LeaseDuration (6s)"},
+		"hung within a step":       {func(c *Config) { c.HungLimit = lease }, "HungLimit is 6s, want at least StepLimit (30s)"},
 		"a lease too short":        {func(c *Config) { c.LeaseDuration = time.Second }, "LeaseDuration is 1s, want whole seconds from 2s to 1h0m0s"},
 		"a lease too long":         {func(c *Config) { c.LeaseDuration = 2 * time.Hour }, "LeaseDuration is 2h0m0s, want"},
 		"a lease of half a second": {func(c *Config) { c.LeaseDuration = 2500 * time.Millisecond }, "LeaseDuration is 2.5s, want whole seconds"},
@@ -46,7 +47,7 @@ func TestNewRefusesAConfigurationThatCannotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := newInstance(t, newRegistry(t)).cfg
-			cfg.StepLimit = 0
+			cfg.StepLimit, cfg.HungLimit = 0, 0
 			tc.change(&cfg)
 			if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
@@ -59,22 +60,24 @@ func TestNewFillsInDefaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lease, step         time.Duration
 		wantLease, wantStep time.Duration
+		wantHung            time.Duration
 	}{
-		"nothing set":   {0, 0, DefaultLeaseDuration, DefaultStepLimit},
-		"a short lease": {2 * time.Second, 0, 2 * time.Second, DefaultStepLimit},
-		"a long lease":  {time.Minute, 0, time.Minute, time.Minute},
-		"both set":      {2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second},
+		"nothing set":   {0, 0, DefaultLeaseDuration, DefaultStepLimit, DefaultHungLimit},
+		"a short lease": {2 * time.Second, 0, 2 * time.Second, DefaultStepLimit, DefaultHungLimit},
+		"a long lease":  {time.Minute, 0, time.Minute, time.Minute, DefaultHungLimit},
+		"a longer one":  {time.Hour, 0, time.Hour, time.Hour, time.Hour},
+		"both set":      {2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, DefaultHungLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := newInstance(t, newRegistry(t)).cfg
-			cfg.LeaseDuration, cfg.StepLimit = tc.lease, tc.step
+			cfg.LeaseDuration, cfg.StepLimit, cfg.HungLimit = tc.lease, tc.step, 0
 			cfg.Metrics, cfg.Events, cfg.Clock = nil, nil, nil
 			m, err := New(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.cfg.LeaseDuration != tc.wantLease || m.cfg.StepLimit != tc.wantStep {
-				t.Errorf("lease %v and step limit %v, want %v and %v", m.cfg.LeaseDuration, m.cfg.StepLimit, tc.wantLease, tc.wantStep)
+			if m.cfg.LeaseDuration != tc.wantLease || m.cfg.StepLimit != tc.wantStep || m.cfg.HungLimit != tc.wantHung {
+				t.Errorf("lease %v, step limit %v and hung limit %v, want %v, %v and %v", m.cfg.LeaseDuration, m.cfg.StepLimit, m.cfg.HungLimit, tc.wantLease, tc.wantStep, tc.wantHung)
 			}
 			if m.cfg.Metrics != (noMetrics{}) || m.cfg.Events != (noEvents{}) || m.cfg.Clock != (clock.RealClock{}) {
 				t.Errorf("got metrics %T, events %T and clock %T", m.cfg.Metrics, m.cfg.Events, m.cfg.Clock)

@@ -33,11 +33,13 @@ type Metrics interface {
 	// State tells the present phase, "" while not registered, and the owned share of
 	// the key space, from 0 to 1.
 	State(phase shardingv1alpha1.InstancePhase, owned float64)
-	// Load tells with each renewal how many objects the instance is responsible for,
-	// and how many are in work.
+	// Load tells how many objects the instance is responsible for, and how many are in
+	// work, about once a second.
 	Load(workloads, busy int64)
 	// Renewed is called for each renewal of the record.
 	Renewed(result string)
+	// News is called for each write of the record's status that tells something new.
+	News(result string)
 	// HandedOver is called for each handover: by the receiver when its gate has opened
 	// for the range, or by the donor when the handover is called off.
 	HandedOver(kind ring.Kind, result string)
@@ -46,8 +48,8 @@ type Metrics interface {
 	// Unserved tells how long the keys of a range had no worker, as far as the
 	// receiver can tell by its own clock. It counts, for a join and a move, from when
 	// it saw the donor in phase Wait, which is one write after the donor shut its
-	// gate; for a crash, from when the dead instance was last heard of, which is up to
-	// a third of the lease too long; for a leave, from when the record was gone, which
+	// gate; for a crash, from a lease before the record was gone, which is up to a third
+	// of the lease too long; for a leave, from when the record was gone, which
 	// leaves out how long the instance drained.
 	Unserved(kind ring.Kind, took time.Duration)
 	// Refused is called for each write that was not sent, or was refused, because the
@@ -64,9 +66,16 @@ const (
 
 // How a renewal ends.
 const (
-	ResultRenewed = "renewed"
-	ResultFailed  = "failed" // no answer, or an error
-	ResultLost    = "lost"   // the record is gone
+	ResultRenewed  = "renewed"
+	ResultFailed   = "failed"   // no answer, or an error
+	ResultLost     = "lost"     // the record is gone
+	ResultWithheld = "withheld" // not sent: no decision was made for long, or work hangs
+)
+
+// How news end, or in ResultFailed.
+const (
+	ResultStored   = "stored"
+	ResultConflict = "conflict" // somebody has written the record since: they are told again
 )
 
 // The steps of a handover.
@@ -89,6 +98,7 @@ func (noMetrics) Registered()                                   {}
 func (noMetrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (noMetrics) Load(int64, int64)                             {}
 func (noMetrics) Renewed(string)                                {}
+func (noMetrics) News(string)                                   {}
 func (noMetrics) HandedOver(ring.Kind, string)                  {}
 func (noMetrics) Step(string, time.Duration)                    {}
 func (noMetrics) Unserved(ring.Kind, time.Duration)             {}

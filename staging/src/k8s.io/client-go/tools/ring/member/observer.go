@@ -31,14 +31,15 @@ import (
 type observer struct {
 	name string
 	// self is the instance's record as it was registered.
-	self    ring.Record
+	self ring.Record
+	// lease is taken for that of every instance.
+	lease   time.Duration
 	metrics Metrics
 	events  Events
 
 	view *ring.View
-	// heard is when each record was last seen to change, draining when it was seen
-	// to wait for its own work to end.
-	heard, draining map[string]time.Time
+	// draining is when each instance was seen to wait for its own work to end.
+	draining map[string]time.Time
 	// gains are the ranges that the gate has not been opened for yet.
 	gains   []gain
 	serving hashkey.Ranges
@@ -59,9 +60,9 @@ type gain struct {
 	warm                bool
 }
 
-func newObserver(name string, view *ring.View, metrics Metrics, events Events) *observer {
+func newObserver(name string, view *ring.View, lease time.Duration, metrics Metrics, events Events) *observer {
 	self, _ := view.Get(name)
-	return &observer{name: name, self: self, metrics: metrics, events: events, view: view, heard: map[string]time.Time{}, draining: map[string]time.Time{}}
+	return &observer{name: name, self: self, lease: lease, metrics: metrics, events: events, view: view, draining: map[string]time.Time{}}
 }
 
 // observe takes what a decision has come to: held are the keys that all caches
@@ -97,26 +98,20 @@ func (o *observer) observe(now time.Time, view *ring.View, d ring.Decision, held
 	o.metrics.State(d.Phase, float64(d.Owned.Width())/float64(hashkey.Limit))
 }
 
-// listen notes when each record was last heard of.
+// listen notes who has begun to drain.
 func (o *observer) listen(now time.Time, before *ring.View) {
 	for _, r := range o.view.Records() {
 		old, _ := before.Get(r.Name)
-		if old.Revision != r.Revision {
-			o.heard[r.Name] = now
-		}
 		if r.Phase == shardingv1alpha1.InstanceWait && old.Phase != r.Phase {
 			o.draining[r.Name] = now
 		}
 	}
 }
 
-// forget drops what is known of records that have gone, and of draining that has ended.
+// forget drops what is known of draining that has ended.
 func (o *observer) forget() {
-	for name := range o.heard {
-		r, ok := o.view.Get(name)
-		if !ok {
-			delete(o.heard, name)
-		}
+	for name := range o.draining {
+		r, _ := o.view.Get(name)
 		if r.Phase != shardingv1alpha1.InstanceWait {
 			delete(o.draining, name)
 		}
@@ -129,7 +124,7 @@ func (o *observer) received(now time.Time, before *ring.View, held hashkey.Range
 		var since time.Time
 		switch r.Kind {
 		case ring.KindCrash:
-			since = o.heard[r.Donor]
+			since = now.Add(-o.lease)
 		case ring.KindJoin, ring.KindMove:
 			since = o.draining[r.Donor]
 		}
@@ -208,4 +203,10 @@ func (o *observer) welcome(r ring.Received) {
 // its lease. It may be called from any goroutine.
 func (o *observer) fenced(message string) {
 	o.events.Eventf(reference(o.self), v1.EventTypeWarning, eventFenced, "%s", message)
+}
+
+// withheld tells that the instance lets its lease end, and why. It may be called from any
+// goroutine.
+func (o *observer) withheld(reason error) {
+	o.events.Eventf(reference(o.self), v1.EventTypeWarning, eventWithheld, "Does not renew its record, so that another takes its range over: %v", reason)
 }

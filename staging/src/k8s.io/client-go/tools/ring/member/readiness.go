@@ -18,39 +18,41 @@ package member
 
 import (
 	"context"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// readiness says for which keys all sources have been seen to hold everything as
-// of a revision, and which question is under way.
+// readiness says for which keys all sources have been seen to hold everything as of a
+// moment after a question, and which question is under way.
 type readiness struct {
 	ranges hashkey.Ranges
-	since  int64
-	asked  hashkey.Ranges
+	// since is how far the log had been read when the last question was asked.
+	since int64
+	asked hashkey.Ranges
 	// asking ends the question under way; nil: there is none.
 	asking context.CancelFunc
 }
 
-// hold says whether all sources hold ranges as of revision or later. If it is not
-// known yet, a decision is asked for when it is.
+// hold says whether all sources hold ranges as of a moment after the log had come to
+// revision, which it has. If it is not known yet, a decision is asked for when it is.
 func (t *term) hold(ctx context.Context, ranges hashkey.Ranges, revision int64) bool {
 	r := &t.ready
-	if r.since >= revision && r.ranges.Covers(ranges) {
-		return true
-	}
-	if r.asking != nil && r.since == revision && r.asked.Equal(ranges) {
-		return false
+	if r.since >= revision {
+		if r.ranges.Covers(ranges) {
+			return true
+		}
+		if r.asking != nil && r.asked.Equal(ranges) {
+			return false
+		}
 	}
 	if r.asking != nil {
 		r.asking()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	*r = readiness{since: revision, asked: ranges, asking: cancel}
+	*r = readiness{since: t.machine.View().Revision, asked: ranges, asking: cancel}
 	go func() {
 		for _, s := range t.cfg.Sources {
-			if err := s.WaitFor(ctx, ranges, strconv.FormatInt(revision, 10)); err != nil {
+			if err := s.WaitFor(ctx, ranges); err != nil {
 				return
 			}
 		}

@@ -32,11 +32,13 @@ import (
 func (m *Member) register(ctx context.Context) (*term, error) {
 	sent := m.cfg.Clock.Now()
 	created, err := m.cfg.Client.Create(ctx, &shardingv1alpha1.ControllerInstance{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: m.cfg.ControllerName + "-"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: m.cfg.Ring + "-"},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{
-			ControllerName:       m.cfg.ControllerName,
+			Ring:                 m.cfg.Ring,
 			HolderIdentity:       m.cfg.HolderIdentity,
 			LeaseDurationSeconds: int32(m.cfg.LeaseDuration / time.Second),
+			Controllers:          m.cfg.Controllers,
+			Governs:              m.cfg.Governs,
 		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsNotFound(err) {
@@ -53,12 +55,11 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	}
 	t := &term{
 		Member:   m,
-		self:     fence.Identity{Name: created.Name, UID: created.UID},
-		observer: newObserver(created.Name, view, m.cfg.Metrics, m.cfg.Events),
+		self:     fence.Identity{Ring: m.cfg.Ring, Name: created.Name, UID: created.UID},
+		began:    sent,
+		observer: newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events),
 		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
-		status:   shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit},
 		kick:     make(chan struct{}, 1),
-		beat:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),
 	}
 	m.cfg.Gate.begin(t.self, m.confidence(sent))

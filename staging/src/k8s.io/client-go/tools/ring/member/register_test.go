@@ -19,6 +19,7 @@ package member
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 func TestARegistrationCreatesTheInstancesRecord(t *testing.T) {
@@ -38,19 +40,24 @@ func TestARegistrationCreatesTheInstancesRecord(t *testing.T) {
 			t.Fatalf("%d records were created, want 1", len(creates))
 		}
 		created := creates[0].created
-		want := shardingv1alpha1.ControllerInstanceSpec{ControllerName: "replicaset-controller", HolderIdentity: "host_1", LeaseDurationSeconds: 6}
-		if created.GenerateName != "replicaset-controller-" || created.Name != "" || created.Spec != want {
+		want := shardingv1alpha1.ControllerInstanceSpec{
+			Ring: "workloads", HolderIdentity: "host_1", LeaseDurationSeconds: 6,
+			Controllers: []string{"replicaset-controller"},
+			Governs:     []shardingv1alpha1.Governs{{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController}},
+		}
+		if created.GenerateName != "workloads-" || created.Name != "" || !reflect.DeepEqual(created.Spec, want) {
 			t.Errorf("created %q with %+v, want %+v", created.GenerateName, created.Spec, want)
 		}
 		record, ok := r.get(term.self.Name)
 		if !ok || record.UID != term.self.UID {
 			t.Errorf("the term is of %v, the record has UID %q", term.self, record.UID)
 		}
-		if self, _ := term.cfg.Gate.pass(); self != term.self {
-			t.Errorf("the gate sends requests in the name of %v, want %v", self, term.self)
+		self, _ := term.cfg.Gate.identity()
+		if want := (fence.Identity{Ring: "workloads", Name: record.Name, UID: record.UID}); self != term.self || self != want {
+			t.Errorf("the gate sends requests in the name of %v, the term is %v, want %v", self, term.self, want)
 		}
-		if term.status.Phase != shardingv1alpha1.InstanceInit {
-			t.Errorf("the first renewal would report phase %q", term.status.Phase)
+		if creates[0].identity != nil {
+			t.Errorf("the creation names %v", creates[0].identity)
 		}
 	})
 }
@@ -72,7 +79,7 @@ func TestARegistrationListsTheRingExactlyAsOfItsCreation(t *testing.T) {
 		record, _ := r.get(term.self.Name)
 		lists := r.got(ofVerb("list"))
 		if got := lists[len(lists)-1].list; got.ResourceVersion != record.ResourceVersion || got.ResourceVersionMatch != metav1.ResourceVersionMatchExact ||
-			got.FieldSelector != "spec.controllerName=replicaset-controller" {
+			got.FieldSelector != "spec.ring=workloads" {
 			t.Errorf("listed %+v, want exactly as of %s", got, record.ResourceVersion)
 		}
 		var names []string

@@ -37,15 +37,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 // registry serves ControllerInstances as far as a member uses them: revisions, lists as of
-// one, watches from one, and preconditions. All other methods panic.
+// one, watches from one, preconditions, leases, the delete of a living owner, and the fence.
+// Its rules are those of the API server.
 type registry struct {
-	shardingclient.ControllerInstanceInterface
 	t *testing.T
 
 	lock sync.Mutex
@@ -54,6 +56,8 @@ type registry struct {
 	states []map[string]shardingv1alpha1.ControllerInstance
 	events []watch.Event
 	at     []time.Time
+	// leases end the records that a member has made.
+	leases map[types.UID]*time.Timer
 	// changed is closed and replaced with each revision.
 	changed chan struct{}
 	// withheld keeps new revisions from the watches, delay sends them that much later.
@@ -79,13 +83,15 @@ type request struct {
 	at   time.Duration
 	verb string
 	name string
-	// created is what was to be created. body is a patch, part the part that it was for:
-	// spec or status.
+	// created is what was to be created. body is a patch, part what it was for: spec, news
+	// or renewal.
 	created      *shardingv1alpha1.ControllerInstance
 	body         map[string]any
 	part         string
 	list         metav1.ListOptions
 	precondition *metav1.Preconditions
+	// identity is the instance that the request names; nil: none.
+	identity *fence.Identity
 	// refused says that the registry did not carry it out.
 	refused bool
 }
@@ -96,13 +102,13 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 var resource = shardingv1alpha1.Resource("controllerinstances")
 
 func newRegistry(t *testing.T) *registry {
-	r := &registry{t: t, changed: make(chan struct{}), raw: make(chan watch.Event), end: make(chan struct{})}
+	r := &registry{t: t, leases: map[types.UID]*time.Timer{}, changed: make(chan struct{}), raw: make(chan watch.Event), end: make(chan struct{})}
 	// No client knows a revision 0.
 	r.states = []map[string]shardingv1alpha1.ControllerInstance{{}}
 	r.events, r.at = []watch.Event{{}}, []time.Time{{}}
 	r.edit(shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: "other", HashKey: key(7)},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "other", HashKey: key(7)},
 	})
 	return r
 }
@@ -138,6 +144,25 @@ func (r *registry) remove(name string) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.removeLocked(name)
+}
+
+// renewLocked lets the record live for a lease from now. It returns false if its lease has
+// ended.
+func (r *registry) renewLocked(instance *shardingv1alpha1.ControllerInstance) bool {
+	timer, ok := r.leases[instance.UID]
+	return ok && timer.Reset(time.Duration(instance.Spec.LeaseDurationSeconds)*time.Second)
+}
+
+// grantLeaseLocked begins the lease of a record.
+func (r *registry) grantLeaseLocked(instance *shardingv1alpha1.ControllerInstance) {
+	name, uid := instance.Name, instance.UID
+	r.leases[uid] = time.AfterFunc(time.Duration(instance.Spec.LeaseDurationSeconds)*time.Second, func() {
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		if r.newest()[name].UID == uid {
+			r.removeLocked(name)
+		}
+	})
 }
 
 // withhold says whether the watches are to send nothing for now.
@@ -200,6 +225,13 @@ func ofVerb(verb string) func(request) bool {
 	return func(q request) bool { return q.verb == verb }
 }
 
+// The patches of a record: of its spec, and of its status with news or to renew it.
+const (
+	partSpec    = "spec"
+	partNews    = "news"
+	partRenewal = "renewal"
+)
+
 func ofPatch(part string) func(request) bool {
 	return func(q request) bool { return q.verb == "patch" && q.part == part }
 }
@@ -220,11 +252,23 @@ func expectTimes(t *testing.T, got []request, want ...time.Duration) {
 	}
 }
 
+// client is one member's way to the registry. As with the transport that WrapRegistryTransport
+// makes, its requests that change something name the instance.
+type client struct {
+	shardingclient.ControllerInstanceInterface
+	*registry
+	gate *Gate
+}
+
 // do takes a request through. One whose ctx has ended is not even sent.
-func (r *registry) do(ctx context.Context, q request, carryOut func() (*shardingv1alpha1.ControllerInstance, error)) (*shardingv1alpha1.ControllerInstance, error) {
+func (c *client) do(ctx context.Context, q request, carryOut func(request) (*shardingv1alpha1.ControllerInstance, error)) (*shardingv1alpha1.ControllerInstance, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if self, ok := c.gate.identity(); ok && slices.Contains([]string{"create", "patch", "delete"}, q.verb) {
+		q.identity = &self
+	}
+	r := c.registry
 	r.lock.Lock()
 	q.at = time.Since(epoch)
 	place := len(r.requests)
@@ -240,7 +284,7 @@ func (r *registry) do(ctx context.Context, q request, carryOut func() (*sharding
 		return nil, err
 	}
 	r.lock.Lock()
-	answer, err := carryOut()
+	answer, err := carryOut(q)
 	r.requests[place].refused = err != nil
 	r.lock.Unlock()
 	if err == nil && after != nil {
@@ -250,21 +294,36 @@ func (r *registry) do(ctx context.Context, q request, carryOut func() (*sharding
 }
 
 // Create implements ControllerInstanceInterface.
-func (r *registry) Create(ctx context.Context, instance *shardingv1alpha1.ControllerInstance, _ metav1.CreateOptions) (*shardingv1alpha1.ControllerInstance, error) {
-	return r.do(ctx, request{verb: "create", created: instance.DeepCopy()}, func() (*shardingv1alpha1.ControllerInstance, error) {
+func (c *client) Create(ctx context.Context, instance *shardingv1alpha1.ControllerInstance, _ metav1.CreateOptions) (*shardingv1alpha1.ControllerInstance, error) {
+	r := c.registry
+	return c.do(ctx, request{verb: "create", created: instance.DeepCopy()}, func(request) (*shardingv1alpha1.ControllerInstance, error) {
 		created := instance.DeepCopy()
 		created.Name = fmt.Sprintf("%s%d", created.GenerateName, len(r.states))
 		created.UID = types.UID("uid-" + created.Name)
 		created.Generation = 1
 		r.putLocked(created)
+		r.grantLeaseLocked(created)
 		return created, nil
 	})
 }
 
+// Get implements ControllerInstanceInterface.
+func (c *client) Get(ctx context.Context, name string, _ metav1.GetOptions) (*shardingv1alpha1.ControllerInstance, error) {
+	r := c.registry
+	return c.do(ctx, request{verb: "get", name: name}, func(request) (*shardingv1alpha1.ControllerInstance, error) {
+		instance, ok := r.newest()[name]
+		if !ok {
+			return nil, apierrors.NewNotFound(resource, name)
+		}
+		return instance.DeepCopy(), nil
+	})
+}
+
 // List implements ControllerInstanceInterface.
-func (r *registry) List(ctx context.Context, options metav1.ListOptions) (*shardingv1alpha1.ControllerInstanceList, error) {
+func (c *client) List(ctx context.Context, options metav1.ListOptions) (*shardingv1alpha1.ControllerInstanceList, error) {
+	r := c.registry
 	list := &shardingv1alpha1.ControllerInstanceList{}
-	_, err := r.do(ctx, request{verb: "list", list: options}, func() (*shardingv1alpha1.ControllerInstance, error) {
+	_, err := c.do(ctx, request{verb: "list", list: options}, func(request) (*shardingv1alpha1.ControllerInstance, error) {
 		revision := len(r.states) - 1
 		if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 			revision = r.number(options.ResourceVersion)
@@ -282,8 +341,9 @@ func (r *registry) List(ctx context.Context, options metav1.ListOptions) (*shard
 }
 
 // Watch implements ControllerInstanceInterface.
-func (r *registry) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	if _, err := r.do(ctx, request{verb: "watch", list: options}, func() (*shardingv1alpha1.ControllerInstance, error) { return nil, nil }); err != nil {
+func (c *client) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	r := c.registry
+	if _, err := c.do(ctx, request{verb: "watch", list: options}, func(request) (*shardingv1alpha1.ControllerInstance, error) { return nil, nil }); err != nil {
 		return nil, err
 	}
 	results := make(chan watch.Event)
@@ -334,15 +394,15 @@ func (r *registry) Watch(ctx context.Context, options metav1.ListOptions) (watch
 
 // Patch implements ControllerInstanceInterface for merge patches of the status, and for
 // JSON patches that set the spec.
-func (r *registry) Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*shardingv1alpha1.ControllerInstance, error) {
-	q := request{verb: "patch", name: name, part: "spec"}
+func (c *client) Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*shardingv1alpha1.ControllerInstance, error) {
+	r := c.registry
+	q := request{verb: "patch", name: name, part: partSpec}
 	var apply func(before []byte) ([]byte, error)
 	var err error
 	switch {
 	case patchType == types.JSONPatchType && len(subresources) == 0:
 		apply, err = r.specPatch(&q, data)
 	case patchType == types.MergePatchType && slices.Equal(subresources, []string{"status"}):
-		q.part = "status"
 		apply, err = r.statusPatch(&q, data)
 	default:
 		err = fmt.Errorf("got a patch of type %s for subresources %q", patchType, subresources)
@@ -351,7 +411,7 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 		r.t.Error(err)
 		return nil, err
 	}
-	return r.do(ctx, q, func() (*shardingv1alpha1.ControllerInstance, error) {
+	return c.do(ctx, q, func(q request) (*shardingv1alpha1.ControllerInstance, error) {
 		old, ok := r.newest()[name]
 		if !ok {
 			return nil, apierrors.NewNotFound(resource, name)
@@ -368,6 +428,15 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 		if err := json.Unmarshal(after, patched); err != nil {
 			return nil, err
 		}
+		if now, err := json.Marshal(patched); err != nil || bytes.Equal(now, before) {
+			if q.part != partSpec && !r.renewLocked(&old) {
+				return nil, conflict(name, fence.CauseLeaseLost, "the lease has ended")
+			}
+			return patched, nil
+		}
+		if err := r.fence(q, &old, patched); err != nil {
+			return nil, err
+		}
 		if !reflect.DeepEqual(patched.Spec, old.Spec) {
 			patched.Generation++
 		}
@@ -376,15 +445,64 @@ func (r *registry) Patch(ctx context.Context, name string, patchType types.Patch
 	})
 }
 
-// statusPatch reads a merge patch, whose metadata may name the UID.
+func conflict(name string, cause metav1.CauseType, why string) error {
+	err := apierrors.NewConflict(resource, name, errors.New(why))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: cause, Message: why}}
+	return err
+}
+
+// fence says why a change is refused: the instance that it names is gone or has a higher
+// epoch, or it is a grant that no record of a living instance gives.
+func (r *registry) fence(q request, old, changed *shardingv1alpha1.ControllerInstance) error {
+	fenced := func(why string) error { return conflict(q.name, fence.CauseFenced, why) }
+	if q.identity == nil {
+		return fenced("names no instance")
+	}
+	by, ok := r.newest()[q.identity.Name]
+	if !ok || by.UID != q.identity.UID {
+		return fenced("the instance is gone")
+	}
+	if by.Status.Epoch > q.identity.Epoch {
+		return fenced("the instance has a higher epoch")
+	}
+	if changed == nil {
+		return nil
+	}
+	if changed.Status.Epoch < old.Status.Epoch {
+		r.t.Errorf("the epoch of %s falls from %d to %d", q.name, old.Status.Epoch, changed.Status.Epoch)
+	}
+	now, then := old.Spec.HashKey, changed.Spec.HashKey
+	if then == nil || now != nil && *now == *then {
+		return nil
+	}
+	first := now == nil && *then == hashkey.Max && by.Name == q.name
+	if gives := by.Status.Gives; !first && (gives == nil || *gives != shardingv1alpha1.Gift{To: q.name, HashKey: *then}) {
+		return fenced(fmt.Sprintf("the instance gives %+v", gives))
+	}
+	return nil
+}
+
+// statusPatch reads a merge patch, whose metadata names the UID and may name a resource
+// version.
 func (r *registry) statusPatch(q *request, data []byte) (func([]byte) ([]byte, error), error) {
 	if err := decode(data, &q.body); err != nil {
 		return nil, err
 	}
+	q.part = partNews
+	if q.body["status"] == nil {
+		q.part = partRenewal
+	}
 	metadata, _ := q.body["metadata"].(map[string]any)
 	return func(before []byte) ([]byte, error) {
-		if old := r.newest()[q.name]; metadata["uid"] != string(old.UID) {
+		old := r.newest()[q.name]
+		if metadata["uid"] != string(old.UID) {
 			return nil, apierrors.NewConflict(resource, q.name, fmt.Errorf("uid is %s, not %v", old.UID, metadata["uid"]))
+		}
+		if version := metadata["resourceVersion"]; version != nil && version != old.ResourceVersion {
+			return nil, apierrors.NewConflict(resource, q.name, fmt.Errorf("version is %s, not %v", old.ResourceVersion, version))
+		}
+		if q.part == partRenewal {
+			return before, nil
 		}
 		patch, err := json.Marshal(map[string]any{"status": q.body["status"]})
 		if err != nil {
@@ -434,8 +552,9 @@ func decode(data []byte, into any) error {
 }
 
 // Delete implements ControllerInstanceInterface.
-func (r *registry) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	_, err := r.do(ctx, request{verb: "delete", name: name, precondition: options.Preconditions}, func() (*shardingv1alpha1.ControllerInstance, error) {
+func (c *client) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	r := c.registry
+	_, err := c.do(ctx, request{verb: "delete", name: name, precondition: options.Preconditions}, func(q request) (*shardingv1alpha1.ControllerInstance, error) {
 		old, ok := r.newest()[name]
 		if !ok {
 			return nil, apierrors.NewNotFound(resource, name)
@@ -443,10 +562,36 @@ func (r *registry) Delete(ctx context.Context, name string, options metav1.Delet
 		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != old.UID {
 			return nil, apierrors.NewConflict(resource, name, errors.New("the UID in the precondition differs"))
 		}
+		if q.identity != nil {
+			if err := r.fence(q, &old, nil); err != nil {
+				return nil, err
+			}
+		}
+		if own := q.identity != nil && q.identity.Name == name && q.identity.UID == old.UID; !own {
+			r.askToLeaveLocked(old)
+			return nil, nil
+		}
 		r.removeLocked(name)
 		return nil, nil
 	})
 	return err
+}
+
+// askToLeave deletes a record as anybody but its instance does.
+func (r *registry) askToLeave(name string) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.askToLeaveLocked(r.newest()[name])
+}
+
+func (r *registry) askToLeaveLocked(instance shardingv1alpha1.ControllerInstance) {
+	if instance.Spec.HashKey == nil {
+		r.removeLocked(instance.Name)
+		return
+	}
+	now := metav1.Now().Rfc3339Copy()
+	instance.DeletionTimestamp = &now
+	r.putLocked(&instance)
 }
 
 func (r *registry) number(resourceVersion string) int {
@@ -463,5 +608,5 @@ func (r *registry) selects(options metav1.ListOptions, instance *shardingv1alpha
 		r.t.Error(err)
 		return false
 	}
-	return selector.Matches(fields.Set{"spec.controllerName": instance.Spec.ControllerName})
+	return selector.Matches(fields.Set{"spec.ring": instance.Spec.Ring})
 }

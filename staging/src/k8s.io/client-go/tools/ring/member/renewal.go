@@ -19,55 +19,46 @@ package member
 import (
 	"context"
 	"encoding/json"
-	"reflect"
-	"strings"
+	"fmt"
 	"time"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
 
 // renewalsPerLease leaves room for two lost renewals.
 const renewalsPerLease = 3
 
-// report puts what others should know into the next renewal, and asks for one at once
-// if they wait for it.
-func (t *term) report(d ring.Decision) {
-	held := d.Follow
-	for _, s := range t.cfg.Sources {
-		held = held.Intersect(s.Held())
-	}
-	t.observer.observe(t.cfg.Clock.Now(), t.machine.View(), d, held, t.cfg.Gate.serving(), t.releasing.Empty())
-	t.lock.Lock()
-	urgent := t.status.Phase != d.Phase || !ring.CachedRanges(t.status.Cached).Equal(held) || !t.owned.Equal(d.Owned)
-	t.status.Phase = d.Phase
-	t.status.Cached = ring.StatusCached(held)
-	t.owned = d.Owned
-	t.lock.Unlock()
-	if urgent {
-		select {
-		case t.beat <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// renew keeps the record alive. Each renewal is a status update, sent every third
-// of the lease and whenever others wait for what it says.
+// renew keeps the record alive, every third of the lease, as long as the instance is of
+// use: the deciding goroutine comes round, and the workers get on. Otherwise its record
+// expires, and another takes its range over.
 func (t *term) renew(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	period := t.cfg.LeaseDuration / renewalsPerLease
+	sent, next, withheld := t.began, period, false
 	for {
-		sent := t.cfg.Clock.Now()
-		err := t.heartbeat(ctx, period)
-		next := period
-		switch {
+		select {
+		case <-t.cfg.Clock.After(next - min(next, t.cfg.Clock.Since(sent))):
+		case <-ctx.Done():
+			return
+		}
+		sent, next = t.cfg.Clock.Now(), period/renewalsPerLease
+		if err := t.hung(sent, period); err != nil {
+			t.cfg.Metrics.Renewed(ResultWithheld)
+			if !withheld {
+				logger.Error(err, "Does not renew the ControllerInstance, so that another takes its range over", "gateOpenUntil", t.cfg.Gate.Deadline())
+				t.observer.withheld(err)
+			}
+			withheld = true
+			continue
+		}
+		withheld = false
+		switch err := t.sendRenewal(ctx, period); {
 		case err == nil:
+			next = period
 			t.cfg.Metrics.Renewed(ResultRenewed)
 			if t.cfg.Gate.extend(t.self, t.confidence(sent)) {
 				t.post(ctx, func() {
@@ -79,67 +70,47 @@ func (t *term) renew(ctx context.Context) {
 			}
 		case ctx.Err() != nil:
 			return
-		case isGone(err), apierrors.IsConflict(err):
+		case isLost(err):
 			t.cfg.Metrics.Renewed(ResultLost)
-			t.observer.fenced("The record is gone while the process lives; it joins anew")
-			t.post(ctx, func() {
-				logger.Info("The instance's record is gone; will register anew", "reason", err.Error())
-				t.lost = true
-			})
+			t.post(ctx, func() { t.lose(logger, err) })
 			return
 		default:
 			logger.Error(err, "Could not renew the ControllerInstance; will try again", "gateOpenUntil", t.cfg.Gate.Deadline())
-			next = period / renewalsPerLease
 			t.cfg.Metrics.Renewed(ResultFailed)
-			if t.cfg.RenewalFailed != nil {
+			if t.cfg.RenewalFailed != nil && !fence.IsFenced(err) {
 				t.cfg.RenewalFailed()
 			}
-		}
-		select {
-		case <-t.cfg.Clock.After(next - min(next, t.cfg.Clock.Since(sent))):
-		case <-t.beat:
-		case <-ctx.Done():
-			return
 		}
 	}
 }
 
-func (t *term) heartbeat(ctx context.Context, timeout time.Duration) error {
-	t.lock.Lock()
-	status, owned := t.status, t.owned
-	t.lock.Unlock()
-	status.Workloads = int64(len(t.cfg.Controller.Keys(owned)))
-	status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
-	t.cfg.Metrics.Load(status.Workloads, status.Busy)
-	status.RenewTime = &metav1.MicroTime{Time: t.cfg.Clock.Now()}
-	fields, err := statusFields(&status)
+// hung says why the instance is of no use; nil if it is.
+func (t *term) hung(now time.Time, period time.Duration) error {
+	if away := now.Sub(t.lastRound()); away > period {
+		return fmt.Errorf("no decision was made for %v", away)
+	}
+	if stalled := t.cfg.Gate.stalled(now); stalled >= t.cfg.HungLimit {
+		return fmt.Errorf("work is under way, and for %v none began or ended, nor did a request of it", stalled)
+	}
+	return nil
+}
+
+// isLost says whether the answer to a renewal means that there is no such record any more:
+// it is gone, it is another's of the same name, or its lease has ended. A refusal by the
+// fence does not: the epoch may have been raised while the renewal was on its way.
+func isLost(err error) bool {
+	return isGone(err) || apierrors.IsConflict(err) && !fence.IsFenced(err)
+}
+
+// sendRenewal sends a patch of the status that changes nothing. The server stores nothing
+// then, and keeps the record's lease alive; the UID keeps it off another's record.
+func (t *term) sendRenewal(ctx context.Context, timeout time.Duration) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.self.UID}})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// A renewal decides nothing, so it names no resource version, or it would
-	// conflict with every write of a donor; the UID keeps it off another's record.
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.self.UID}, "status": fields})
-	if err != nil {
-		return err
-	}
 	_, err = t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	return err
-}
-
-// statusFields returns all fields of a status for a merge patch. One that is empty,
-// which JSON leaves out, is null there, so the patch clears what it said before. Values
-// stay as they were marshalled: a key does not fit into the float64 of an any.
-func statusFields(status *shardingv1alpha1.ControllerInstanceStatus) (map[string]json.RawMessage, error) {
-	data, err := json.Marshal(status)
-	if err != nil {
-		return nil, err
-	}
-	fields := map[string]json.RawMessage{}
-	for field := range reflect.TypeFor[shardingv1alpha1.ControllerInstanceStatus]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		fields[name] = json.RawMessage("null")
-	}
-	return fields, json.Unmarshal(data, &fields)
 }

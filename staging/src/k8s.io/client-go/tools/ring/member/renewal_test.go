@@ -18,11 +18,9 @@ package member
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 // renewing returns a term that does nothing but renew its record. ended is closed when
@@ -45,6 +43,16 @@ func (i *instance) renewing(ctx context.Context) (term *term, ended <-chan struc
 
 func (i *instance) renew(ctx context.Context, term *term) <-chan struct{} {
 	ended := make(chan struct{})
+	// Somebody decides.
+	go func() {
+		for ctx.Err() == nil {
+			term.comeRound()
+			select {
+			case <-time.After(term.turn()):
+			case <-ctx.Done():
+			}
+		}
+	}()
 	go func() {
 		defer close(ended)
 		term.renew(ctx)
@@ -59,18 +67,21 @@ func TestARenewalIsSentEveryThirdOfALease(t *testing.T) {
 		r := newRegistry(t)
 		i := newInstance(t, r)
 		term, _ := i.renewing(testContext(t))
+		stored := r.revision()
 		time.Sleep(6*time.Second + time.Millisecond)
-		expectTimes(t, r.got(ofPatch("status")), 0, 2*time.Second, 4*time.Second, 6*time.Second)
+		expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 4*time.Second, 6*time.Second)
 		if got, want := i.gate.Deadline(), epoch.Add(11*time.Second); !got.Equal(want) {
 			t.Errorf("the deadline is %v, want %v", got, want)
-		}
-		renewed := i.record().Status.RenewTime
-		if renewed == nil || !renewed.Time.Equal(epoch.Add(6*time.Second)) {
-			t.Errorf("the record was renewed at %v by its status", renewed)
 		}
 		if term.lost || len(term.events) > 0 {
 			t.Error("renewals that succeed ask for something")
 		}
+		if got := r.revision(); got != stored {
+			t.Errorf("renewals stored %d revisions", got-stored)
+		}
+		i.record()
+		time.Sleep(10 * lease)
+		i.record()
 	})
 }
 
@@ -85,235 +96,68 @@ func TestTheNextRenewalCountsFromWhenTheLastWasSent(t *testing.T) {
 			return nil
 		}
 		newInstance(t, r).renewing(testContext(t))
-		time.Sleep(5 * time.Second)
-		expectTimes(t, r.got(ofPatch("status")), 0, 2*time.Second, 4*time.Second)
+		time.Sleep(7 * time.Second)
+		expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 4*time.Second, 6*time.Second)
 	})
 }
 
-func TestARenewalIsSentAtOnceWhenOthersWaitForWhatItSays(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*instance, *ring.Decision)
-		want   func(shardingv1alpha1.ControllerInstanceStatus) bool
-	}{
-		"the phase": {
-			func(_ *instance, d *ring.Decision) { d.Phase = shardingv1alpha1.InstanceLocked },
-			func(s shardingv1alpha1.ControllerInstanceStatus) bool {
-				return s.Phase == shardingv1alpha1.InstanceLocked
-			},
-		},
-		"what all caches hold": {
-			func(i *instance, _ *ring.Decision) { i.sources[0].hold(both); i.sources[1].hold(low) },
-			func(s shardingv1alpha1.ControllerInstanceStatus) bool {
-				return ring.CachedRanges(s.Cached).Equal(low)
-			},
-		},
-		"what is owned": {
-			func(_ *instance, d *ring.Decision) { d.Owned = low },
-			func(s shardingv1alpha1.ControllerInstanceStatus) bool { return s.Workloads == 2 },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRegistry(t)
-				i := newInstance(t, r).slow()
-				i.controller.keys = []int64{1, 2, 150}
-				term, _ := i.renewing(testContext(t))
-				d := ring.Decision{Phase: shardingv1alpha1.InstanceInit, Follow: both}
-
-				time.Sleep(500 * time.Millisecond)
-				term.report(d)
-				synctest.Wait()
-				expectTimes(t, r.got(ofPatch("status")), 0)
-
-				tc.change(i, &d)
-				term.report(d)
-				term.report(d)
-				synctest.Wait()
-				expectTimes(t, r.got(ofPatch("status")), 0, 500*time.Millisecond)
-				if status := i.record().Status; !tc.want(status) {
-					t.Errorf("the record says %+v", status)
-				}
-				time.Sleep(2 * time.Second)
-				synctest.Wait()
-				expectTimes(t, r.got(ofPatch("status")), 0, 500*time.Millisecond, 2500*time.Millisecond)
-			})
-		})
-	}
-}
-
-// A renewal must not conflict with the writes of a donor, but it must find the instance's
+// A renewal must change nothing and conflict with nothing, but it must find the instance's
 // own record and no other's of the same name.
-func TestARenewalNamesTheUIDAndNoResourceVersion(t *testing.T) {
+func TestARenewalHasTheUIDAndNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(t)
 		term, _ := newInstance(t, r).renewing(testContext(t))
-		got := r.got(ofPatch("status"))[0]
-		if want := map[string]any{"uid": string(term.self.UID)}; got.name != term.self.Name || !maps.Equal(got.body["metadata"].(map[string]any), want) || len(got.body) != 2 {
-			t.Errorf("%s was patched with %v, want metadata %v and a status", got.name, got.body, want)
-		}
-	})
-}
-
-// statusNames returns the names of all status fields in JSON.
-func statusNames() []string {
-	var names []string
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[shardingv1alpha1.ControllerInstanceStatus]()) {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// fill sets everything below v to something else than its zero value.
-func fill(t *testing.T, v reflect.Value) {
-	switch {
-	case v.Type() == reflect.TypeFor[metav1.MicroTime]():
-		v.Set(reflect.ValueOf(metav1.NewMicroTime(epoch)))
-	case v.Kind() == reflect.Struct:
-		for _, field := range v.Fields() {
-			fill(t, field)
-		}
-	case v.Kind() == reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(t, v.Elem())
-	case v.Kind() == reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(t, v.Index(0))
-	case v.Kind() == reflect.String:
-		v.SetString("x")
-	case v.CanInt():
-		v.SetInt(1)
-	default:
-		t.Fatalf("fill cannot set a %v", v.Type())
-	}
-}
-
-func TestAPatchOfTheStatusHasEveryField(t *testing.T) {
-	full := &shardingv1alpha1.ControllerInstanceStatus{}
-	fill(t, reflect.ValueOf(full).Elem())
-	for name, tc := range map[string]struct {
-		status *shardingv1alpha1.ControllerInstanceStatus
-		null   bool
-	}{
-		"a full status sets all":     {full, false},
-		"an empty status clears all": {&shardingv1alpha1.ControllerInstanceStatus{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			fields, err := statusFields(tc.status)
-			if err != nil {
-				t.Fatal(err)
-			}
-			patch, err := json.Marshal(fields)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got map[string]any
-			if err := json.Unmarshal(patch, &got); err != nil {
-				t.Fatal(err)
-			}
-			if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, statusNames()) {
-				t.Errorf("the patch has %v, want %v", names, statusNames())
-			}
-			for name, value := range got {
-				if (value == nil) != tc.null {
-					t.Errorf("%s is %v", name, value)
-				}
-			}
-		})
-	}
-}
-
-// A field that is added to the status has to be set by the renewal, and by this test.
-func TestARenewalSetsEveryFieldOfTheStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := testContext(t)
-		r := newRegistry(t)
-		i := newInstance(t, r)
-		i.controller.keys = []int64{1, 2, 150}
-		term := i.owner(ctx)
-		term.decided(ctx)
-		leave, _ := i.gate.Enter(1)
-		i.renew(ctx, term)
-		status := i.record().Status
-		want := shardingv1alpha1.ControllerInstanceStatus{
-			Phase:     shardingv1alpha1.InstanceActive,
-			Cached:    ring.StatusCached(hashkey.All()),
-			Workloads: 3,
-			Busy:      1,
-			RenewTime: status.RenewTime,
-		}
-		if !reflect.DeepEqual(status, want) {
-			t.Errorf("the record says %+v, want %+v", status, want)
-		}
-		for field, value := range reflect.ValueOf(status).Fields() {
-			if value.IsZero() {
-				t.Errorf("%s is not set", field.Name)
-			}
-		}
-		if !i.told.has("3 workloads, 1 busy") {
-			t.Errorf("the metrics were not told the load: %v", i.told.take())
-		}
-
-		// What has become nothing again is cleared.
-		leave()
-		i.controller.keys = nil
-		for _, s := range i.sources {
-			s.hold(nil)
-		}
-		term.report(ring.Decision{Phase: shardingv1alpha1.InstanceInit})
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		want = shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit, RenewTime: status.RenewTime}
-		if status := i.record().Status; !reflect.DeepEqual(status, want) {
-			t.Errorf("the record says %+v, want %+v", status, want)
+		got := r.got(ofPatch(partRenewal))[0]
+		if want := map[string]any{"uid": string(term.self.UID)}; got.name != term.self.Name || !maps.Equal(got.body["metadata"].(map[string]any), want) || len(got.body) != 1 {
+			t.Errorf("%s was patched with %v, want metadata %v alone", got.name, got.body, want)
 		}
 	})
 }
 
 func TestARenewalThatFailsIsRepeatedAfterANinthOfALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failed := 0
-		r := newRegistry(t)
-		r.intercept(func(_ context.Context, q request) error {
-			if q.verb == "patch" && time.Since(epoch) < time.Second {
-				return apierrors.NewInternalError(errors.New("injected"))
-			}
-			return nil
+	ninth := 2 * time.Second / 3
+	for name, tc := range map[string]struct {
+		injected error
+		failed   int
+	}{
+		"an error": {apierrors.NewInternalError(errors.New("injected")), 2},
+		// A server that does not serve the group says nothing of the record.
+		"the group is not served": {apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "404 page not found", 0, true), 2},
+		// The epoch was raised while the renewal was on its way. It was answered.
+		"a refusal by the fence": {&apierrors.StatusError{ErrStatus: metav1.Status{
+			Reason: metav1.StatusReasonConflict, Code: http.StatusConflict,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: fence.CauseFenced}}},
+		}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				failed := 0
+				r := newRegistry(t)
+				r.intercept(func(_ context.Context, q request) error {
+					if q.verb == "patch" && time.Since(epoch) < 3*time.Second {
+						return tc.injected
+					}
+					return nil
+				})
+				i := newInstance(t, r, func(c *Config) { c.RenewalFailed = func() { failed++ } })
+				term, _ := i.renewing(testContext(t))
+				time.Sleep(6 * time.Second)
+				expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 2*time.Second+ninth, 2*time.Second+2*ninth, 4*time.Second+2*ninth)
+				if failed != tc.failed {
+					t.Errorf("RenewalFailed was called %d times, want %d", failed, tc.failed)
+				}
+				i.told.expect(t, "renewal failed", "renewal failed", "renewal renewed", "renewal renewed")
+				if got, want := i.gate.Deadline(), epoch.Add(4*time.Second+2*ninth+5*time.Second); !got.Equal(want) {
+					t.Errorf("the deadline is %v, want %v", got, want)
+				}
+				if term.settle(); term.lost {
+					t.Error("the term ended")
+				}
+			})
 		})
-		i := newInstance(t, r, func(c *Config) { c.RenewalFailed = func() { failed++ } })
-		i.renewing(testContext(t))
-		time.Sleep(4 * time.Second)
-		ninth := 2 * time.Second / 3
-		expectTimes(t, r.got(ofPatch("status")), 0, ninth, 2*ninth, 2*ninth+2*time.Second)
-		if failed != 2 {
-			t.Errorf("RenewalFailed was called %d times, want 2", failed)
-		}
-		i.told.expect(t, "0 workloads, 0 busy", "renewal failed", "0 workloads, 0 busy", "renewal failed",
-			"0 workloads, 0 busy", "renewal renewed", "0 workloads, 0 busy", "renewal renewed")
-		if got, want := i.gate.Deadline(), epoch.Add(2*ninth+2*time.Second+5*time.Second); !got.Equal(want) {
-			t.Errorf("the deadline is %v, want %v", got, want)
-		}
-	})
-}
-
-func TestARenewalThatIsNotServedSaysNothingOfTheRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry(t)
-		r.intercept(func(_ context.Context, q request) error {
-			if q.verb == "patch" && time.Since(epoch) < time.Second {
-				return apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, q.name, "404 page not found", 0, true)
-			}
-			return nil
-		})
-		i := newInstance(t, r)
-		term, _ := i.renewing(testContext(t))
-		time.Sleep(2 * time.Second)
-		term.settle()
-		if term.lost {
-			t.Error("the term ended")
-		}
-		i.told.expect(t, "0 workloads, 0 busy", "renewal failed", "0 workloads, 0 busy", "renewal failed", "0 workloads, 0 busy", "renewal renewed")
-	})
+	}
 }
 
 func TestARenewalWithoutAnAnswerIsGivenUpAfterAThirdOfALease(t *testing.T) {
@@ -331,9 +175,9 @@ func TestARenewalWithoutAnAnswerIsGivenUpAfterAThirdOfALease(t *testing.T) {
 			c.RenewalFailed = func() { failed = append(failed, time.Since(epoch)) }
 		})
 		i.renewing(testContext(t))
-		time.Sleep(5 * time.Second)
-		expectTimes(t, r.got(ofPatch("status")), 0, 2*time.Second, 4*time.Second)
-		if want := []time.Duration{2 * time.Second, 4 * time.Second}; !slices.Equal(failed, want) {
+		time.Sleep(7 * time.Second)
+		expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 4*time.Second, 6*time.Second)
+		if want := []time.Duration{4 * time.Second, 6 * time.Second}; !slices.Equal(failed, want) {
 			t.Errorf("RenewalFailed was called at %v, want %v", failed, want)
 		}
 		if got, want := i.gate.Deadline(), epoch.Add(5*time.Second); !got.Equal(want) {
@@ -346,6 +190,7 @@ func TestARenewalThatFindsNoRecordOfItsOwnEndsTheTerm(t *testing.T) {
 	for name, tc := range map[string]func(*registry, shardingv1alpha1.ControllerInstance){
 		"the record is gone":    func(r *registry, own shardingv1alpha1.ControllerInstance) { r.remove(own.Name) },
 		"the record is another": func(r *registry, own shardingv1alpha1.ControllerInstance) { own.UID = "uid-of-another"; r.edit(own) },
+		"its lease has ended":   func(r *registry, own shardingv1alpha1.ControllerInstance) { r.leases[own.UID].Stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -367,7 +212,7 @@ func TestARenewalThatFindsNoRecordOfItsOwnEndsTheTerm(t *testing.T) {
 				if !term.lost {
 					t.Error("the term goes on")
 				}
-				i.told.expect(t, "0 workloads, 0 busy", "renewal lost", "event Fenced")
+				i.told.expect(t, "renewal lost", "event Fenced")
 			})
 		})
 	}
@@ -376,7 +221,6 @@ func TestARenewalThatFindsNoRecordOfItsOwnEndsTheTerm(t *testing.T) {
 // The lease may have begun as soon as the request was sent.
 func TestConfidenceCountsFromWhenTheRenewalWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := testContext(t)
 		r := newRegistry(t)
 		r.after = func(_ context.Context, q request, _ *shardingv1alpha1.ControllerInstance) error {
 			if q.verb == "patch" {
@@ -385,11 +229,9 @@ func TestConfidenceCountsFromWhenTheRenewalWasSent(t *testing.T) {
 			return nil
 		}
 		i := newInstance(t, r)
-		term := i.registered(ctx)
-		time.Sleep(time.Second)
-		i.renew(ctx, term)
-		time.Sleep(900 * time.Millisecond)
-		if got, want := i.gate.Deadline(), epoch.Add(6*time.Second); !got.Equal(want) {
+		i.renewing(testContext(t))
+		time.Sleep(2900 * time.Millisecond)
+		if got, want := i.gate.Deadline(), epoch.Add(7*time.Second); !got.Equal(want) {
 			t.Errorf("the deadline is %v, want %v: 5s after the request", got, want)
 		}
 	})
@@ -402,7 +244,7 @@ func TestAGateThatHadShutByItselfIsOpenAgainAfterARenewal(t *testing.T) {
 				ctx := testContext(t)
 				r := newRegistry(t)
 				r.intercept(func(_ context.Context, q request) error {
-					if q.verb == "patch" && time.Since(epoch) < 5500*time.Millisecond {
+					if q.verb == "patch" && time.Since(epoch) < 5300*time.Millisecond {
 						return errors.New("injected")
 					}
 					return nil
@@ -416,7 +258,7 @@ func TestAGateThatHadShutByItselfIsOpenAgainAfterARenewal(t *testing.T) {
 						t.Fatal("work was let in after the deadline")
 					}
 				}
-				time.Sleep(time.Second)
+				time.Sleep(700 * time.Millisecond)
 				fenced := i.told.has("event Fenced")
 				term.settle()
 				if leave, ok := i.gate.Enter(1); !ok {
@@ -456,10 +298,140 @@ func TestRenewalsEndWithTheTerm(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(testContext(t))
 		_, ended := i.renewing(ctx)
+		time.Sleep(3 * time.Second)
 		cancel()
 		<-ended
-		if at := time.Since(epoch); at != 0 {
+		if at := time.Since(epoch); at != 3*time.Second {
 			t.Errorf("renewing ended after %v, want at once", at)
+		}
+	})
+}
+
+// Whoever does not decide does not shut its gate either, nor gives anything away.
+func TestAMemberWhoseDecidingGoroutineIsBlockedLosesItsRecordAndThenItsRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		a, b := two(t, r)
+		a.told.take()
+		ctx, unblock := context.WithCancel(t.Context())
+		t.Cleanup(unblock)
+		name, began := a.record().Name, time.Now()
+		// A boundary moves into its range; its controller hangs as it is told what it loses.
+		a.controller.inReleased = func() { <-ctx.Done() }
+		record := b.record()
+		record.Spec.NextHashKey = key(1 << 62)
+		r.edit(record)
+		eventually(t, "the record is gone", func() bool { _, ok := r.get(name); return !ok })
+		if took := time.Since(began); took > 3*lease/2 {
+			t.Errorf("the record lived for %v", took)
+		}
+		want := []string{"renewal renewed", "renewal withheld", "event RenewalWithheld", "renewal withheld"}
+		if got := a.told.take(); !slices.Equal(slices.Compact(got), want) {
+			t.Errorf("was told %v, want %v", got, want)
+		}
+		b.serves(hashkey.All())
+		if took := time.Since(began); took > 2*lease {
+			t.Errorf("the range was taken over after %v, want two leases at most", took)
+		}
+		if now := time.Now(); now.Before(a.gate.Deadline()) {
+			t.Error("the blocked member may still work")
+		}
+		unblock()
+		a.serves(upper)
+	})
+}
+
+func TestAMemberThatIsSlowForAMomentKeepsItsRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		i.controller.inAcquired = func() { time.Sleep(2*lease/3 + time.Second/2) }
+		i.start()
+		i.serves(hashkey.All())
+		name := i.record().Name
+		time.Sleep(10 * lease)
+		if got := i.record().Name; got != name {
+			t.Errorf("the record is %s, was %s", got, name)
+		}
+		if !i.told.has("event RenewalWithheld") || !i.told.has("renewal withheld") {
+			t.Error("nothing was told of it")
+		}
+	})
+}
+
+// Its requests fail once the gate has expired, so the work ends; or the process is of no use.
+func TestAMemberWhoseWorkersHangGivesItsRangeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		a, b := two(t, r)
+		a.told.take()
+		name, began := a.record().Name, time.Now()
+		leave := a.work(hashkey.Max)
+		time.Sleep(DefaultHungLimit)
+		b.serves(hashkey.All())
+		if took := time.Since(began); took < DefaultHungLimit || took > DefaultHungLimit+3*lease/2 {
+			t.Errorf("the range was taken over after %v", took)
+		}
+		if _, ok := r.get(name); ok {
+			t.Error("the record is still there")
+		}
+		if !a.told.has("event RenewalWithheld") || !a.told.has("renewal withheld") {
+			t.Error("nothing was told of it")
+		}
+		leave()
+		a.serves(upper)
+	})
+}
+
+// Each of these takes nearly a minute, as with a webhook that times out.
+func TestWorkOfManySlowRequestsDoesNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		i.start()
+		i.serves(hashkey.All())
+		name := i.record().Name
+		leave := i.work(1)
+		rt := i.gate.WrapTransport("controller")(&server{answer: func(*http.Request) (*http.Response, error) {
+			time.Sleep(59 * time.Second)
+			return response(http.StatusOK, strings.NewReader("")), nil
+		}})
+		for range 10 {
+			resp, err := send(t, rt, http.MethodPost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		leave()
+		if got := i.record().Name; got != name || i.told.has("renewal withheld") {
+			t.Errorf("the record is %s, was %s", got, name)
+		}
+	})
+}
+
+func TestARequestMayTakeLongerThanConfidenceWhileRenewalsSucceed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = 2 * time.Second })
+		i.start()
+		i.serves(hashkey.All())
+		s := &server{answer: func(req *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(1800 * time.Millisecond):
+				return response(http.StatusOK, strings.NewReader("")), nil
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+		}}
+		rt := i.gate.WrapTransport("controller")(s)
+		for n := range 10 {
+			resp, err := send(t, rt, http.MethodPost)
+			if err != nil {
+				t.Fatalf("request %d: %v", n, err)
+			}
+			resp.Body.Close()
+			time.Sleep(170 * time.Millisecond)
 		}
 	})
 }

@@ -31,16 +31,19 @@ import (
 // term is one registration of a member, from its creation to its loss.
 type term struct {
 	*Member
+	// self names the registration, at epoch 0 and for no controller.
 	self fence.Identity
+	// began is when the request that created the record was sent.
+	began time.Time
 
 	// events carries what happened to the one goroutine that decides.
 	events chan func()
-	// kick asks that goroutine to decide again, beat the one that renews to do so now.
-	kick, beat chan struct{}
+	// kick asks that goroutine to decide again.
+	kick chan struct{}
 
-	lock   sync.Mutex
-	status shardingv1alpha1.ControllerInstanceStatus
-	owned  hashkey.Ranges
+	lock sync.Mutex
+	// round is when the deciding goroutine last came round.
+	round time.Time
 
 	// The fields below belong to the deciding goroutine. The log's reader looks at the
 	// machine once, before it hands over the first event.
@@ -54,6 +57,8 @@ type term struct {
 	settled int64
 	writing bool
 	refused refusal
+	news    news
+	lookout lookout
 	lost    bool
 	ready   readiness
 }
@@ -68,8 +73,8 @@ func (t *term) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer func() {
 		t.cfg.Gate.expire()
-		t.drain(ctx)
 		cancel()
+		t.drain(ctx)
 		t.cfg.Gate.notify(func() {})
 		wg.Wait()
 		t.cfg.Controller.Released(hashkey.All())
@@ -78,19 +83,17 @@ func (t *term) run(ctx context.Context) {
 	for _, s := range t.cfg.Sources {
 		wg.Go(func() { t.forward(work, s.HeldChanged()) })
 	}
+	t.comeRound()
 	wg.Go(func() { t.renew(work) })
 	wg.Go(func() { t.readLog(work) })
 
 	leaving := ctx.Done()
 	var giveUp <-chan time.Time
 	for !t.lost {
+		t.comeRound()
 		wake := t.decide(work, ctx.Err() != nil)
 		if t.lost {
 			return
-		}
-		var timer <-chan time.Time
-		if wake > 0 {
-			timer = t.cfg.Clock.After(wake)
 		}
 		select {
 		case f := <-t.events:
@@ -100,7 +103,7 @@ func (t *term) run(ctx context.Context) {
 				(<-t.events)()
 			}
 		case <-t.kick:
-		case <-timer:
+		case <-t.cfg.Clock.After(soonest(wake, t.turn())):
 		case <-leaving:
 			leaving = nil
 			giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
@@ -109,6 +112,31 @@ func (t *term) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// turn is how often the deciding goroutine comes round though nothing happens.
+func (t *term) turn() time.Duration {
+	return min(t.cfg.LeaseDuration/renewalsPerLease/2, loadInterval)
+}
+
+func (t *term) comeRound() {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	t.round = t.cfg.Clock.Now()
+}
+
+func (t *term) lastRound() time.Time {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	return t.round
+}
+
+// soonest returns the shorter of two pauses; 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
 }
 
 // drain waits for work that is still under way. Without a deadline to believe in, its
@@ -147,6 +175,16 @@ func (t *term) forward(ctx context.Context, changed <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// lose ends the term, as something other than the log says that the record is gone.
+func (t *term) lose(logger klog.Logger, reason error) {
+	if t.lost {
+		return
+	}
+	logger.Info("The instance's record is gone; will register anew", "reason", reason.Error())
+	t.observer.fenced("The record is gone while the process lives; it joins anew")
+	t.lost = true
 }
 
 // post hands f to the deciding goroutine.

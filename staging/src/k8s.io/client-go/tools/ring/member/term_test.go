@@ -200,21 +200,26 @@ func TestTheSuccessorTakesOverWhenAMemberThatIsCutOffHasStopped(t *testing.T) {
 		b.handovers()
 		cutOff := a.record()
 		r.intercept(func(_ context.Context, q request) error {
-			if q.verb == "create" || q.name == cutOff.Name && q.part == "status" {
+			if q.verb == "create" || q.name == cutOff.Name && q.part != partSpec {
 				return errors.New("injected")
 			}
 			return nil
 		})
-		renewed := a.record().Status.RenewTime.Time
+		renewals := r.got(func(q request) bool { return q.name == cutOff.Name && q.part == partRenewal })
+		renewed := epoch
+		if len(renewals) > 0 {
+			renewed = epoch.Add(renewals[len(renewals)-1].at)
+		}
 		time.Sleep(time.Until(renewed.Add(5*time.Second - 1)))
 		a.work(hashkey.Max)()
 		time.Sleep(1)
 		if _, ok := a.gate.Enter(hashkey.Max); ok {
 			t.Error("work was let in that may outlive the lease")
 		}
-		time.Sleep(time.Until(renewed.Add(lease)))
-		r.remove(cutOff.Name)
 		b.serves(hashkey.All())
+		if took := time.Since(renewed); took < lease || took > lease+100*time.Millisecond {
+			t.Errorf("another took over %v after the last renewal, want %v", took, lease)
+		}
 		if got, want := b.handovers(), []string{"acquired " + upper.String()}; !slices.Equal(got, want) {
 			t.Errorf("the successor's controller was told %v, want %v", got, want)
 		}
@@ -260,9 +265,9 @@ func TestAMemberGivesUpLeavingAfterALease(t *testing.T) {
 		}
 		// Nothing keeps the record alive.
 		r.intercept(nil)
-		renewals := len(r.got(ofPatch("status")))
+		renewals := len(r.got(ofPatch(partRenewal)))
 		time.Sleep(10 * lease)
-		if n := len(r.got(ofPatch("status"))); n != renewals {
+		if n := len(r.got(ofPatch(partRenewal))); n != renewals {
 			t.Errorf("%d renewals were sent after Run had returned", n-renewals)
 		}
 	})
@@ -280,7 +285,7 @@ func TestAMemberThatLosesItsRecordRegistersAnew(t *testing.T) {
 		"a renewal finds another's": func(r *registry, own shardingv1alpha1.ControllerInstance) {
 			r.withhold(true)
 			r.remove(own.Name)
-			own.UID, own.Spec.ControllerName = "uid-of-another", "other"
+			own.UID, own.Spec.Ring = "uid-of-another", "other"
 			r.edit(own)
 		},
 	} {
@@ -296,7 +301,7 @@ func TestAMemberThatLosesItsRecordRegistersAnew(t *testing.T) {
 				eventually(t, "registered anew", func() bool { return len(r.got(ofVerb("create"))) == 2 })
 				r.withhold(false)
 				i.serves(hashkey.All())
-				if self, _ := i.gate.pass(); self.UID == lost.UID {
+				if self, _ := i.gate.identity(); self.UID == lost.UID {
 					t.Errorf("the gate sends requests in the name of %v, which is lost", self)
 				}
 				if got, want := i.handovers(), []string{"released " + hashkey.All().String(), "acquired " + hashkey.All().String()}; !slices.Equal(got, want) {
@@ -309,6 +314,47 @@ func TestAMemberThatLosesItsRecordRegistersAnew(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Its own delete is immediate, as it names itself.
+func TestAMemberWhoseRecordIsDeletedByOthersLeavesInGoodOrderAndRegistersAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		a, b := two(t, r)
+		a.handovers()
+		b.handovers()
+		name := a.record().Name
+		leave := a.work(hashkey.Max)
+		r.askToLeave(name)
+		time.Sleep(time.Second)
+		if record, ok := r.get(name); !ok || record.Status.Phase != shardingv1alpha1.InstanceLeaving || !b.gate.serving().Equal(lower) {
+			t.Errorf("the range was given up while work was under way there: %+v", record.Status)
+		}
+		if _, ok := a.gate.Enter(hashkey.Max); ok {
+			t.Error("work was let in by a member that leaves")
+		}
+		leave()
+		synctest.Wait()
+		if _, ok := r.get(name); ok {
+			t.Error("the record is still there")
+		}
+		deletes := r.got(ofVerb("delete"))
+		if len(deletes) != 1 || deletes[0].identity == nil || deletes[0].identity.Name != name {
+			t.Errorf("got %+v, want one deletion, by %s", deletes, name)
+		}
+		eventually(t, "both have a half", func() bool {
+			return a.gate.serving().Equal(upper) && b.gate.serving().Equal(lower)
+		})
+		if got := a.record().Name; got == name {
+			t.Errorf("the record is %s again", got)
+		}
+		if got, want := a.handovers(), []string{"released " + upper.String(), "released " + hashkey.All().String(), "acquired " + upper.String()}; !slices.Equal(got, want) {
+			t.Errorf("the controller was told %v, want %v", got, want)
+		}
+		if got, want := b.handovers(), []string{"acquired " + upper.String(), "released " + upper.String()}; !slices.Equal(got, want) {
+			t.Errorf("the successor's controller was told %v, want %v", got, want)
+		}
+	})
 }
 
 // Its requests would be sent in the name of the new registration.
@@ -327,10 +373,16 @@ func TestAMemberDoesNotRegisterAnewWhileWorkOfTheOldTermIsUnderWay(t *testing.T)
 			t.Error("work was let in though the record is gone")
 		}
 		leave()
+		i.told.take()
+		renewals := len(r.got(ofPatch(partRenewal)))
 		time.Sleep(10 * lease)
 		if n := len(r.got(ofVerb("create"))); n != 1 {
 			t.Errorf("%d records were created, want none before the work has ended", n-1)
 		}
+		if n := len(r.got(ofPatch(partRenewal))); n != renewals {
+			t.Errorf("%d renewals were sent for a record that is gone", n-renewals)
+		}
+		i.told.expect(t)
 		i.calls.expect(t)
 		other()
 		i.serves(hashkey.All())

@@ -19,6 +19,7 @@ package member
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,42 +27,78 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 )
 
-// WrapTransport makes a client obey the gate's deadline: a request that changes
-// something is not sent at or after the deadline, and one under way is given up
-// then. Such a request names the instance (fence.Header), so the API server can
-// refuse it if the process was paused before it was sent. It fits rest.Config.Wrap.
-func (g *Gate) WrapTransport(rt http.RoundTripper) http.RoundTripper {
-	return &fencedTransport{gate: g, next: rt}
+// WrapTransport returns a wrapper, fit for rest.Config.Wrap, that makes the client of that
+// controller obey the gate's deadline: a request that changes something is not sent at or
+// after the deadline, and one under way is given up when the deadline passes without a
+// renewal. Such a request names the instance and the controller (fence.Header), so the API
+// server can refuse it if the process was paused before it was sent. The client must be
+// the workers' alone, as its requests show that they get on.
+func (g *Gate) WrapTransport(controller string) func(http.RoundTripper) http.RoundTripper {
+	return func(rt http.RoundTripper) http.RoundTripper {
+		return &fencedTransport{gate: g, controller: controller, next: rt}
+	}
 }
 
-type fencedTransport struct {
+// WrapRegistryTransport is for the client with which a member writes the registry. A
+// request that changes something names the instance, once it is registered. The gate's
+// deadline does not bound it, as a renewal is what moves that. It fits rest.Config.Wrap.
+func (g *Gate) WrapRegistryTransport(rt http.RoundTripper) http.RoundTripper {
+	return &namingTransport{gate: g, next: rt}
+}
+
+// isRead says whether a request changes nothing.
+func isRead(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Method == http.MethodHead
+}
+
+type namingTransport struct {
 	gate *Gate
 	next http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
+func (t *namingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if self, ok := t.gate.identity(); ok && !isRead(req) {
+		req = req.Clone(req.Context())
+		req.Header.Set(fence.Header, self.String())
+	}
+	return t.next.RoundTrip(req)
+}
+
+// WrappedRoundTripper lets client-go find the transport underneath.
+func (t *namingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+type fencedTransport struct {
+	gate       *Gate
+	controller string
+	next       http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
 func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+	t.gate.stir()
+	defer t.gate.stir()
+	if isRead(req) {
 		return t.next.RoundTrip(req)
 	}
-	self, deadline := t.gate.pass()
-	if !t.gate.clock.Now().Before(deadline) {
-		t.gate.refuse(RefusedBySelf)
-		return nil, fmt.Errorf("%s %s not sent: this instance could not renew its ControllerInstance in time, so another may own the object now", req.Method, req.URL.Path)
-	}
-	ctx, cancel := context.WithDeadline(req.Context(), deadline)
-	req = req.Clone(ctx)
-	req.Header.Set(fence.Header, self.String())
-	resp, err := t.next.RoundTrip(req)
+	self, ctx, cancel, err := t.gate.admit(req.Context())
 	if err != nil {
+		t.gate.refuse(RefusedBySelf)
+		return nil, fmt.Errorf("%s %s not sent: %w", req.Method, req.URL.Path, err)
+	}
+	self.Controller = t.controller
+	named := req.Clone(ctx)
+	named.Header.Set(fence.Header, self.String())
+	resp, err := t.next.RoundTrip(named)
+	if err == nil && resp.StatusCode == http.StatusConflict {
+		err = t.look(resp)
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errNotRenewed) {
+			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
+		}
 		cancel()
 		return nil, err
-	}
-	if resp.StatusCode == http.StatusConflict {
-		if err := t.look(resp); err != nil {
-			cancel()
-			return nil, err
-		}
 	}
 	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
 	return resp, nil

@@ -17,7 +17,6 @@ limitations under the License.
 package member
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -26,6 +25,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/hashkey"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/utils/clock"
@@ -54,7 +54,7 @@ func fenced(code int, body string) (*Gate, http.RoundTripper, *server, *journal)
 	g := NewGate(clock.RealClock{})
 	refused := &journal{}
 	g.countRefused(func(by string) { refused.note("refused by %s", by) })
-	return g, g.WrapTransport(s), s, refused
+	return g, g.WrapTransport("controller")(s), s, refused
 }
 
 func send(t *testing.T, rt http.RoundTripper, method string) (*http.Response, error) {
@@ -73,11 +73,11 @@ func send(t *testing.T, rt http.RoundTripper, method string) (*http.Response, er
 func TestARequestThatChangesSomethingNamesTheInstance(t *testing.T) {
 	for method, want := range map[string]string{
 		http.MethodGet: "", http.MethodHead: "",
-		http.MethodPost: "i/1", http.MethodPut: "i/1", http.MethodPatch: "i/1", http.MethodDelete: "i/1",
+		http.MethodPost: "r/i/1/0/controller", http.MethodPut: "r/i/1/0/controller", http.MethodPatch: "r/i/1/0/controller", http.MethodDelete: "r/i/1/0/controller",
 	} {
 		t.Run(method, func(t *testing.T) {
 			g, rt, s, _ := fenced(http.StatusOK, "body")
-			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
+			g.begin(fence.Identity{Ring: "r", Name: "i", UID: "1"}, time.Now().Add(time.Hour))
 			resp, err := send(t, rt, method)
 			if err != nil {
 				t.Fatal(err)
@@ -151,22 +151,143 @@ func TestNothingThatChangesSomethingIsSentWithoutADeadlineToBelieveIn(t *testing
 	}
 }
 
-func TestARequestUnderWayIsGivenUpAtTheDeadline(t *testing.T) {
+func TestARequestCarriesTheEpochFromWhenItIsRaised(t *testing.T) {
+	g, rt, s, _ := fenced(http.StatusOK, "")
+	registry := g.WrapRegistryTransport(s)
+	self := fence.Identity{Ring: "r", Name: "i", UID: "1"}
+	g.begin(self, time.Now().Add(time.Hour))
+	g.raise(self, 3)
+	for _, rt := range []http.RoundTripper{rt, registry} {
+		resp, err := send(t, rt, http.MethodPost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	for n, want := range []string{"r/i/1/3/controller", "r/i/1/3/"} {
+		if got := s.requests[n].Header.Get(fence.Header); got != want {
+			t.Errorf("the header is %q, want %q", got, want)
+		}
+	}
+}
+
+// A renewal is what moves the deadline, and a registration comes before all.
+func TestARequestToTheRegistryIsSentWhateverTheDeadline(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*Gate)
+		want    string
+	}{
+		"before a registration":     {func(*Gate) {}, ""},
+		"before the deadline":       {func(g *Gate) { g.begin(fence.Identity{Ring: "r", Name: "i", UID: "1"}, time.Now().Add(time.Hour)) }, "r/i/1/0/"},
+		"after the deadline":        {func(g *Gate) { g.begin(fence.Identity{Ring: "r", Name: "i", UID: "1"}, time.Now()) }, "r/i/1/0/"},
+		"after the record was lost": {func(g *Gate) { g.begin(fence.Identity{Name: "i"}, time.Now().Add(time.Hour)); g.expire() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, _, s, _ := fenced(http.StatusOK, "")
+				tc.prepare(g)
+				rt := g.WrapRegistryTransport(s)
+				for method, want := range map[string]string{http.MethodPatch: tc.want, http.MethodGet: ""} {
+					s.requests = nil
+					resp, err := send(t, rt, method)
+					if err != nil {
+						t.Fatal(err)
+					}
+					resp.Body.Close()
+					if got := s.requests[0].Header.Get(fence.Header); got != want {
+						t.Errorf("%s has the header %q, want %q", method, got, want)
+					}
+				}
+				if got := rt.(utilnet.RoundTripperWrapper).WrappedRoundTripper(); got != http.RoundTripper(s) {
+					t.Errorf("below is %T", got)
+				}
+			})
+		})
+	}
+}
+
+// hangs makes the server answer only when the request is given up.
+func (s *server) hangs() {
+	s.answer = func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+}
+
+func TestARequestUnderWayIsGivenUpWhenTheInstanceMayNoLongerOwnTheObject(t *testing.T) {
+	self := fence.Identity{Name: "i", UID: "1"}
+	for name, tc := range map[string]struct {
+		meanwhile func(*Gate)
+		want      time.Duration
+	}{
+		"the deadline passes":                  {func(*Gate) {}, 5 * time.Second},
+		"the record is lost":                   {func(g *Gate) { g.expire() }, time.Second},
+		"the deadline passes after a renewal":  {func(g *Gate) { g.extend(self, time.Now().Add(5*time.Second)) }, 6 * time.Second},
+		"a renewal of another registration is": {func(g *Gate) { g.extend(fence.Identity{Name: "i", UID: "2"}, time.Now().Add(time.Hour)) }, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, rt, s, _ := fenced(0, "")
+				s.hangs()
+				began := time.Now()
+				g.begin(self, began.Add(5*time.Second))
+				time.AfterFunc(time.Second, func() { tc.meanwhile(g) })
+				_, err := send(t, rt, http.MethodPost)
+				if err == nil || !strings.Contains(err.Error(), "POST /path given up: this instance could not renew its ControllerInstance in time") {
+					t.Errorf("got %v, want an error that says why the request was given up", err)
+				}
+				if took := time.Since(began); took != tc.want {
+					t.Errorf("the request was given up after %v, want %v", took, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// A late renewal lets requests out again, but none that was given up.
+func TestARequestAfterALateRenewalIsNotGivenUpWithTheOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, rt, s, _ := fenced(0, "")
-		s.answer = func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
+		s.hangs()
+		self := fence.Identity{Name: "i", UID: "1"}
+		g.begin(self, time.Now().Add(time.Second))
+		if _, err := send(t, rt, http.MethodPost); err == nil {
+			t.Error("a request outlived the deadline")
 		}
+		g.extend(self, time.Now().Add(5*time.Second))
 		began := time.Now()
-		g.begin(fence.Identity{Name: "i", UID: "1"}, began.Add(5*time.Second))
-		if _, err := send(t, rt, http.MethodPost); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		if took := time.Since(began); took != 5*time.Second {
-			t.Errorf("the request was given up after %v, want 5s", took)
+		if _, err := send(t, rt, http.MethodPost); err == nil || time.Since(began) != 5*time.Second {
+			t.Errorf("the request ended after %v with %v, want 5s", time.Since(began), err)
 		}
 	})
+}
+
+func TestARequestOfAWorkerShowsThatItGetsOn(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		synctest.Test(t, func(t *testing.T) {
+			g, rt, s, _ := fenced(0, "")
+			s.answer = func(*http.Request) (*http.Response, error) {
+				if got := g.stalled(time.Now()); got != 0 {
+					t.Errorf("nothing has happened for %v as %s was sent", got, method)
+				}
+				time.Sleep(time.Second)
+				return response(http.StatusOK, strings.NewReader("")), nil
+			}
+			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
+			g.set(hashkey.All())
+			leave, _ := g.Enter(1)
+			defer leave()
+			time.Sleep(time.Minute)
+			resp, err := send(t, rt, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if got := g.stalled(time.Now()); got != 0 {
+				t.Errorf("nothing has happened for %v as %s was answered", got, method)
+			}
+		})
+	}
 }
 
 // The transport below reads the body as long as the request's context goes on.

@@ -20,8 +20,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,22 +30,33 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A member waits longer after each write of a spec that fails, until one succeeds or it
-// decides on another spec: after a conflict, the record that changed is on its way in the
-// log, and no write can succeed before it is there.
+// A member waits longer after each write that fails, until one succeeds or, for one of a
+// spec, it decides on another spec: after a conflict, the record that changed is on its way
+// in the log, and no write can succeed before it is there.
 const (
 	firstPause = 10 * time.Millisecond
 	maxPause   = time.Second
 )
 
-// refusal is the last write that failed.
+// backoff says when a write that has failed may be tried again.
+type backoff struct {
+	// pause is how long the next attempt waits, retryAt when it may be made.
+	pause   time.Duration
+	retryAt time.Time
+}
+
+// fail notes that an attempt has failed.
+func (b *backoff) fail(now time.Time) {
+	b.pause = min(max(2*b.pause, firstPause), maxPause)
+	b.retryAt = now.Add(b.pause)
+}
+
+// refusal is the last write of a spec that failed.
 type refusal struct {
 	name       string
 	uid        types.UID
 	generation int64
-	// pause is how long the next attempt waits, retryAt when it may be made.
-	pause   time.Duration
-	retryAt time.Time
+	backoff
 }
 
 // of says whether w was decided on the spec that the refused write was decided on.
@@ -57,30 +66,48 @@ func (r *refusal) of(w *ring.Write) bool {
 
 // refuse notes that w has failed.
 func (t *term) refuse(w *ring.Write) {
-	r := refusal{name: w.Name, uid: w.UID, generation: w.Generation, pause: firstPause}
-	if t.refused.of(w) {
-		r.pause = min(2*t.refused.pause, maxPause)
+	if !t.refused.of(w) {
+		t.refused = refusal{name: w.Name, uid: w.UID, generation: w.Generation}
 	}
-	r.retryAt = t.cfg.Clock.Now().Add(r.pause)
-	t.refused = r
+	t.refused.fail(t.cfg.Clock.Now())
 }
 
-// write sends w beside the deciding goroutine, which gets the result. It may not be
-// applied after the gate's deadline: by then another may own what it gives away.
+// admitted makes a write of the registry unless the gate's deadline has passed, and gives
+// it up when the deadline passes without a renewal: by then another may own what it gives
+// away. It gives it up after a lease, too, as the answer may be lost.
+func (t *term) admitted(ctx context.Context, send func(context.Context) error) error {
+	_, ctx, end, err := t.cfg.Gate.admit(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	limited, cancel := context.WithTimeout(ctx, t.cfg.LeaseDuration)
+	defer cancel()
+	err = send(limited)
+	if cause := context.Cause(limited); errors.Is(cause, errNotRenewed) && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// write sends w beside the deciding goroutine, which gets the result.
 func (t *term) write(ctx context.Context, w ring.Write) {
 	logger := klog.FromContext(ctx)
 	t.writing = true
-	limited, cancel := context.WithDeadline(ctx, t.cfg.Gate.Deadline())
 	go func() {
-		defer cancel()
-		settled, err := t.send(limited, w)
+		var written ring.Record
+		err := t.admitted(ctx, func(ctx context.Context) (err error) {
+			written, err = t.send(ctx, w)
+			return err
+		})
 		t.post(ctx, func() {
 			t.writing = false
 			switch {
 			case err == nil:
+				t.learn(written)
 				logger.Info("Wrote to the ring", "reason", w.Reason, "detail", w.Detail, "record", w.Name,
 					"key", hashkey.FormatOptional(w.Key), "nextKey", hashkey.FormatOptional(w.Next), "donor", w.Donor)
-				t.settled, t.refused = settled, refusal{}
+				t.settled, t.refused = written.Revision, refusal{}
 				t.lost = t.lost || w.Delete
 			case isChanged(err):
 				t.refuse(&w)
@@ -93,29 +120,25 @@ func (t *term) write(ctx context.Context, w ring.Write) {
 	}()
 }
 
-// send makes the write, and returns the revision that the log has to reach before the
-// next one is decided on.
-func (t *term) send(ctx context.Context, w ring.Write) (settled int64, err error) {
+// send makes the write, and returns the record that it has made: the log has to reach its
+// revision before the next write is decided on. There is none after a deletion.
+func (t *term) send(ctx context.Context, w ring.Write) (ring.Record, error) {
 	if w.Delete {
 		err := t.cfg.Client.Delete(ctx, w.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &w.UID}})
 		if isGone(err) {
 			err = nil
 		}
-		return 0, err
+		return ring.Record{}, err
 	}
 	body, err := json.Marshal(specPatch(&w))
 	if err != nil {
-		return 0, err
+		return ring.Record{}, err
 	}
 	result, err := t.cfg.Client.Patch(ctx, w.Name, types.JSONPatchType, body, metav1.PatchOptions{})
 	if err != nil {
-		return 0, err
+		return ring.Record{}, err
 	}
-	settled, err = strconv.ParseInt(result.ResourceVersion, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("ControllerInstance %s was written and has resourceVersion %q, want a number: %w", w.Name, result.ResourceVersion, err)
-	}
-	return settled, nil
+	return ring.NewRecord(result)
 }
 
 // operation is one of a JSON patch (RFC 6902).
@@ -126,7 +149,7 @@ type operation struct {
 }
 
 // specPatch sets the spec if it is the one that was decided on: a failed test refuses the
-// whole patch. A resource version would not do, as every heartbeat changes it; and a merge
+// whole patch. A resource version would not do, as all news change it; and a merge
 // patch cannot carry the generation, which the server overwrites there in silence.
 func specPatch(w *ring.Write) []operation {
 	return []operation{

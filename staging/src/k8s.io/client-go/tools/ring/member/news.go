@@ -1,0 +1,205 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/klog/v2"
+)
+
+// loadInterval is how often the load is counted, and told at most where nothing else is.
+const loadInterval = time.Second
+
+// news is what an instance tells of itself in its record's status. Each is valid only for
+// the version of the record that it was sent for, so one that arrives late, after another,
+// is void.
+type news struct {
+	// stored is the record as the registry is known to have stored it last, from the log
+	// or an answer.
+	stored ring.Record
+	// status is what the record should say.
+	status shardingv1alpha1.ControllerInstanceStatus
+	// counted is when the load was last counted, for the keys owned then.
+	counted time.Time
+	owned   hashkey.Ranges
+	// sending says that one is under way, sent when the last one was sent.
+	sending bool
+	sent    time.Time
+	backoff
+}
+
+// learn notes a state of the instance's own record. They may come in any order.
+func (t *term) learn(r ring.Record) {
+	if r.Name == t.self.Name && r.UID == t.self.UID && r.Revision > t.news.stored.Revision {
+		t.news.stored = r
+	}
+}
+
+// report sends what others should know, if the record does not say it yet. It returns
+// after which time to try again; 0: there is no such time.
+func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.Duration {
+	held := d.Follow
+	for _, s := range t.cfg.Sources {
+		held = held.Intersect(s.Held())
+	}
+	t.observer.observe(now, t.machine.View(), d, held, t.cfg.Gate.serving(), t.releasing.Empty())
+	t.count(now, d.Owned)
+	n := &t.news
+	n.status.Phase = d.Phase
+	n.status.Cached = ring.StatusCached(held)
+	n.status.Epoch, n.status.Gives = d.Report.Epoch, nil
+	if gift := d.Report.Gives; gift != nil {
+		n.status.Gives = &shardingv1alpha1.Gift{To: gift.To, HashKey: gift.Key}
+	}
+	due := now
+	switch {
+	case n.sending:
+		return 0
+	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report):
+		// Others wait for it.
+	case differs(n.stored.Workloads, n.status.Workloads):
+		// What is in work comes and goes all the time, and is told with the rest.
+		due = n.sent.Add(loadInterval)
+	default:
+		return 0
+	}
+	if n.retryAt.After(due) {
+		due = n.retryAt
+	}
+	if due.After(now) {
+		return due.Sub(now)
+	}
+	t.tell(ctx, now)
+	return 0
+}
+
+// count counts the load, unless it was counted a moment ago for the same keys.
+func (t *term) count(now time.Time, owned hashkey.Ranges) {
+	n := &t.news
+	if now.Sub(n.counted) < loadInterval && owned.Equal(n.owned) {
+		return
+	}
+	n.counted, n.owned = now, owned
+	n.status.Workloads = int64(len(t.cfg.Controller.Keys(owned)))
+	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
+	t.cfg.Metrics.Load(n.status.Workloads, n.status.Busy)
+}
+
+// differs says whether a load has changed by a tenth or more.
+func differs(from, to int64) bool {
+	change := max(to-from, from-to)
+	return change > 0 && 10*change >= from
+}
+
+// tell sends the status beside the deciding goroutine, which gets the result.
+func (t *term) tell(ctx context.Context, now time.Time) {
+	logger := klog.FromContext(ctx)
+	n := &t.news
+	n.sending, n.sent = true, now
+	status, revision := n.status, n.stored.Revision
+	go func() {
+		var stored ring.Record
+		err := t.admitted(ctx, func(ctx context.Context) (err error) {
+			stored, err = t.store(ctx, &status, revision)
+			return err
+		})
+		t.post(ctx, func() {
+			n.sending = false
+			t.learn(stored)
+			switch {
+			case err == nil:
+				n.backoff = backoff{}
+				t.cfg.Metrics.News(ResultStored)
+			case isGone(err), stored.UID != "" && stored.UID != t.self.UID:
+				t.lose(logger, err)
+			case apierrors.IsConflict(err):
+				again := n.pause > 0
+				n.fail(t.cfg.Clock.Now())
+				if !again {
+					// The version is known now, and was most likely the instance's own write.
+					n.retryAt = time.Time{}
+				}
+				t.cfg.Metrics.News(ResultConflict)
+				logger.V(2).Info("The instance's record has changed since; will tell the news again", "pause", n.pause, "err", err)
+			default:
+				n.fail(t.cfg.Clock.Now())
+				t.cfg.Metrics.News(ResultFailed)
+				logger.Error(err, "Could not tell the news of the instance; will try again", "pause", n.pause)
+			}
+		})
+	}()
+}
+
+// store writes the status into the record as of that revision, and returns the record that
+// this has made. After a conflict it returns the record as it is: the log may be far behind.
+func (t *term) store(ctx context.Context, status *shardingv1alpha1.ControllerInstanceStatus, revision int64) (ring.Record, error) {
+	fields, err := statusFields(status)
+	if err != nil {
+		return ring.Record{}, err
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": t.self.UID, "resourceVersion": strconv.FormatInt(revision, 10)},
+		"status":   fields,
+	})
+	if err != nil {
+		return ring.Record{}, err
+	}
+	stored, err := t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	if err == nil {
+		return ring.NewRecord(stored)
+	}
+	if !apierrors.IsConflict(err) {
+		return ring.Record{}, err
+	}
+	live, getErr := t.cfg.Client.Get(ctx, t.self.Name, metav1.GetOptions{})
+	if getErr != nil {
+		return ring.Record{}, getErr
+	}
+	record, recordErr := ring.NewRecord(live)
+	if recordErr != nil {
+		return ring.Record{}, recordErr
+	}
+	return record, err
+}
+
+// statusFields returns all fields of a status for a merge patch. One that is empty,
+// which JSON leaves out, is null there, so the patch clears what it said before. Values
+// stay as they were marshalled: a key does not fit into the float64 of an any.
+func statusFields(status *shardingv1alpha1.ControllerInstanceStatus) (map[string]json.RawMessage, error) {
+	data, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]json.RawMessage{}
+	for field := range reflect.TypeFor[shardingv1alpha1.ControllerInstanceStatus]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		fields[name] = json.RawMessage("null")
+	}
+	return fields, json.Unmarshal(data, &fields)
+}
