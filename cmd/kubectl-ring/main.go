@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command kubectl-ring is a plugin that kubectl finds on PATH and runs as
-// "kubectl ring". It shows how the instances of a controller share the hash keys.
+// "kubectl ring". It shows how the instances of a ring share the hash keys.
 package main
 
 import (
@@ -56,17 +56,17 @@ func newCommand() *cobra.Command {
 	flags.Namespace = nil
 	var watch bool
 	command := &cobra.Command{
-		Use:   "kubectl ring [CONTROLLER]",
-		Short: "Show how the instances of a controller share its objects",
-		Long: `Show the ring of each controller, or of one, as a table. It lists the instances in order of hash key,
-with the range of hash keys (after, upTo] and the share of all keys that each owns.
+		Use:   "kubectl ring [RING]",
+		Short: "Show how the instances of a ring share the hash keys",
+		Long: `Show each ring, or one, as a table. It lists the instances in order of hash key, with the range of
+hash keys (after, upTo] and the share of all keys that each owns.
 
 The line below the table says whether the instances cover all hash keys, or which keys nobody works on.`,
 		Example: `  # All rings
   kubectl ring
 
-  # Follow the ring of the ReplicaSet controller until Ctrl-C
-  kubectl ring replicaset-controller --watch`,
+  # Follow the ring that ReplicaSets are on until Ctrl-C
+  kubectl ring workloads --watch`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			config, err := flags.ToRESTConfig()
@@ -95,9 +95,8 @@ The line below the table says whether the instances cover all hash keys, or whic
 	return command
 }
 
-// run shows the rings of these controllers, or of all if none is given, once or until
-// ctx ends.
-func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, controllers []string, watch bool) error {
+// run shows the rings of these names, or all if none is given, once or until ctx ends.
+func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, watch bool) error {
 	follower, err := ringtable.Follow(ctx, client)
 	if err != nil {
 		return err
@@ -105,10 +104,10 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 	err = follower.Each(ctx, screen.Interval(), func() (bool, error) {
 		now := time.Now()
 		if watch && !screen.Live() {
-			// Without times, a table is printed only when the ring changes.
+			// Without ages, a table is printed only when the ring changes.
 			now = time.Time{}
 		}
-		text, err := rings(follower, controllers, screen.Width(), now)
+		text, err := rings(follower, names, screen.Width(), now)
 		if err != nil {
 			return false, err
 		}
@@ -120,29 +119,29 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 	return err
 }
 
-func rings(follower *ringtable.Follower, controllers []string, width int, now time.Time) (string, error) {
-	present, err := follower.Controllers()
+func rings(follower *ringtable.Follower, names []string, width int, now time.Time) (string, error) {
+	present, err := follower.Names()
 	if err != nil {
 		return "", err
 	}
-	if len(controllers) == 0 {
-		controllers = present
+	if len(names) == 0 {
+		names = present
 	}
-	if len(controllers) == 0 {
-		return "No controller has instances.\n", nil
+	if len(names) == 0 {
+		return "No ring has instances.\n", nil
 	}
 	var texts []string
-	for _, controller := range controllers {
-		ring, err := follower.Ring(controller)
+	for _, name := range names {
+		ring, err := follower.Ring(name)
 		if err != nil {
 			return "", err
 		}
 		text := ring.Text(width, now)
-		if len(controllers) > 1 {
-			text = controller + ":\n" + text
+		if len(names) > 1 {
+			text = name + ":\n" + text
 		}
-		if !slices.Contains(present, controller) && len(present) > 0 {
-			text += fmt.Sprintf("Controllers with instances: %s\n", strings.Join(present, ", "))
+		if !slices.Contains(present, name) && len(present) > 0 {
+			text += fmt.Sprintf("Rings with instances: %s\n", strings.Join(present, ", "))
 		}
 		texts = append(texts, text)
 	}

@@ -33,31 +33,31 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func instance(name, controller string) runtime.Object {
+func instance(name, ring string) runtime.Object {
 	return &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: controller, HashKey: ptr.To[int64](math.MaxInt64)},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: ptr.To[int64](math.MaxInt64)},
 		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
 	}
 }
 
 func TestRunOnce(t *testing.T) {
-	a, b := instance("rs-a", "replicaset-controller"), instance("job-b", "job-controller")
+	a, b := instance("workloads-a", "workloads"), instance("claims-b", "claims")
 	for _, tc := range []struct {
-		name        string
-		instances   []runtime.Object
-		controllers []string
-		want, not   []string
+		name      string
+		instances []runtime.Object
+		rings     []string
+		want, not []string
 	}{
-		{name: "nobody", want: []string{"No controller has instances.\n"}},
-		{name: "one ring", instances: []runtime.Object{a}, want: []string{"rs-a      Active", "AGE"}, not: []string{"replicaset-controller:"}},
-		{name: "all rings", instances: []runtime.Object{a, b}, want: []string{"job-controller:\n", "job-b ", "replicaset-controller:\n", "rs-a "}},
-		{name: "one of two", instances: []runtime.Object{a, b}, controllers: []string{"job-controller"}, want: []string{"job-b "}, not: []string{"rs-a "}},
-		{name: "one that is not there", instances: []runtime.Object{a}, controllers: []string{"x"}, want: []string{"x has no instance", "instances: replicaset-controller\n"}},
+		{name: "nobody", want: []string{"No ring has instances.\n"}},
+		{name: "one ring", instances: []runtime.Object{a}, want: []string{"workloads-a  Active", "AGE"}, not: []string{"workloads:"}},
+		{name: "all rings", instances: []runtime.Object{a, b}, want: []string{"claims:\n", "claims-b ", "workloads:\n", "workloads-a "}},
+		{name: "one of two", instances: []runtime.Object{a, b}, rings: []string{"claims"}, want: []string{"claims-b "}, not: []string{"workloads-a "}},
+		{name: "one that is not there", instances: []runtime.Object{a}, rings: []string{"x"}, want: []string{"ring x has no instance", "Rings with instances: workloads\n"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, read := outputFile(t)
-			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.controllers, false); err != nil {
+			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.rings, false); err != nil {
 				t.Fatal(err)
 			}
 			got := read()
@@ -80,7 +80,7 @@ func TestRunOnce(t *testing.T) {
 func TestRunWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	client := fake.NewClientset(instance("a", "replicaset-controller"))
+	client := fake.NewClientset(instance("a", "workloads"))
 	out, read := outputFile(t)
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, client, ringtable.NewScreen(out), nil, true) }()
@@ -94,7 +94,7 @@ func TestRunWatch(t *testing.T) {
 			}
 		}
 		if wait == "1 instance," {
-			b := instance("b", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
+			b := instance("b", "workloads").(*shardingv1alpha1.ControllerInstance)
 			if _, err := client.ShardingV1alpha1().ControllerInstances().Create(ctx, b, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestRunWatch(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	if strings.Contains(read(), "AGE") {
-		t.Errorf("times in output that is not a terminal:\n%s", read())
+		t.Errorf("ages in output that is not a terminal:\n%s", read())
 	}
 }
 

@@ -45,7 +45,7 @@ higher, the successor hands over the keys up to KEY.
 The instances take the steps of every handover: no object is worked on twice, and no other instance is
 involved. KEY must lie between the keys of the two neighbours.`,
 		Example: `  # Give more to an instance whose range ends at 3fffffffffffffff
-  kubectl ring move replicaset-controller-x7k2p 5000000000000000`,
+  kubectl ring move workloads-x7k2p 5000000000000000`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
 			config, err := flags.ToRESTConfig()
@@ -93,6 +93,6 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, out
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s: the end of its range will move from %s to %s; follow it with:\n  kubectl ring %s --watch\n",
-		name, hashkey.Format(*instance.Spec.HashKey), hashkey.Format(key), instance.Spec.ControllerName)
+		name, hashkey.Format(*instance.Spec.HashKey), hashkey.Format(key), instance.Spec.Ring)
 	return err
 }

@@ -27,10 +27,10 @@ import (
 )
 
 func TestMove(t *testing.T) {
-	owner := instance("owner", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
-	joining := instance("joining", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
+	owner := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance)
+	joining := instance("joining", "workloads").(*shardingv1alpha1.ControllerInstance)
 	joining.Spec.HashKey = nil
-	moving := instance("moving", "replicaset-controller").(*shardingv1alpha1.ControllerInstance)
+	moving := instance("moving", "workloads").(*shardingv1alpha1.ControllerInstance)
 	moving.Spec.NextHashKey = ptr.To[int64](16)
 	for _, tc := range []struct {
 		name, to, err string
@@ -64,7 +64,7 @@ func TestMove(t *testing.T) {
 			if err != nil || got.Spec.NextHashKey == nil || *got.Spec.NextHashKey != tc.want {
 				t.Errorf("got %+v (%v), want nextHashKey %d", got.Spec, err, tc.want)
 			}
-			if !strings.Contains(out.String(), "kubectl ring replicaset-controller --watch") {
+			if !strings.Contains(out.String(), "kubectl ring workloads --watch") {
 				t.Errorf("no way to follow it in %q", out.String())
 			}
 		})

@@ -252,7 +252,7 @@ func (l *launcher) show(ctx context.Context, follower *ringtable.Follower) error
 		}
 		now := time.Now()
 		if !l.screen.Live() {
-			// Without times, a table is printed only when the ring changes.
+			// Without ages, a table is printed only when the ring changes.
 			now = time.Time{}
 		}
 		return false, l.screen.Show(ring.Text(l.screen.Width(), now))
@@ -268,7 +268,7 @@ func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
 		}
 		l.holders[fmt.Sprintf("_%d_", pid)] = name
 	}
-	ring, err := follower.Ring(catalogue.ReplicaSetController)
+	ring, err := follower.Ring(catalogue.WorkloadsRing)
 	if err != nil {
 		return nil, err
 	}

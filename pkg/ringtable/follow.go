@@ -97,8 +97,8 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// Ring returns the ring of a controller as it is now.
-func (f *Follower) Ring(controller string) (*Ring, error) {
+// Ring returns the ring of that name as it is now.
+func (f *Follower) Ring(name string) (*Ring, error) {
 	instances, err := f.instances.List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -107,16 +107,16 @@ func (f *Follower) Ring(controller string) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Of(controller, instances, replicaSets)
+	return Of(name, instances, replicaSets)
 }
 
-// Controllers returns the names of the controllers that have instances, in order.
-func (f *Follower) Controllers() ([]string, error) {
+// Names returns the names of the rings that have instances, in order.
+func (f *Follower) Names() ([]string, error) {
 	instances, err := f.instances.List(labels.Everything())
 	if err != nil {
 		return nil, err
 	}
-	return Controllers(instances), nil
+	return Names(instances), nil
 }
 
 // Each calls look at once, then after each change, at most once per interval. Without

@@ -54,7 +54,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	err = f.Each(ctx, 0, func() (bool, error) {
-		r, err := f.Ring(controller)
+		r, err := f.Ring(workloads)
 		if err != nil {
 			return false, err
 		}
@@ -76,8 +76,8 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Errorf("after %v: %v", seen, err)
 	}
-	if controllers, err := f.Controllers(); err != nil || strings.Join(controllers, " ") != controller {
-		t.Errorf("Controllers: %v, %v", controllers, err)
+	if names, err := f.Names(); err != nil || strings.Join(names, " ") != workloads {
+		t.Errorf("Names: %v, %v", names, err)
 	}
 }
 

@@ -31,11 +31,11 @@ import (
 	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 )
 
-// Ring is the ring of one controller at one moment.
+// Ring is one ring at one moment.
 type Ring struct {
-	Controller string
-	// Workloads is the resource that the controller works on, empty for one that the
-	// catalogue of rings does not know.
+	Name string
+	// Workloads is the resource that the ring's controller works on, empty where the
+	// catalogue of rings does not know the ring, or has several controllers on it.
 	Workloads schema.GroupResource
 	// Instances are those that own keys, in order of key, then those that own none
 	// yet, in order of name.
@@ -62,9 +62,8 @@ type Instance struct {
 	Workloads int64
 	// Pods are those of the ReplicaSets that it owns.
 	Pods Pods
-	// Created and Renewed are when it registered, and when it last sent a heartbeat, by
-	// the clock of the API server and by its own. Renewed is zero before the first one.
-	Created, Renewed time.Time
+	// Created is when it registered, by the clock of the API server.
+	Created time.Time
 }
 
 // Pods counts the pods of some ReplicaSets.
@@ -98,32 +97,33 @@ func (r *Ring) Covered() float64 {
 	return float64(hashkey.All().Minus(r.Gap).Width()) / float64(hashkey.Limit)
 }
 
-// Controllers returns the names of the controllers that have instances, in order.
-func Controllers(instances []*shardingv1alpha1.ControllerInstance) []string {
-	var controllers []string
+// Names returns the names of the rings that have instances, in order.
+func Names(instances []*shardingv1alpha1.ControllerInstance) []string {
+	var names []string
 	for _, i := range instances {
-		controllers = append(controllers, i.Spec.ControllerName)
+		names = append(names, i.Spec.Ring)
 	}
-	slices.Sort(controllers)
-	return slices.Compact(controllers)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// Of returns the ring of a controller. Instances of other controllers are left out.
-// Pods are counted only for a controller that the catalogue says works on ReplicaSets.
-// An instance without a valid resource version is an error.
-func Of(controller string, instances []*shardingv1alpha1.ControllerInstance, replicaSets []*appsv1.ReplicaSet) (*Ring, error) {
-	r := &Ring{Controller: controller, Gap: hashkey.All()}
-	described, _ := catalogue.ControllerNamed(controller)
-	r.Workloads = described.Workloads
+// Of returns the ring of that name. Instances of other rings are left out. Pods are counted
+// only for a ring whose Workloads are ReplicaSets. An instance without a valid resource
+// version is an error.
+func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSets []*appsv1.ReplicaSet) (*Ring, error) {
+	r := &Ring{Name: name, Gap: hashkey.All()}
+	if described, _ := catalogue.RingNamed(name); len(described.Controllers) == 1 {
+		r.Workloads = described.Controllers[0].Workloads
+	}
 	var members []*shardingv1alpha1.ControllerInstance
 	var records []ring.Record
 	for _, i := range instances {
-		if i.Spec.ControllerName != controller {
+		if i.Spec.Ring != name {
 			continue
 		}
 		record, err := ring.NewRecord(i)
 		if err != nil {
-			return nil, fmt.Errorf("ring of %s: %w", controller, err)
+			return nil, fmt.Errorf("ring %s: %w", name, err)
 		}
 		members, records = append(members, i), append(records, record)
 	}
@@ -158,7 +158,7 @@ func Of(controller string, instances []*shardingv1alpha1.ControllerInstance, rep
 }
 
 func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.Ranges) Instance {
-	row := Instance{
+	return Instance{
 		Name:      i.Name,
 		Holder:    i.Spec.HolderIdentity,
 		Phase:     i.Status.Phase,
@@ -167,13 +167,9 @@ func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.R
 		Workloads: i.Status.Workloads,
 		Created:   i.CreationTimestamp.Time,
 	}
-	if i.Status.RenewTime != nil {
-		row.Renewed = i.Status.RenewTime.Time
-	}
-	return row
 }
 
-// countsPods says whether the controller works on ReplicaSets.
+// countsPods says whether the ring's workloads are ReplicaSets.
 func (r *Ring) countsPods() bool { return r.Workloads == appsv1.Resource("replicasets") }
 
 // countPods counts the pods of each ReplicaSet for all, and for the owner of its key.

@@ -26,12 +26,11 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/utils/ptr"
 )
 
 const (
-	controller = "replicaset-controller"
-	quarter    = int64(1) << 61
+	workloads = "workloads"
+	quarter   = int64(1) << 61
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -42,11 +41,10 @@ type options func(*shardingv1alpha1.ControllerInstance)
 func instance(name string, more ...options) *shardingv1alpha1.ControllerInstance {
 	i := &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", CreationTimestamp: metav1.NewTime(now.Add(-90 * time.Second))},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{ControllerName: controller, HolderIdentity: "host:" + name},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: workloads, HolderIdentity: "host:" + name},
 		Status: shardingv1alpha1.ControllerInstanceStatus{
-			Phase:     shardingv1alpha1.InstanceActive,
-			Cached:    []shardingv1alpha1.HashKeyRange{{First: 0, Last: math.MaxInt64}},
-			RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-time.Second))),
+			Phase:  shardingv1alpha1.InstanceActive,
+			Cached: []shardingv1alpha1.HashKeyRange{{First: 0, Last: math.MaxInt64}},
 		},
 	}
 	for _, option := range more {
@@ -87,7 +85,7 @@ func replicaSet(hashKey int64, ready, wanted int32) *appsv1.ReplicaSet {
 
 func of(t *testing.T, instances []*shardingv1alpha1.ControllerInstance, replicaSets ...*appsv1.ReplicaSet) *Ring {
 	t.Helper()
-	r, err := Of(controller, instances, replicaSets)
+	r, err := Of(workloads, instances, replicaSets)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +204,7 @@ func TestOf(t *testing.T) {
 		name: "other rings do not count",
 		instances: []*shardingv1alpha1.ControllerInstance{
 			instance("a", key(math.MaxInt64)),
-			instance("b", key(quarter), func(i *shardingv1alpha1.ControllerInstance) { i.Spec.ControllerName = "job-controller" }),
+			instance("b", key(quarter), func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Ring = "claims" }),
 		},
 		want:   []row{{name: "a", owned: "[0000000000000000, 7fffffffffffffff]"}},
 		active: 1,
@@ -282,16 +280,16 @@ func TestKeysAreDerived(t *testing.T) {
 func TestOfRefusesWhatHasNoRevision(t *testing.T) {
 	bad := instance("a", key(1))
 	bad.ResourceVersion = "x"
-	if _, err := Of(controller, []*shardingv1alpha1.ControllerInstance{bad}, nil); err == nil || !strings.Contains(err.Error(), controller) {
+	if _, err := Of(workloads, []*shardingv1alpha1.ControllerInstance{bad}, nil); err == nil || !strings.Contains(err.Error(), workloads) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestControllers(t *testing.T) {
+func TestNames(t *testing.T) {
 	other := instance("b")
-	other.Spec.ControllerName = "job-controller"
-	got := Controllers([]*shardingv1alpha1.ControllerInstance{instance("a"), other, instance("c")})
-	if strings.Join(got, " ") != "job-controller replicaset-controller" {
+	other.Spec.Ring = "claims"
+	got := Names([]*shardingv1alpha1.ControllerInstance{instance("a"), other, instance("c")})
+	if strings.Join(got, " ") != "claims workloads" {
 		t.Errorf("got %v", got)
 	}
 }

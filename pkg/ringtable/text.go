@@ -40,23 +40,23 @@ const (
 // layout says what there is room for.
 type layout struct {
 	// digits is how many leading digits of a key are shown.
-	digits     int
-	times, bar bool
+	digits    int
+	ages, bar bool
 }
 
 // layouts are in the order in which they are tried: what is first given up can best
 // be done without.
 var layouts = []layout{
-	{digits: keyDigits, times: true, bar: true},
-	{digits: 4, times: true, bar: true},
+	{digits: keyDigits, ages: true, bar: true},
+	{digits: 4, ages: true, bar: true},
 	{digits: 4, bar: true},
 	{digits: 2},
 }
 
-// Text returns the ring as a table, with times as of now. A line below it says
+// Text returns the ring as a table, with ages as of now. A line below it says
 // whether the instances cover all keys. Where lines of that width have no room for
-// everything, keys are cut short, then times left out, then the bars. With a zero now
-// there are no times: the text changes only with the ring.
+// everything, keys are cut short, then ages left out, then the bars. With a zero now
+// there are no ages: the text changes only with the ring.
 func (r *Ring) Text(width int, now time.Time) string {
 	if len(r.Instances) == 0 {
 		return r.sum() + "\n"
@@ -65,7 +65,7 @@ func (r *Ring) Text(width int, now time.Time) string {
 	var used, bars int
 	for _, l := range layouts {
 		if now.IsZero() {
-			l.times = false
+			l.ages = false
 		}
 		table = r.cells(l, now)
 		used = tableWidth(table)
@@ -120,8 +120,8 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 	if pods {
 		header = append(header, "PODS READY")
 	}
-	if l.times {
-		header = append(header, "AGE", "RENEWED")
+	if l.ages {
+		header = append(header, "AGE")
 	}
 	table := [][]string{header}
 	for _, i := range r.Instances {
@@ -129,8 +129,8 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 		if pods {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}
-		if l.times {
-			row = append(row, age(i.Created, now), ago(i.Renewed, now))
+		if l.ages {
+			row = append(row, age(i.Created, now))
 		}
 		table = append(table, row)
 	}
@@ -158,7 +158,7 @@ func tableWidth(table [][]string) int {
 // sum says in one line what all instances do together.
 func (r *Ring) sum() string {
 	if len(r.Instances) == 0 {
-		return fmt.Sprintf("%s has no instance: nothing works on any hash key", r.Controller)
+		return fmt.Sprintf("ring %s has no instance: nothing works on any hash key", r.Name)
 	}
 	var b strings.Builder
 	count, subject := fmt.Sprintf("%d instances", len(r.Instances)), "they cover"
@@ -230,11 +230,4 @@ func bar(ranges hashkey.Ranges, cells int) string {
 
 func age(then, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(then)))
-}
-
-func ago(then, now time.Time) string {
-	if then.IsZero() {
-		return "never"
-	}
-	return age(then, now) + " ago"
 }

@@ -28,10 +28,9 @@ import (
 )
 
 func TestText(t *testing.T) {
-	workloads := func(n int64) options {
+	responsibleFor := func(n int64) options {
 		return func(i *shardingv1alpha1.ControllerInstance) { i.Status.Workloads = n }
 	}
-	silent := func(i *shardingv1alpha1.ControllerInstance) { i.Status.RenewTime = nil }
 	for _, tc := range []struct {
 		name      string
 		instances []*shardingv1alpha1.ControllerInstance
@@ -41,37 +40,37 @@ func TestText(t *testing.T) {
 	}{{
 		name: "nobody",
 		now:  now,
-		want: "replicaset-controller has no instance: nothing works on any hash key\n",
+		want: "ring workloads has no instance: nothing works on any hash key\n",
 	}, {
 		name:      "one",
-		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), workloads(2))},
-		width:     110,
+		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
+		width:     101,
 		now:       now,
 		want: `
-INSTANCE  PHASE   RANGE                                  SHARE           REPLICASETS  PODS READY  AGE  RENEWED
-a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2            22/24       90s  1s ago
+INSTANCE  PHASE   RANGE                                  SHARE           REPLICASETS  PODS READY  AGE
+a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2            22/24       90s
 1 instance, 1 Active: it covers all hash keys; 22 of 24 pods ready
 `,
 	}, {
 		name: "three, and one that joins",
 		instances: []*shardingv1alpha1.ControllerInstance{
-			instance("c", key(math.MaxInt64), workloads(1)),
+			instance("c", key(math.MaxInt64), responsibleFor(1)),
 			instance("b", key(3*quarter-1)),
-			instance("a", key(quarter-1), workloads(1)),
-			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1), silent),
+			instance("a", key(quarter-1), responsibleFor(1)),
+			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1)),
 		},
-		width: 112,
+		width: 103,
 		now:   now,
 		want: `
-INSTANCE  PHASE   RANGE                                    SHARE           REPLICASETS  PODS READY  AGE  RENEWED
-a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1            2/4         90s  1s ago
-b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0            0/0         90s  1s ago
-c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1            20/20       90s  1s ago
-new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0            0/0         90s  never
+INSTANCE  PHASE   RANGE                                    SHARE           REPLICASETS  PODS READY  AGE
+a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1            2/4         90s
+b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0            0/0         90s
+c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1            20/20       90s
+new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0            0/0         90s
 4 instances, 3 Active: they cover all hash keys; 22 of 24 pods ready
 `,
 	}, {
-		name: "the seam, a gap, and no times",
+		name: "the seam, a gap, and no ages",
 		instances: []*shardingv1alpha1.ControllerInstance{
 			instance("a", key(quarter-1)),
 			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
@@ -95,10 +94,10 @@ c         Init    -                                      0.0% ········  
 	}
 }
 
-func TestTextOfAnotherController(t *testing.T) {
+func TestTextOfAnotherRing(t *testing.T) {
 	i := instance("a", key(math.MaxInt64))
-	i.Spec.ControllerName = "job-controller"
-	r, err := Of("job-controller", []*shardingv1alpha1.ControllerInstance{i}, nil)
+	i.Spec.Ring = "nobody-knows"
+	r, err := Of("nobody-knows", []*shardingv1alpha1.ControllerInstance{i}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,14 +113,14 @@ func TestWidth(t *testing.T) {
 	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(quarter)), instance("b", key(math.MaxInt64))})
 	for _, tc := range []struct {
 		width, line, bar int
-		cut, times       bool
+		cut, ages        bool
 	}{
-		{width: 200, line: 133, bar: maxBar, times: true},
-		{width: 120, line: 120, bar: 19, times: true},
-		{width: 109, line: 109, bar: minBar, times: true},
-		{width: 108, line: 108, bar: 29, times: true, cut: true},
-		{width: 87, line: 87, bar: minBar, times: true, cut: true},
-		{width: 86, line: 86, bar: 21, cut: true},
+		{width: 200, line: 124, bar: maxBar, ages: true},
+		{width: 111, line: 111, bar: 19, ages: true},
+		{width: 100, line: 100, bar: minBar, ages: true},
+		{width: 99, line: 99, bar: 29, ages: true, cut: true},
+		{width: 78, line: 78, bar: minBar, ages: true, cut: true},
+		{width: 77, line: 77, bar: 12, cut: true},
 		{width: 73, line: 73, bar: minBar, cut: true},
 		{width: 72, line: 60, cut: true},
 		{width: 10, line: 60, cut: true},
@@ -130,8 +129,8 @@ func TestWidth(t *testing.T) {
 		lines := strings.Split(text, "\n")
 		longest := max(utf8.RuneCountInString(lines[0]), utf8.RuneCountInString(lines[1]))
 		bar := strings.Count(lines[1], "█") + strings.Count(lines[1], "·")
-		if cut, times := strings.Contains(text, "…"), strings.Contains(text, "ago"); longest != tc.line || bar != tc.bar || cut != tc.cut || times != tc.times {
-			t.Errorf("width %d: lines of %d, bars of %d, keys cut %t, times %t, want %+v", tc.width, longest, bar, cut, times, tc)
+		if cut, ages := strings.Contains(text, "…"), strings.Contains(text, "AGE"); longest != tc.line || bar != tc.bar || cut != tc.cut || ages != tc.ages {
+			t.Errorf("width %d: lines of %d, bars of %d, keys cut %t, ages %t, want %+v", tc.width, longest, bar, cut, ages, tc)
 		}
 	}
 }
@@ -157,8 +156,8 @@ func TestBarsMeet(t *testing.T) {
 
 func TestAgeIsNeverNegative(t *testing.T) {
 	i := instance("a", key(math.MaxInt64))
-	i.Status.RenewTime.Time = now.Add(time.Hour)
-	if text := of(t, []*shardingv1alpha1.ControllerInstance{i}).Text(120, now); !strings.Contains(text, " 0s ago") {
+	i.CreationTimestamp.Time = now.Add(time.Hour)
+	if text := of(t, []*shardingv1alpha1.ControllerInstance{i}).Text(120, now); !strings.Contains(text, " 0s\n") {
 		t.Errorf("got\n%s", text)
 	}
 }

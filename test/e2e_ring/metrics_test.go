@@ -44,7 +44,7 @@ var _ = ginkgo.Describe("observability", func() {
 				metrics := testutil.NewMetrics()
 				g.Expect(testutil.ParseMetrics(string(page), &metrics)).To(gomega.Succeed())
 				value := func(name string, labels map[string]string) float64 {
-					labels["controller"] = "replicaset-controller"
+					labels["ring"] = "workloads"
 					total, found := 0.0, false
 					for _, sample := range metrics["controller_ring_"+name] {
 						matches := true
@@ -62,6 +62,7 @@ var _ = ginkgo.Describe("observability", func() {
 				g.Expect(value("phase", map[string]string{"phase": "Locked"})).To(gomega.Equal(0.0))
 				g.Expect(value("registrations_total", map[string]string{})).To(gomega.BeNumerically(">", 0))
 				g.Expect(value("renewals_total", map[string]string{"result": "renewed"})).To(gomega.BeNumerically(">", 0))
+				g.Expect(value("news_total", map[string]string{"result": "stored"})).To(gomega.BeNumerically(">", 0))
 				g.Expect(value("refused_writes_total", map[string]string{"by": "server"})).To(gomega.Equal(0.0))
 				g.Expect(value("workloads", map[string]string{})).To(gomega.BeNumerically(">=", 0))
 				g.Expect(value("busy", map[string]string{})).To(gomega.BeNumerically(">=", 0))

@@ -93,7 +93,7 @@ func ringNow(ctx context.Context) (*ringtable.Ring, error) {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(catalogue.ReplicaSetController, members, nil)
+	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
 }
 
 // expectRing waits until n instances, all Active, cover all hash keys, and returns them.

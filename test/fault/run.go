@@ -225,7 +225,7 @@ func (r *run) from(ips []string) *process {
 	return nil
 }
 
-// processOf returns the name of the process whose holderIdentity, HOST_PID_RANDOM, is
+// processOf returns the name of the process whose holderIdentity, HOST:PORT_PID_RANDOM, is
 // given. No two processes of a run have the same pid.
 func (r *run) processOf(holder string) string {
 	parts := strings.Split(holder, "_")

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"sync"
@@ -65,9 +66,7 @@ func ringControllers() []string {
 	var names []string
 	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		for _, r := range catalogue.Rings() {
-			for _, c := range r.Controllers {
-				names = append(names, c.Name)
-			}
+			names = append(names, r.ControllerNames()...)
 		}
 	}
 	return names
@@ -85,15 +84,9 @@ func withoutRingControllers(controllers map[string]*ControllerDescriptor) map[st
 // until ctx ends or the process is asked to terminate. The function that it returns
 // makes them leave their rings, and waits until they have.
 func startRing(ctx context.Context, c *config.CompletedConfig, rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder) (left func(), err error) {
-	enabled := ControllerContext{ComponentConfig: c.ComponentConfig}
-	known := NewControllerDescriptors()
 	workers := map[string]int{}
-	var controllers []string
 	for _, name := range ringControllers() {
 		workers[name] = ringConstructors[name].defaultWorkers(c)
-		if enabled.IsControllerEnabled(known[name]) {
-			controllers = append(controllers, name)
-		}
 	}
 	if len(workers) == 0 {
 		if c.ControllerRingConfigFile != "" {
@@ -105,14 +98,14 @@ func startRing(ctx context.Context, c *config.CompletedConfig, rootClientBuilder
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	slot, err := ringSlot(c)
 	if err != nil {
 		return nil, err
 	}
 	h := &ringHost{
 		config:            c,
 		settings:          settings,
-		identity:          fmt.Sprintf("%s_%d_%s", host, os.Getpid(), utilrand.String(5)),
+		identity:          fmt.Sprintf("%s_%d_%s", slot, os.Getpid(), utilrand.String(5)),
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,
 	}
@@ -120,8 +113,14 @@ func startRing(ctx context.Context, c *config.CompletedConfig, rootClientBuilder
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { settings.watch(ctx) })
-	for _, name := range controllers {
-		wg.Go(func() { h.host(ctx, name) })
+	enabled := ControllerContext{ComponentConfig: c.ComponentConfig}
+	known := NewControllerDescriptors()
+	for _, ring := range catalogue.Rings() {
+		for _, controller := range ring.Controllers {
+			if enabled.IsControllerEnabled(known[controller.Name]) {
+				wg.Go(func() { h.host(ctx, ring, controller) })
+			}
+		}
 	}
 	if !utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit) {
 		go leaveOnSignal(ctx, cancel, &wg)
@@ -130,6 +129,17 @@ func startRing(ctx context.Context, c *config.CompletedConfig, rootClientBuilder
 		cancel()
 		wg.Wait()
 	}, nil
+}
+
+// ringSlot is what a process has in common with the one that is started in its place after
+// a crash: the host and the port that it serves.
+func ringSlot(c *config.CompletedConfig) (string, error) {
+	host, err := os.Hostname()
+	if err != nil || c.SecureServing == nil {
+		return host, err
+	}
+	_, port, err := net.SplitHostPort(c.SecureServing.Listener.Addr().String())
+	return net.JoinHostPort(host, port), err
 }
 
 // leaveOnSignal leaves the rings when the process is asked to terminate, and then

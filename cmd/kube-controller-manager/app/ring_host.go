@@ -40,6 +40,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// ringComponent names what belongs to no controller on a ring: the client of the registry,
+// and the source of events on its records.
+const ringComponent = "controller-ring"
+
 // ringHost runs the ring controllers of this process.
 type ringHost struct {
 	config                           *config.CompletedConfig
@@ -48,14 +52,14 @@ type ringHost struct {
 	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
 }
 
-// host keeps the controller of that name on its ring for as long as the settings list
-// it.
-func (h *ringHost) host(ctx context.Context, name string) {
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", name)
+// host keeps the controller on its ring for as long as the settings list it. The
+// controller must be the ring's only one: an instance is a member for the whole ring.
+func (h *ringHost) host(ctx context.Context, ring catalogue.Ring, controller catalogue.Controller) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", controller.Name)
 	ctx = klog.NewContext(ctx, logger)
 	for ctx.Err() == nil {
 		settings, changed := h.settings.get()
-		if _, listed := settings.controller(name); !listed {
+		if _, listed := settings.controller(controller.Name); !listed {
 			logger.Info("Not on the ring: the settings do not list the controller")
 			select {
 			case <-changed:
@@ -64,7 +68,7 @@ func (h *ringHost) host(ctx context.Context, name string) {
 			continue
 		}
 		err := wait.PollUntilContextCancel(ctx, 5*time.Second, true, func(ctx context.Context) (bool, error) {
-			if err := h.takePart(ctx, name); err != nil {
+			if err := h.takePart(ctx, ring, controller); err != nil {
 				logger.Error(err, "Could not start the controller on the ring; will try again")
 				return false, nil
 			}
@@ -78,14 +82,10 @@ func (h *ringHost) host(ctx context.Context, name string) {
 
 // takePart runs the controller on the ring until ctx ends or the settings no longer
 // list it. The controller works on until it has left the ring.
-func (h *ringHost) takePart(ctx context.Context, name string) error {
-	described, ok := catalogue.ControllerNamed(name)
-	if !ok {
-		return fmt.Errorf("the catalogue of rings has no controller %q", name)
-	}
+func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, described catalogue.Controller) error {
 	settings, _ := h.settings.get()
 	gate := member.NewGate(clock.RealClock{})
-	registry, reconnect, err := h.registry()
+	registry, reconnect, err := h.registry(gate)
 	if err != nil {
 		return err
 	}
@@ -95,27 +95,29 @@ func (h *ringHost) takePart(ctx context.Context, name string) error {
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	controller, err := ringConstructors[name].build(work, builder)
+	controller, err := ringConstructors[described.Name].build(work, builder)
 	if err != nil {
 		return err
 	}
 	if len(builder.sources) != len(described.Reads) {
-		return fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", name, len(builder.sources), len(described.Reads))
+		return fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", described.Name, len(builder.sources), len(described.Reads))
 	}
 	events := record.NewBroadcaster(record.WithContext(work))
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: builder.reader.CoreV1().Events("")})
 	instance, err := member.New(member.Config{
 		Client:         registry.ControllerInstances(),
-		ControllerName: name,
+		Ring:           ring.Name,
+		Controllers:    ring.ControllerNames(),
+		Governs:        ring.Governs(),
 		HolderIdentity: h.identity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
 		Sources:        builder.sources,
 		Controller:     controller,
 		RenewalFailed:  reconnect,
-		Metrics:        newRingMetrics(name),
-		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: name}),
+		Metrics:        newRingMetrics(ring.Name),
+		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
 	})
 	if err != nil {
 		return err
@@ -129,7 +131,7 @@ func (h *ringHost) takePart(ctx context.Context, name string) error {
 
 	part, leave := context.WithCancel(ctx)
 	defer leave()
-	wg.Go(func() { h.follow(part, name, leave, func(n int) { controller.SetWorkers(work, n) }) })
+	wg.Go(func() { h.follow(part, described.Name, leave, func(n int) { controller.SetWorkers(work, n) }) })
 	instance.Run(part)
 	return nil
 }
@@ -154,10 +156,10 @@ func (h *ringHost) follow(ctx context.Context, name string, leave func(), setWor
 	}
 }
 
-// registry returns the client with which the registry is written, and a function that
-// closes its connections.
-func (h *ringHost) registry() (client shardingclient.ShardingV1alpha1Interface, reconnect func(), err error) {
-	config, err := h.rootClientBuilder.Config("controller-ring")
+// registry returns the client with which the instance writes the registry, and a function
+// that closes its connections.
+func (h *ringHost) registry(gate *member.Gate) (client shardingclient.ShardingV1alpha1Interface, reconnect func(), err error) {
+	config, err := h.rootClientBuilder.Config(ringComponent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
 	}
@@ -166,6 +168,7 @@ func (h *ringHost) registry() (client shardingclient.ShardingV1alpha1Interface, 
 	config.QPS = -1
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext)
 	config.Dial = dialer.DialContext
+	config.Wrap(gate.WrapRegistryTransport)
 	client, err = shardingclient.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
@@ -183,7 +186,7 @@ func (h *ringHost) builder(controller catalogue.Controller, gate *member.Gate) (
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", controller.Name, err)
 	}
-	config.Wrap(gate.WrapTransport)
+	config.Wrap(gate.WrapTransport(controller.Name))
 	writer, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", controller.Name, err)

@@ -35,64 +35,71 @@ var ringSeconds = metrics.ExponentialBuckets(0.001, 2, 16)
 var (
 	ringPhase = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "phase", StabilityLevel: metrics.ALPHA,
-		Help: "1 for the phase that this instance of the controller is in, 0 for all others; all are 0 while it is not registered.",
-	}, []string{"controller", "phase"})
+		Help: "1 for the phase that this instance is in on the ring, 0 for all others; all are 0 while it is not registered.",
+	}, []string{"ring", "phase"})
 	ringOwned = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "owned_ratio", StabilityLevel: metrics.ALPHA,
-		Help: "Share of the key space that this instance of the controller owns, from 0 to 1.",
-	}, []string{"controller"})
+		Help: "Share of the ring's key space that this instance owns, from 0 to 1.",
+	}, []string{"ring"})
 	ringWorkloads = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "workloads", StabilityLevel: metrics.ALPHA,
-		Help: "Objects that this instance of the controller is responsible for, as of its last renewal.",
-	}, []string{"controller"})
+		Help: "Objects that this instance is responsible for on the ring.",
+	}, []string{"ring"})
 	ringBusy = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "busy", StabilityLevel: metrics.ALPHA,
-		Help: "Objects in work, as of the last renewal.",
-	}, []string{"controller"})
+		Help: "Objects that this instance has in work.",
+	}, []string{"ring"})
 	ringRegistrations = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "registrations_total", StabilityLevel: metrics.ALPHA,
 		Help: "Registrations on the ring: the first, and one after each loss of the record.",
-	}, []string{"controller"})
+	}, []string{"ring"})
 	ringRenewals = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "renewals_total", StabilityLevel: metrics.ALPHA,
-		Help: "Renewals of the record, by result: renewed, failed, lost.",
-	}, []string{"controller", "result"})
+		Help: "Renewals of the record, by result: renewed, failed, lost, withheld.",
+	}, []string{"ring", "result"})
+	ringNews = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: ringSubsystem, Name: "news_total", StabilityLevel: metrics.ALPHA,
+		Help: "Writes of the record's status that told something new, by result: stored, failed, conflict.",
+	}, []string{"ring", "result"})
 	ringHandovers = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "handovers_total", StabilityLevel: metrics.ALPHA,
 		Help: "Ranges that this instance has received, by kind (first, join, move, leave, crash) and result (warm, cold), and those that it kept as a handover was called off (called_off).",
-	}, []string{"controller", "kind", "result"})
+	}, []string{"ring", "kind", "result"})
 	ringSteps = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: ringSubsystem, Name: "handover_step_seconds", StabilityLevel: metrics.ALPHA, Buckets: ringSeconds,
 		Help: "How long the steps of handovers took: fill and open of the receiver, drain and grant of the donor.",
-	}, []string{"controller", "step"})
+	}, []string{"ring", "step"})
 	ringUnserved = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: ringSubsystem, Name: "unserved_seconds", StabilityLevel: metrics.ALPHA, Buckets: ringSeconds,
 		Help: "How long the keys of a range had no worker when this instance received it, as far as its own clock tells.",
-	}, []string{"controller", "kind"})
+	}, []string{"ring", "kind"})
 	ringRefused = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "refused_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Writes that were refused because this instance may no longer own the object: by self, not sent because the record was not renewed in time, or by server, refused by the API server's fence.",
-	}, []string{"controller", "by"})
+	}, []string{"ring", "by"})
 )
 
 var registerRingMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(ringPhase, ringOwned, ringWorkloads, ringBusy, ringRegistrations, ringRenewals, ringHandovers, ringSteps, ringUnserved, ringRefused)
+	legacyregistry.MustRegister(ringPhase, ringOwned, ringWorkloads, ringBusy, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
 })
 
-// ringMetrics are those of the controller with that name.
+// ringMetrics are those of the ring with that name.
 type ringMetrics string
 
 var _ member.Metrics = ringMetrics("")
 
-func newRingMetrics(controller string) member.Metrics {
+func newRingMetrics(name string) member.Metrics {
 	registerRingMetrics()
-	m := ringMetrics(controller)
+	m := ringMetrics(name)
 	// What an alert may count exists before it first happens.
 	for _, by := range []string{member.RefusedBySelf, member.RefusedByServer} {
-		ringRefused.WithLabelValues(controller, by)
+		ringRefused.WithLabelValues(name, by)
 	}
-	for _, result := range []string{member.ResultRenewed, member.ResultFailed, member.ResultLost} {
-		ringRenewals.WithLabelValues(controller, result)
+	for _, result := range []string{member.ResultRenewed, member.ResultFailed, member.ResultLost, member.ResultWithheld} {
+		ringRenewals.WithLabelValues(name, result)
+	}
+	for _, result := range []string{member.ResultStored, member.ResultFailed, member.ResultConflict} {
+		ringNews.WithLabelValues(name, result)
 	}
 	m.State("", 0)
 	return m
@@ -120,6 +127,8 @@ func (m ringMetrics) Load(workloads, busy int64) {
 }
 
 func (m ringMetrics) Renewed(result string) { ringRenewals.WithLabelValues(string(m), result).Inc() }
+
+func (m ringMetrics) News(result string) { ringNews.WithLabelValues(string(m), result).Inc() }
 
 func (m ringMetrics) HandedOver(kind ring.Kind, result string) {
 	ringHandovers.WithLabelValues(string(m), string(kind), result).Inc()

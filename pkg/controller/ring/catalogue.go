@@ -17,8 +17,14 @@ limitations under the License.
 package ring
 
 import (
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/sharding"
+)
+
+// The names of the rings.
+const (
+	WorkloadsRing = "workloads"
 )
 
 // The names of the controllers.
@@ -36,7 +42,7 @@ func Rings() []Ring { return rings }
 
 var rings = []Ring{
 	{
-		Name: ReplicaSetController,
+		Name: WorkloadsRing,
 		Controllers: []Controller{{
 			Name:      ReplicaSetController,
 			Workloads: replicaSets,
@@ -45,21 +51,19 @@ var rings = []Ring{
 				{Resource: pods, Path: sharding.ControllerHashKeyPath},
 			},
 			Writes: []Write{
-				{Resource: replicaSets, GovernedBy: Own},
-				{Resource: Any, GovernedBy: ByController},
+				{Resource: replicaSets, By: shardingv1alpha1.GoverningKeyOwn},
+				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
 			},
 		}},
 	},
 }
 
-// ControllerNamed returns the controller of that name, and whether the catalogue has it.
-func ControllerNamed(name string) (Controller, bool) {
+// RingNamed returns the ring of that name, and whether the catalogue has it.
+func RingNamed(name string) (Ring, bool) {
 	for _, r := range rings {
-		for _, c := range r.Controllers {
-			if c.Name == name {
-				return c, true
-			}
+		if r.Name == name {
+			return r, true
 		}
 	}
-	return Controller{}, false
+	return Ring{}, false
 }

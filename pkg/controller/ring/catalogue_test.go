@@ -17,91 +17,80 @@ limitations under the License.
 package ring
 
 import (
+	"slices"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/sharding"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What a controller works from and on must be known, or the controller manager, the
-// fence and kubectl would each guess.
+// What a controller works from and on must be known, or the controller manager and kubectl
+// would each guess, and the fence would refuse its writes.
 func TestEveryControllerIsDescribedInFull(t *testing.T) {
-	seen := map[string]bool{}
+	rings, controllers := map[string]bool{}, map[string]bool{}
 	for _, r := range Rings() {
-		// spec.controllerName is all that a record says of its ring.
-		if len(r.Controllers) != 1 || r.Controllers[0].Name != r.Name {
-			t.Errorf("ring %q is not that of the one controller with its name", r.Name)
+		if rings[r.Name] || len(validation.IsDNS1123Label(r.Name)) > 0 {
+			t.Errorf("ring %q has the name of another, or one that is no DNS label", r.Name)
+		}
+		rings[r.Name] = true
+		if found, ok := RingNamed(r.Name); !ok || found.Name != r.Name {
+			t.Errorf("ring %s is not found by its name", r.Name)
 		}
 		for _, c := range r.Controllers {
-			if c.Name == "" || seen[c.Name] {
-				t.Errorf("controller %q has no name, or that of another", c.Name)
+			if controllers[c.Name] || len(validation.IsDNS1123Label(c.Name)) > 0 {
+				t.Errorf("controller %q has the name of another, or one that is no DNS label", c.Name)
 			}
-			seen[c.Name] = true
-			if found, ok := ControllerNamed(c.Name); !ok || found.Workloads != c.Workloads {
-				t.Errorf("%s is not found by its name", c.Name)
-			}
+			controllers[c.Name] = true
 			if c.PathOf(c.Workloads) == "" {
 				t.Errorf("%s does not read %s, its own workloads", c.Name, c.Workloads)
-			}
-			if _, ok := c.Governing(c.Workloads); !ok {
-				t.Errorf("%s may not write %s, its own workloads", c.Name, c.Workloads)
 			}
 			for _, read := range c.Reads {
 				if _, ok := sharding.ParseKeyPath(read.Path); !ok {
 					t.Errorf("%s reads %s by %q, which is no path of hash keys", c.Name, read.Resource, read.Path)
 				}
 			}
-			for _, w := range c.Writes {
-				if w.GovernedBy != Own && w.GovernedBy != ByController {
-					t.Errorf("%s writes %s governed by %q", c.Name, w.Resource, w.GovernedBy)
-				}
+			if !slices.ContainsFunc(c.Writes, func(w Write) bool { return w.Resource == c.Workloads || w.Resource == Any }) {
+				t.Errorf("%s may not write %s, its own workloads", c.Name, c.Workloads)
 			}
 		}
 	}
-	if _, ok := ControllerNamed("nobody"); ok {
-		t.Error("a controller that is not in the catalogue was found")
+	if _, ok := RingNamed("nobody's"); ok {
+		t.Error("a ring that is not in the catalogue was found")
 	}
 }
 
-func TestWhoseKeyGoverns(t *testing.T) {
-	object := &metav1.ObjectMeta{UID: "own", OwnerReferences: []metav1.OwnerReference{{UID: "owner"}, {UID: "controller", Controller: ptr.To(true)}}}
-	if key, ok := Own.KeyOf(object); !ok || key != hashkey.OfUID("own") {
-		t.Errorf("Own: %x, %v", key, ok)
-	}
-	if key, ok := ByController.KeyOf(object); !ok || key != hashkey.OfUID("controller") {
-		t.Errorf("Controller: %x, %v", key, ok)
-	}
-	object.OwnerReferences = object.OwnerReferences[:1]
-	if key, ok := ByController.KeyOf(object); ok {
-		t.Errorf("an object without a controller is governed by %x", key)
-	}
-
-	a, b := schema.GroupResource{Resource: "a"}, schema.GroupResource{Resource: "b"}
-	c := Controller{Writes: []Write{{Resource: a, GovernedBy: Own}}}
-	if by, ok := c.Governing(a); !ok || by != Own {
-		t.Errorf("a: %q, %v", by, ok)
-	}
-	if _, ok := c.Governing(b); ok {
-		t.Error("a resource that no line covers has a governing key")
-	}
-	c.Writes = append(c.Writes, Write{Resource: Any, GovernedBy: ByController})
-	if by, ok := c.Governing(b); !ok || by != ByController {
-		t.Errorf("any: %q, %v", by, ok)
-	}
-}
-
+// An instance says this of itself in its ControllerInstance, and the fence judges by it.
 func TestAReplicaSetIsGovernedByItsOwnKeyAndAllElseByItsController(t *testing.T) {
-	c, _ := ControllerNamed(ReplicaSetController)
-	for resource, want := range map[schema.GroupResource]GovernedBy{
-		{Group: "apps", Resource: "replicasets"}:        Own,
-		{Group: "example.com", Resource: "replicasets"}: ByController,
-		{Resource: "pods"}:                              ByController,
-	} {
-		if by, ok := c.Governing(resource); !ok || by != want {
-			t.Errorf("%s: %q, %v, want %q", resource, by, ok, want)
-		}
+	r, _ := RingNamed("workloads")
+	if got, want := r.ControllerNames(), []string{"replicaset-controller"}; !slices.Equal(got, want) {
+		t.Errorf("the ring runs %q, want %q", got, want)
+	}
+	want := []shardingv1alpha1.Governs{
+		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: "Own"},
+		{Controller: "replicaset-controller", Group: "*", Resource: "*", By: "Controller"},
+	}
+	if got := r.Governs(); !slices.Equal(got, want) {
+		t.Errorf("governed: %+v, want %+v", got, want)
+	}
+}
+
+// Each line stands for the controller that it came from, in the order of the catalogue: the
+// first that covers a write counts.
+func TestARingGovernsTheWritesOfAllItsControllers(t *testing.T) {
+	r := Ring{Controllers: []Controller{
+		{Name: "a", Writes: []Write{{Resource: pods, By: shardingv1alpha1.GoverningKeyController}}},
+		{Name: "b", Writes: []Write{{Resource: pods, By: shardingv1alpha1.GoverningKeyNamespace}, {Resource: replicaSets, By: shardingv1alpha1.GoverningKeyHome}}},
+	}}
+	if got, want := r.ControllerNames(), []string{"a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("the ring runs %q, want %q", got, want)
+	}
+	want := []shardingv1alpha1.Governs{
+		{Controller: "a", Resource: "pods", By: "Controller"},
+		{Controller: "b", Resource: "pods", By: "Namespace"},
+		{Controller: "b", Group: "apps", Resource: "replicasets", By: "Home"},
+	}
+	if got := r.Governs(); !slices.Equal(got, want) {
+		t.Errorf("governed: %+v, want %+v", got, want)
 	}
 }

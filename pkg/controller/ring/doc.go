@@ -17,7 +17,8 @@ limitations under the License.
 // Package ring is the catalogue of the rings of kube-controller-manager: which
 // controllers run on which ring, from which resources each works, by which path those
 // are divided, and whose hash key governs what it writes. It is data. The controller
-// manager builds its informers from it, the fence in the API server judges writes by
-// it, and kubectl shows rings with it. What makes a controller stands in the controller
-// manager (cmd/kube-controller-manager/app), the protocol in client-go/tools/ring.
+// manager builds its informers from it and says in its ControllerInstances what governs
+// its writes; kubectl shows rings with it. What makes a controller stands in the
+// controller manager (cmd/kube-controller-manager/app), the protocol in
+// client-go/tools/ring.
 package ring

@@ -17,21 +17,21 @@ limitations under the License.
 package ring
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Ring is a family of controllers whose instances share one line of hash keys.
 type Ring struct {
-	// Name is what the instances of the ring have in spec.controllerName, so a ring has
-	// one controller so far, with the same name.
+	// Name is what the instances of the ring have in spec.ring.
 	Name        string
 	Controllers []Controller
 }
 
 // Controller is one that runs on a ring.
 type Controller struct {
-	// Name is the controller's name in --controllers and in the settings file.
+	// Name is the controller's name in --controllers, in the settings file and in
+	// spec.controllers.
 	Name string
 	// Workloads is the resource that the controller reconciles: an instance works on
 	// the objects of it whose governing key it owns.
@@ -55,29 +55,34 @@ type Read struct {
 type Write struct {
 	// Resource is a resource, or Any.
 	Resource schema.GroupResource
-	GovernedBy
+	// By says whose key the owner has to own.
+	By shardingv1alpha1.GoverningKey
 }
 
 // Any stands for every resource.
 var Any = schema.GroupResource{Group: "*", Resource: "*"}
 
-// GovernedBy says whose key an instance has to own to write an object.
-type GovernedBy string
-
-const (
-	// Own is the object's own key.
-	Own GovernedBy = "Own"
-	// ByController is the key of the object's controller. An object without one has no
-	// governing key.
-	ByController GovernedBy = "Controller"
-)
-
-// KeyOf returns the governing key of an object, and whether it has one.
-func (g GovernedBy) KeyOf(object metav1.Object) (key int64, ok bool) {
-	if g == Own {
-		return metav1.HashKeyOf(object), true
+// ControllerNames returns the names of the ring's controllers, as spec.controllers has them.
+func (r Ring) ControllerNames() []string {
+	var names []string
+	for _, c := range r.Controllers {
+		names = append(names, c.Name)
 	}
-	return metav1.HashKeyOfController(object)
+	return names
+}
+
+// Governs returns whose key governs what the ring's controllers write, as spec.governs has
+// it.
+func (r Ring) Governs() []shardingv1alpha1.Governs {
+	var lines []shardingv1alpha1.Governs
+	for _, c := range r.Controllers {
+		for _, w := range c.Writes {
+			lines = append(lines, shardingv1alpha1.Governs{
+				Controller: c.Name, Group: w.Resource.Group, Resource: w.Resource.Resource, By: w.By,
+			})
+		}
+	}
+	return lines
 }
 
 // PathOf returns the path by which the resource is divided, "" if the controller does
@@ -89,15 +94,4 @@ func (c Controller) PathOf(resource schema.GroupResource) string {
 		}
 	}
 	return ""
-}
-
-// Governing returns whose key governs a write of the resource, and whether a line of
-// Writes covers it.
-func (c Controller) Governing(resource schema.GroupResource) (GovernedBy, bool) {
-	for _, w := range c.Writes {
-		if w.Resource == resource || w.Resource == Any {
-			return w.GovernedBy, true
-		}
-	}
-	return "", false
 }

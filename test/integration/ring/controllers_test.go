@@ -136,7 +136,7 @@ func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(catalogue.ReplicaSetController, members, nil)
+	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
 }
 
 // expectRing waits until n instances, all Active, cover all hash keys.

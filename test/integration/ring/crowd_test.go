@@ -1,0 +1,297 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/ring"
+	ringmember "k8s.io/client-go/tools/ring/member"
+	"k8s.io/klog/v2"
+	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
+	"k8s.io/kubernetes/test/integration/framework"
+	"k8s.io/utils/clock"
+)
+
+// fillTime is how long the caches of a crowd's instance take to follow a range.
+const fillTime = 200 * time.Millisecond
+
+// crowd is many instances of one ring in this process, on a real API server. Their
+// controllers have keys, but no objects.
+type crowd struct {
+	config *restclient.Config
+	keys   []int64
+	wg     sync.WaitGroup
+
+	lock    sync.Mutex
+	members map[*instance]struct{}
+	// handovers counts those that have ended, by kind and result.
+	handovers map[handover]int
+}
+
+type handover struct {
+	kind   ring.Kind
+	result string
+}
+
+// instance is a member with its informer and its controller.
+type instance struct {
+	crowd *crowd
+	gate  *ringmember.Gate
+	leave context.CancelFunc
+
+	lock    sync.Mutex
+	want    hashkey.Ranges
+	held    hashkey.Ranges
+	changed chan struct{}
+}
+
+func newCrowd(t *testing.T) *crowd {
+	server := kubeapiservertesting.StartTestServerOrDie(t, nil, framework.DefaultTestServerFlags(), framework.SharedEtcd())
+	t.Cleanup(server.TearDownFn)
+	c := &crowd{config: restclient.CopyConfig(server.ClientConfig), members: map[*instance]struct{}{}, handovers: map[handover]int{}}
+	c.config.QPS = -1
+	r := rand.New(rand.NewSource(1))
+	for range 3000 {
+		c.keys = append(c.keys, r.Int63())
+	}
+	// Before the server ends.
+	t.Cleanup(func() {
+		c.leave(c.all()...)
+		c.wg.Wait()
+	})
+	return c
+}
+
+// join starts n instances.
+func (c *crowd) join(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		i := &instance{crowd: c, gate: ringmember.NewGate(clock.RealClock{}), changed: make(chan struct{}, 1)}
+		config := restclient.CopyConfig(c.config)
+		config.Wrap(i.gate.WrapRegistryTransport)
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := ringmember.New(ringmember.Config{
+			Client:         client.ShardingV1alpha1().ControllerInstances(),
+			Ring:           "crowd",
+			Controllers:    []string{"crowd-controller"},
+			HolderIdentity: fmt.Sprintf("host-%d_%p", rand.Int63(), i),
+			LeaseDuration:  20 * time.Second,
+			Gate:           i.gate,
+			Sources:        []ringmember.Source{i},
+			Controller:     i,
+			Metrics:        metrics{crowd: c},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
+		i.leave = cancel
+		c.lock.Lock()
+		c.members[i] = struct{}{}
+		c.lock.Unlock()
+		c.wg.Go(func() {
+			m.Run(ctx)
+			c.lock.Lock()
+			delete(c.members, i)
+			c.lock.Unlock()
+		})
+	}
+}
+
+func (c *crowd) all() []*instance {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	var all []*instance
+	for i := range c.members {
+		all = append(all, i)
+	}
+	return all
+}
+
+func (c *crowd) leave(instances ...*instance) {
+	for _, i := range instances {
+		i.leave()
+	}
+}
+
+// serve waits until so many instances take part, each works on a range of its own, and they
+// work on all keys together.
+func (c *crowd) serve(ctx context.Context, t *testing.T, n int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
+		all := c.all()
+		working := 0
+		for _, i := range all {
+			if slices.ContainsFunc(c.keys, i.gate.Serves) {
+				working++
+			}
+		}
+		served := !slices.ContainsFunc(c.keys, func(key int64) bool {
+			return !slices.ContainsFunc(all, func(i *instance) bool { return i.gate.Serves(key) })
+		})
+		return len(all) == n && working == n && served, nil
+	})
+	if err != nil {
+		t.Fatalf("%d instances do not work on all keys together: %v", n, err)
+	}
+	return time.Since(began)
+}
+
+// registered waits until so many instances are in the registry.
+func (c *crowd) registered(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == n, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take returns the handovers that have ended since it was last called.
+func (c *crowd) take() map[handover]int {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	handovers := c.handovers
+	c.handovers = map[handover]int{}
+	return handovers
+}
+
+// SetRanges implements member.Source.
+func (i *instance) SetRanges(ranges hashkey.Ranges) {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	i.want, i.held = ranges, i.held.Intersect(ranges)
+	time.AfterFunc(fillTime, func() {
+		i.lock.Lock()
+		defer i.lock.Unlock()
+		if i.want.Equal(ranges) {
+			i.held = ranges
+			select {
+			case i.changed <- struct{}{}:
+			default:
+			}
+		}
+	})
+}
+
+// Held implements member.Source.
+func (i *instance) Held() hashkey.Ranges {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	return i.held
+}
+
+// HeldChanged implements member.Source.
+func (i *instance) HeldChanged() <-chan struct{} { return i.changed }
+
+// WaitFor implements member.Source.
+func (i *instance) WaitFor(ctx context.Context, ranges hashkey.Ranges) error {
+	return wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
+		return i.Held().Covers(ranges), nil
+	})
+}
+
+// Keys implements member.Controller.
+func (i *instance) Keys(ranges hashkey.Ranges) []int64 {
+	return slices.DeleteFunc(slices.Clone(i.crowd.keys), func(key int64) bool { return !ranges.Contains(key) })
+}
+
+// Acquired implements member.Controller.
+func (i *instance) Acquired(hashkey.Ranges) {}
+
+// Released implements member.Controller.
+func (i *instance) Released(hashkey.Ranges) {}
+
+// metrics counts the handovers of a crowd.
+type metrics struct{ crowd *crowd }
+
+var _ ringmember.Metrics = metrics{}
+
+// HandedOver implements member.Metrics, as the methods below do.
+func (m metrics) HandedOver(kind ring.Kind, result string) {
+	m.crowd.lock.Lock()
+	defer m.crowd.lock.Unlock()
+	m.crowd.handovers[handover{kind, result}]++
+}
+
+func (metrics) Registered()                                   {}
+func (metrics) State(shardingv1alpha1.InstancePhase, float64) {}
+func (metrics) Load(int64, int64)                             {}
+func (metrics) Renewed(string)                                {}
+func (metrics) News(string)                                   {}
+func (metrics) Step(string, time.Duration)                    {}
+func (metrics) Unserved(ring.Kind, time.Duration)             {}
+func (metrics) Refused(string)                                {}
+
+// Whoever is to receive a range fills its caches while the donor works on, however many
+// come and go at once.
+func TestACrowdThatJoinsAndLeavesAtOnceHandsOverWarm(t *testing.T) {
+	ctx := t.Context()
+	c := newCrowd(t)
+	c.join(ctx, t, 1)
+	c.serve(ctx, t, 1)
+	wantWarm := func(what string) {
+		t.Helper()
+		handovers := c.take()
+		t.Logf("%s: %v", what, handovers)
+		for h, n := range handovers {
+			if h.result != ringmember.ResultWarm {
+				t.Errorf("%s: %d handovers of kind %s ended %s", what, n, h.kind, h.result)
+			}
+		}
+	}
+	c.take()
+
+	c.join(ctx, t, 49)
+	t.Logf("49 join one: %v", c.serve(ctx, t, 50))
+	wantWarm("49 join one")
+
+	stay := c.all()[:3]
+	c.leave(slices.DeleteFunc(c.all(), func(i *instance) bool { return slices.Contains(stay, i) })...)
+	t.Logf("47 of 50 leave: %v", c.serve(ctx, t, 3))
+	wantWarm("47 of 50 leave")
+
+	// The last takes over from all that were there.
+	c.join(ctx, t, 1)
+	c.registered(ctx, t, 4)
+	c.leave(stay...)
+	t.Logf("all leave while one joins: %v", c.serve(ctx, t, 1))
+	wantWarm("all leave while one joins")
+}
