@@ -120,9 +120,17 @@ func (e *auditEvent) verb() string {
 	}
 }
 
-// failed reports whether the response leaves open whether the write was done.
+// failed reports whether the response leaves open whether the write was done. The fence may
+// refuse a delete halfway: it has marked the object as deleted, and does not remove it.
 func (e *auditEvent) failed() bool {
-	return e.ResponseStatus.Code/100 != 2 && e.ResponseStatus.Code/100 != 4 || e.ResponseStatus.Code/100 == 2 && e.ResponseObject == nil
+	switch e.ResponseStatus.Code / 100 {
+	case 2:
+		return e.ResponseObject == nil
+	case 4:
+		return e.Verb == "delete" && e.fenced()
+	default:
+		return true
+	}
 }
 
 // write returns the successful write that the event records, if it does.

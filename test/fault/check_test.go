@@ -26,6 +26,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 // story feeds a checker with changes, one step at a time.
@@ -167,5 +168,23 @@ func TestWritesWithoutAnAnswer(t *testing.T) {
 	s.expect(t, nonOwner)
 	if len(left) != 1 || left[0].object != "p3" {
 		t.Errorf("not in the audit log: %v, want p3", left)
+	}
+}
+
+// The first of its two transactions marks the object, the second removes it.
+func TestADeleteThatTheFenceRefusesMayHaveMarkedItsObject(t *testing.T) {
+	fenced := metav1.Status{Code: 409, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: fence.CauseFenced}}}}
+	for _, tc := range []struct {
+		verb   string
+		status metav1.Status
+		want   bool
+	}{
+		{"delete", fenced, true},
+		{"create", fenced, false},
+		{"delete", metav1.Status{Code: 409}, false},
+	} {
+		if got := (&auditEvent{Verb: tc.verb, ResponseStatus: tc.status}).failed(); got != tc.want {
+			t.Errorf("%s with %+v leaves open whether it was done: %t, want %t", tc.verb, tc.status, got, tc.want)
+		}
 	}
 }

@@ -199,6 +199,11 @@ func (r *run) hear(e auditEvent) {
 	if p == nil {
 		return
 	}
+	if e.fenced() {
+		r.lock.Lock()
+		r.refused++
+		r.lock.Unlock()
+	}
 	if w, ok := e.write(); ok {
 		w.process = p.name
 		r.history.hear(w)
@@ -206,10 +211,6 @@ func (r *run) hear(e auditEvent) {
 		r.history.leaves(e.ObjectRef.Name)
 	} else if e.failed() && e.verb() != "" {
 		r.history.doubt(e.verb(), e.ObjectRef.Name, p.name)
-	} else if e.fenced() {
-		r.lock.Lock()
-		r.refused++
-		r.lock.Unlock()
 	}
 }
 

@@ -105,17 +105,18 @@ type fenceServer struct {
 }
 
 func startFenceServer(t testing.TB, flags ...string) *fenceServer {
-	return startFenceServerOn(t, framework.SharedEtcd(), flags...)
+	s := startFenceServerOn(t, framework.SharedEtcd(), flags...)
+	s.namespace = framework.CreateNamespaceOrDie(s.client, "fence", t).Name
+	return s
 }
 
-// startFenceServerOn starts one on that storage, which other servers may share.
+// startFenceServerOn starts one without a namespace on storage that other servers may share.
 func startFenceServerOn(t testing.TB, storage *storagebackend.Config, flags ...string) *fenceServer {
 	flags = append(append(framework.DefaultTestServerFlags(), "--disable-admission-plugins=ServiceAccount", "--authorization-mode=RBAC"), flags...)
 	server := kubeapiservertesting.StartTestServerOrDie(t, nil, flags, storage)
 	t.Cleanup(server.TearDownFn)
 	s := &fenceServer{registryServer: &registryServer{TestServer: server}}
 	s.client = s.as(t, "")
-	s.namespace = framework.CreateNamespaceOrDie(s.client, "fence", t).Name
 	return s
 }
 

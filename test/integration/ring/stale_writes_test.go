@@ -318,6 +318,7 @@ func (s *fenceServer) giveAway(owner *worker, _ int) *worker {
 func TestAWriteThatIsHeldAtAnotherAPIServerIsNotStored(t *testing.T) {
 	storage := framework.SharedEtcd()
 	held, s := startFenceServerOn(t, storage), startFenceServerOn(t, storage)
+	s.namespace = framework.CreateNamespaceOrDie(s.client, "fence", t).Name
 	held.namespace = s.namespace
 	d := held.startDoorman(t)
 	t.Run("its record is deleted", func(t *testing.T) {

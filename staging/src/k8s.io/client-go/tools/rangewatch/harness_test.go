@@ -115,10 +115,11 @@ func (h *harness) waitFor(r hashkey.Ranges) {
 }
 
 // settled waits until the store and the net effect of the handler's events equal what the server
-// has in r.
+// has in r, and r is watched.
 func (h *harness) settled(r hashkey.Ranges) {
 	h.Helper()
 	h.waitFor(r)
+	h.waitFor(r) // needs the watch, while a list may have been enough for the first call
 	want := h.server.content(r)
 	if err := wait.PollUntilContextCancel(h.ctx, time.Millisecond, true, func(context.Context) (bool, error) {
 		h.record.mu.Lock()

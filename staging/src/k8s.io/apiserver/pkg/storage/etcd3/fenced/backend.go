@@ -30,60 +30,82 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
 
+// probeTimeout bounds a probe, in whole seconds.
+const probeTimeout = 10 * time.Second
+
+// backend is an etcd, or what takes its place, and one way to connect to it. What it can do is
+// found out once.
+type backend struct {
+	// key begins those that only probes use.
+	key  string
+	lock sync.Mutex
+	// found and apart are nil until they are known. apart says that this is not the etcd of
+	// the registry.
+	found atomic.Pointer[abilities]
+	apart atomic.Pointer[bool]
+}
+
 // abilities are what was found out about a backend.
 type abilities struct {
-	// cluster is the ID in its answers: two ways to one etcd lead to the same.
-	cluster uint64
 	// transactions says that a transaction can compare two keys.
 	transactions bool
 	// keepAlive says why leases cannot be renewed; nil if they can.
 	keepAlive error
 }
 
-// backend is an etcd, or what takes its place, and one way to connect to it. It is asked once
-// what it can do.
-type backend struct {
-	// key is one that is never written.
-	key     string
-	probing sync.Mutex
-	found   atomic.Pointer[abilities]
-}
-
 func newBackend(prefix string) *backend { return &backend{key: path.Join("/", prefix, "fence-probe")} }
 
-// abilities returns what the backend can do. It fails if that is not known and the backend
-// does not answer.
-func (b *backend) abilities(ctx context.Context, c *kubernetes.Client) (*abilities, error) {
-	if found := b.found.Load(); found != nil {
-		return found, nil
+// once returns what p holds; if that is nothing yet, what find finds.
+func once[T any](b *backend, p *atomic.Pointer[T], find func() (T, error)) (T, error) {
+	if found := p.Load(); found != nil {
+		return *found, nil
 	}
-	b.probing.Lock()
-	defer b.probing.Unlock()
-	if found := b.found.Load(); found != nil {
-		return found, nil
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	if found := p.Load(); found != nil {
+		return *found, nil
 	}
-	found, err := probe(ctx, c, b.key)
+	found, err := find()
 	if err != nil {
-		return nil, fmt.Errorf("the storage backend does not say what it can do: %w", err)
+		return found, fmt.Errorf("the storage backend does not say what it can do: %w", err)
 	}
-	b.found.Store(found)
+	p.Store(&found)
 	return found, nil
+}
+
+// abilities returns what the backend of the client can do.
+func (b *backend) abilities(ctx context.Context, c *kubernetes.Client) (abilities, error) {
+	return once(b, &b.found, func() (abilities, error) {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		return probe(ctx, c, b.key)
+	})
+}
+
+// apart says whether no transaction of this storage can compare a record of the registry.
+func (s *store) apart(ctx context.Context, r *registry) (bool, error) {
+	can, err := s.backend.abilities(ctx, s.client)
+	if err != nil || !can.transactions {
+		return true, err
+	}
+	if s.backend == r.backend {
+		return false, nil
+	}
+	return once(s.backend, &s.backend.apart, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		return elsewhere(ctx, s.client, r.client, r.backend.key)
+	})
 }
 
 // probe makes a transaction as commit does, which must not succeed, and renews a lease that
 // does not exist.
-func probe(ctx context.Context, c *kubernetes.Client, key string) (*abilities, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*keepAliveTimeout)
-	defer cancel()
-	read, err := c.KV.Get(ctx, key, clientv3.WithKeysOnly())
-	if err != nil {
-		return nil, err
-	}
-	found := &abilities{cluster: read.Header.ClusterId}
+func probe(ctx context.Context, c *kubernetes.Client, key string) (can abilities, err error) {
 	revision := clientv3.ModRevision(key)
 	resp, err := c.KV.Txn(ctx).
 		If(clientv3.Compare(revision, "=", 0), clientv3.Compare(revision, "=", 1)).
@@ -91,16 +113,36 @@ func probe(ctx context.Context, c *kubernetes.Client, key string) (*abilities, e
 		Else(clientv3.OpGet(key), clientv3.OpGet(key, clientv3.WithKeysOnly())).
 		Commit()
 	if silent(err) {
-		return nil, err
+		return can, err
 	}
-	found.transactions = err == nil && !resp.Succeeded && len(resp.Responses) == 2
+	can.transactions = err == nil && !resp.Succeeded && len(resp.Responses) == 2
 	const nobodys = 1
 	if _, err := c.Lease.KeepAliveOnce(ctx, nobodys); silent(err) {
-		return nil, err
+		return can, err
 	} else if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		found.keepAlive = err
+		can.keepAlive = err
 	}
-	return found, nil
+	return can, nil
+}
+
+// elsewhere says whether the two clients have different etcds: what one writes the other does
+// not read. The IDs in the answers do not tell: two etcds that were set up alike have the same.
+func elsewhere(ctx context.Context, reader, writer *kubernetes.Client, key string) (bool, error) {
+	lease, err := writer.Grant(ctx, int64(probeTimeout/time.Second))
+	if err != nil {
+		return false, err
+	}
+	key = path.Join(key, string(uuid.NewUUID()))
+	if _, err := writer.KV.Put(ctx, key, "", clientv3.WithLease(lease.ID)); err != nil {
+		return false, err
+	}
+	read, err := reader.KV.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	// That it has expired would look the same.
+	_, err = writer.Revoke(ctx, lease.ID)
+	return len(read.Kvs) == 0, err
 }
 
 // silent says whether the error comes from a backend that has not answered.
@@ -112,22 +154,9 @@ func silent(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// apart says whether no transaction of this storage can compare a record of the registry.
-func (s *store) apart(ctx context.Context, r *registry) (bool, error) {
-	mine, err := s.backend.abilities(ctx, s.client)
-	if err != nil {
-		return false, err
-	}
-	theirs, err := r.backend.abilities(ctx, r.client)
-	if err != nil {
-		return false, err
-	}
-	return !mine.transactions || mine.cluster != theirs.cluster, nil
-}
-
 // announce logs what the registry's backend cannot do, once that answers.
 func (r *registry) announce(ctx context.Context) {
-	var can *abilities
+	var can abilities
 	if !eventually(ctx, func() (err error) { can, err = r.backend.abilities(ctx, r.client); return err }) {
 		return
 	}

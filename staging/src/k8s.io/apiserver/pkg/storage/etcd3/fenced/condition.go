@@ -16,7 +16,12 @@ limitations under the License.
 
 package fenced
 
-import "context"
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
 
 // condition is what else must hold for a write to be stored: the record of its instance, at
 // key in etcd, has that revision. Without a key there is none.
@@ -48,8 +53,13 @@ func conditionFrom(ctx context.Context) (*condition, error) {
 }
 
 // judgeAnew judges a condition that did not hold.
-func (c *condition) judgeAnew(ctx context.Context) (err error) {
+func (c *condition) judgeAnew(ctx context.Context) error {
 	judgedAnew.WithContext(ctx).Inc()
-	c.revision, err = c.judge(ctx)
+	revision, err := c.judge(ctx)
+	if err == nil && revision == c.revision {
+		// Trying again would go on for ever.
+		err = apierrors.NewInternalError(fmt.Errorf("the registry has %s at revision %d, the etcd of the object does not", c.key, revision))
+	}
+	c.revision = revision
 	return err
 }
