@@ -17,17 +17,22 @@ limitations under the License.
 package ring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math/rand"
+	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -46,8 +51,12 @@ const fillTime = 200 * time.Millisecond
 // controllers have keys, but no objects.
 type crowd struct {
 	config *restclient.Config
-	keys   []int64
-	wg     sync.WaitGroup
+	// watchLag is by how much the watches of those that join from now on lag.
+	watchLag time.Duration
+	// refused counts their requests that were answered with 409 or 422.
+	refused atomic.Int64
+	keys    []int64
+	wg      sync.WaitGroup
 
 	lock    sync.Mutex
 	members map[*instance]struct{}
@@ -95,6 +104,8 @@ func (c *crowd) join(ctx context.Context, t *testing.T, n int) {
 	for range n {
 		i := &instance{crowd: c, gate: ringmember.NewGate(clock.RealClock{}), changed: make(chan struct{}, 1)}
 		config := restclient.CopyConfig(c.config)
+		lag := c.watchLag
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &slowWatches{next, lag, &c.refused} })
 		config.Wrap(i.gate.WrapRegistryTransport)
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
@@ -294,4 +305,114 @@ func TestACrowdThatJoinsAndLeavesAtOnceHandsOverWarm(t *testing.T) {
 	c.leave(stay...)
 	t.Logf("all leave while one joins: %v", c.serve(ctx, t, 1))
 	wantWarm("all leave while one joins")
+}
+
+// slowWatches delivers what a watch sends that much later.
+type slowWatches struct {
+	next    http.RoundTripper
+	lag     time.Duration
+	refused *atomic.Int64
+}
+
+func (s *slowWatches) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusUnprocessableEntity {
+		s.refused.Add(1)
+	}
+	if req.URL.Query().Get("watch") != "" && s.lag > 0 {
+		resp.Body = newSlowBody(resp.Body, s.lag)
+	}
+	return resp, nil
+}
+
+// slowBody is a body whose parts are read some time after they have come.
+type slowBody struct {
+	io.Closer
+	parts chan part
+	rest  []byte
+}
+
+type part struct {
+	due  time.Time
+	data []byte
+	err  error
+}
+
+func newSlowBody(body io.ReadCloser, lag time.Duration) *slowBody {
+	s := &slowBody{Closer: body, parts: make(chan part, 1000)}
+	go func() {
+		defer close(s.parts)
+		for {
+			data := make([]byte, 64<<10)
+			n, err := body.Read(data)
+			s.parts <- part{time.Now().Add(lag), data[:n], err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+func (s *slowBody) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 {
+		next, ok := <-s.parts
+		if !ok {
+			return 0, io.EOF
+		}
+		time.Sleep(time.Until(next.due))
+		if s.rest = next.data; next.err != nil && len(s.rest) == 0 {
+			return 0, next.err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// Where watches lag, those that wait for a peer list the registry. How long a join and a
+// move take is logged; a noisy machine must not fail the test.
+func TestAJoinAndAMoveEndThoughWatchesLagBySeconds(t *testing.T) {
+	ctx := t.Context()
+	c := newCrowd(t)
+	c.watchLag = 3 * time.Second
+	c.join(ctx, t, 1)
+	c.serve(ctx, t, 1)
+	c.join(ctx, t, 1)
+	t.Logf("watches lag by %v, a second instance joins: %v, %d requests refused", c.watchLag, c.serve(ctx, t, 2), c.refused.Swap(0))
+
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	instances := client.ShardingV1alpha1().ControllerInstances()
+	list, err := instances.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The lower boundary moves down, to half of what it was.
+	slices.SortFunc(list.Items, func(a, b shardingv1alpha1.ControllerInstance) int {
+		return cmp.Compare(*a.Spec.HashKey, *b.Spec.HashKey)
+	})
+	low := list.Items[0]
+	to := *low.Spec.HashKey / 2
+	began := time.Now()
+	if _, err := instances.Patch(ctx, low.Name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"nextHashKey":%d}}`, to)), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		instance, err := instances.Get(ctx, low.Name, metav1.GetOptions{})
+		return err == nil && *instance.Spec.HashKey == to && instance.Spec.NextHashKey == nil, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.serve(ctx, t, 2)
+	t.Logf("watches lag by %v, a boundary moves: %v, %d requests refused", c.watchLag, time.Since(began), c.refused.Load())
+	if n := c.refused.Load(); n > 20 {
+		t.Errorf("%d requests were refused, want at most 20", n)
+	}
 }

@@ -204,7 +204,7 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	s.mu.Unlock()
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go s.readRevision(reading, w)
+	go s.readRevision(reading, w, s.answerTime)
 	select {
 	case <-w.done:
 		return nil
@@ -218,8 +218,8 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 
 // readRevision reads the collection's revision for a waiter that has had no answer in time. The
 // server may not know how to answer, but its events and ordinary bookmarks will reach the revision.
-func (s *Source) readRevision(ctx context.Context, w *waiter) {
-	backoff := wait.Backoff{Duration: s.answerTime, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
+func (s *Source) readRevision(ctx context.Context, w *waiter, answerTime time.Duration) {
+	backoff := wait.Backoff{Duration: answerTime, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,119 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fenced
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	pods       = schema.GroupResource{Resource: "pods"}
+	namespaces = schema.GroupResource{Resource: "namespaces"}
+)
+
+func TestTheKeysThatGovernAWrite(t *testing.T) {
+	const (
+		own        = shardingv1alpha1.GoverningKeyOwn
+		controller = shardingv1alpha1.GoverningKeyController
+		home       = shardingv1alpha1.GoverningKeyHome
+		namespace  = shardingv1alpha1.GoverningKeyNamespace
+	)
+	set := func(uid types.UID) *v1.Pod { return pod("p", uid) }
+	free := pod("p", "")
+	free.OwnerReferences = nil
+	none := (*v1.Pod)(nil)
+	for what, tc := range map[string]struct {
+		by            shardingv1alpha1.GoverningKey
+		resource      schema.GroupResource
+		before, after *v1.Pod
+		want          []types.UID
+	}{
+		"own, create":                     {own, pods, none, set("x"), []types.UID{"uid-of-p"}},
+		"own, delete":                     {own, pods, set("x"), none, []types.UID{"uid-of-p"}},
+		"own, update":                     {own, pods, set("x"), set("y"), []types.UID{"uid-of-p"}},
+		"controller, create":              {controller, pods, none, set("x"), []types.UID{"x"}},
+		"controller, create by update":    {controller, pods, &v1.Pod{}, set("x"), []types.UID{"x"}},
+		"controller, delete":              {controller, pods, set("x"), none, []types.UID{"x"}},
+		"controller, from one to another": {controller, pods, set("x"), set("y"), []types.UID{"x", "y"}},
+		"controller, adoption":            {controller, pods, free, set("y"), []types.UID{"y"}},
+		"controller, release":             {controller, pods, set("x"), free, []types.UID{"x"}},
+		"controller, none":                {controller, pods, free, free, nil},
+		"home, from one to another":       {home, pods, set("x"), set("y"), []types.UID{"x", "y"}},
+		"home, adoption":                  {home, pods, free, set("y"), []types.UID{"y"}},
+		"home, release":                   {home, pods, set("x"), free, []types.UID{"x"}},
+		"home, no controller":             {home, pods, free, free, []types.UID{"uid-of-p"}},
+		"home, created without":           {home, pods, none, free, []types.UID{"uid-of-p"}},
+		"namespace":                       {namespace, pods, none, set("x"), []types.UID{"ns"}},
+		"namespace, delete":               {namespace, pods, set("x"), none, []types.UID{"ns"}},
+		"namespace, of a Namespace":       {namespace, namespaces, none, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, []types.UID{"n"}},
+		"namespace, of what is in no one": {namespace, pods, none, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, nil},
+	} {
+		w := &write{store: &store{resource: tc.resource}}
+		object := func(p *v1.Pod) runtime.Object {
+			if p == nil {
+				return nil
+			}
+			return p
+		}
+		keys, n := governingKeys(tc.by, w.subjectOf(object(tc.before)), w.subjectOf(object(tc.after)))
+		var want []int64
+		for _, uid := range tc.want {
+			want = append(want, hashkey.OfUID(uid))
+		}
+		if !slices.Equal(keys[:n], want) {
+			t.Errorf("%s: keys %x, want those of %q", what, keys[:n], tc.want)
+		}
+	}
+}
+
+func TestTheFirstLineThatCoversAWriteSaysWhoseKeyCounts(t *testing.T) {
+	i := &instance{
+		controllers: []string{"a", "b"},
+		governs: []shardingv1alpha1.Governs{
+			{Controller: "a", Resource: "pods", By: "1"},
+			{Controller: "*", Resource: "pods", By: "2"},
+			{Controller: "a", Group: "*", Resource: "sets", By: "3"},
+			{Controller: "b", Group: "apps", Resource: "*", By: "4"},
+			{Controller: "c", Group: "*", Resource: "*", By: "5"},
+		},
+	}
+	for _, tc := range []struct{ controller, group, resource, want string }{
+		{"a", "", "pods", "1"},
+		{"b", "", "pods", "2"},
+		{"a", "apps", "sets", "3"},
+		{"a", "", "sets", "3"},
+		{"b", "apps", "sets", "4"},
+		{"b", "", "sets", ""},
+		{"a", "apps", "pods", ""},
+		{"c", "", "pods", ""},
+		{"", "", "pods", ""},
+	} {
+		by, covered := i.governing(tc.controller, schema.GroupResource{Group: tc.group, Resource: tc.resource})
+		if string(by) != tc.want || covered != (tc.want != "") {
+			t.Errorf("%+v: %q, %v", tc, by, covered)
+		}
+	}
+}
