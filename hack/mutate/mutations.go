@@ -20,7 +20,9 @@ package main
 var mutations = []mutation{
 	// The donor.
 	{"a donor gives without draining", "own.go", "case in.Idle(share):", "case true:"},
-	{"a donor does not raise its epoch", "own.go", "m.epoch++", ""},
+	{"a donor does not raise its epoch", "own.go", "g.gives = &gift\n\t\t\tm.epoch++", "g.gives = &gift"},
+	{"a donor that called off reopens under its old epoch", "own.go", "if m.give.draining && m.give.gives == nil {", "if false {"},
+	{"an epoch that others raised is not taken", "machine.go", "m.epoch = max(m.epoch, self.Epoch)", ""},
 	{"a donor raises its epoch without end", "own.go", "if g.gives == nil {", "if true {"},
 	{"a donor grants before its report is stored", "own.go", "if in.Reported.Equal(Report{Epoch: m.epoch, Gives: g.gives}) {", "if true {"},
 	{"a donor grants on a report of another gift", "record.go", "return r.Gives == nil || *r.Gives == *other.Gives", "return true"},
@@ -41,7 +43,7 @@ var mutations = []mutation{
 	{"a donor serves handovers in reverse", "own.go", "h.rank() < next.rank()", "h.rank() > next.rank()"},
 	{"a donor serves moves up last", "handover.go", "return 0", "return 3"},
 	{"a donor serves joins last", "handover.go", "return 1", "return 3"},
-	{"a donor remembers a handover that is closed", "own.go", "m.give = give{}", ""},
+	{"a donor remembers a handover that is closed", "own.go", "\t}\n\tm.give = give{}\n", "\t}\n"},
 	{"a handover is remembered without its record", "machine.go", "return g.record == h.Record.registration() && ", "return "},
 	{"a handover is remembered without its key", "machine.go", " && g.key == *h.Record.Next", ""},
 
@@ -104,6 +106,7 @@ var mutations = []mutation{
 	{"a leaver does not wait for warm caches", "leave.go", "if !shut && !m.warmWithout() &&", "if false && !shut && !m.warmWithout() &&"},
 	{"a leaver waits for caches that hold what the successor owns yet", "leave.go", "staying.Without(m.name).Owned", "staying.Owned"},
 	{"a leaver does not wait for the one that will take everything", "leave.go", "return !joining", "return true"},
+	{"a leaver lets go of what a predecessor relies on", "leave.go", ".Intersect(self.Cached))", ".Intersect(nil))"},
 	{"a leaver that owns nothing waits", "leave.go", "if m.view.Owned(m.name).Empty() {", "if false {"},
 	{"a delete of the record is not obeyed", "machine.go", "(in.Leaving || self.Deleting)", "in.Leaving"},
 	{"a leaver waits without end", "leave.go", " && in.Now-m.leave.since < m.limits.Leave {", " {"},

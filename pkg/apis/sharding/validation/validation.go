@@ -40,6 +40,9 @@ const (
 	maxControllers = 64
 	maxGoverns     = 256
 
+	// maxEpoch leaves room to raise an epoch for ever.
+	maxEpoch = int64(1) << 62
+
 	// maxCachedRanges is far above what an instance needs: its own range, which the seam
 	// of the ring can split in two, and one or two that are about to change hands.
 	maxCachedRanges = 64
@@ -198,7 +201,9 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	}
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Workloads, path.Child("workloads"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
-	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Epoch, path.Child("epoch"))...)
+	if status.Epoch < 0 || status.Epoch > maxEpoch {
+		errs = append(errs, field.Invalid(path.Child("epoch"), status.Epoch, fmt.Sprintf("must be between 0 and %d, inclusive", maxEpoch)))
+	}
 	if status.Gives != nil {
 		errs = append(errs, validateGift(status.Gives, path.Child("gives"))...)
 	}

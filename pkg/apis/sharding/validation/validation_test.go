@@ -339,7 +339,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		"negative epoch": {
 			status: sharding.ControllerInstanceStatus{Epoch: -1},
 			want: []wantErr{
-				{field.ErrorTypeInvalid, "status.epoch", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.epoch", "must be between 0 and 4611686018427387904, inclusive"},
 				{field.ErrorTypeInvalid, "status.epoch", "must not fall: it is 0 already"},
 			},
 		},

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,8 +82,16 @@ func (s leasedStorage) Create(ctx context.Context, key string, obj, out runtime.
 func (s leasedStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object) error {
 	lease := &fenced.Lease{}
-	err := s.Interface.GuaranteedUpdate(fenced.WithLease(ctx, lease), key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
-	if err != nil || lease.Written() || !s.renews {
+	// An object that is stored in an old encoding is written though nothing has changed.
+	changed := false
+	update := func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		before := input.DeepCopyObject()
+		output, ttl, err := tryUpdate(input, res)
+		changed = err == nil && !apiequality.Semantic.DeepEqual(before, output)
+		return output, ttl, err
+	}
+	err := s.Interface.GuaranteedUpdate(fenced.WithLease(ctx, lease), key, destination, ignoreNotFound, preconditions, update, cachedExistingObject)
+	if err != nil || changed || !s.renews {
 		return err
 	}
 	if err := lease.KeepAlive(ctx); errors.Is(err, fenced.ErrLeaseNotFound) {

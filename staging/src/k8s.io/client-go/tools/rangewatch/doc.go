@@ -40,8 +40,8 @@ limitations under the License.
 //     than the store has for the ranges in Held, and never goes back. It may claim less while a
 //     change is in progress.
 //   - WaitFor returns only when the store, not merely the stream that feeds it, has every object of
-//     the ranges as of a moment after the call. The moment is found in the collection's own revisions,
-//     so it does not matter in which etcd the collection lies.
+//     the ranges as of a moment after the call. The moment is found in the collection's own
+//     revisions, so it does not matter in which etcd the collection lies.
 //
 // # Limits
 //

@@ -60,12 +60,12 @@ import (
 // from the list.
 //
 // Questions. The watch of a quiet collection reports its progress once a minute only, and does not
-// say how old that progress is. If a growth or a WaitFor needs to know, the watch is opened anew and
-// asks: a server that knows hash keys sends a marked bookmark as soon as it has sent everything up
-// to the revision that etcd had after the request. What is followed is then as of a moment after the
-// question, which satisfies the waiters that came before it. Those that come while an answer is
-// outstanding share the next question. It waits for that answer, else waiters that come faster than
-// answers would keep replacing the watch. Nothing is listed.
+// say how old that progress is. If a growth or a WaitFor needs to know, the watch is opened anew
+// and asks: a server that knows hash keys sends a marked bookmark as soon as it has sent everything
+// up to the revision that etcd had after the request. What is followed is then as of a moment after
+// the question, which satisfies the waiters that came before it. Those that come while an answer
+// is outstanding share the next question. It waits for that answer, else waiters that come faster
+// than answers would keep replacing the watch. Nothing is listed.
 type stream struct {
 	*Source
 	*delivered

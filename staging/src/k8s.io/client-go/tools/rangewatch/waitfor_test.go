@@ -236,7 +236,8 @@ func waiting(s *Source) int {
 	return len(s.waiters)
 }
 
-// One old server refuses a question, the other ignores it. Its bookmarks may be older than the call.
+// One old server refuses a question, the other ignores it. Their bookmarks may be older than the
+// call.
 func TestWaitForReachesThePresentRevisionOnAServerThatDoesNotAnswer(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ignores=%t", streams), func(t *testing.T) {

@@ -65,10 +65,9 @@ limitations under the License.
 //
 // A handover is open while a record names a next key. Whoever closes it, by a grant or by
 // calling it off, writes that spec as it was decided on, so the first write that arrives
-// voids all others that are still under way. This settles what a dead donor may have sent:
-// the instance that owns its range now does not work on the part that was to be given away
-// until the log shows how the handover was closed, and the oldest instance takes an empty
-// ring only when no handover is open. A donor serves one handover at a time, to its end.
+// voids all others that are still under way. A grant is stored only while its donor's record
+// gives exactly this, so one of a dead donor is void. A donor serves one handover at a time,
+// to its end.
 //
 // Nothing waits for ever on a peer. Past Limits.Step a donor drains though the receiver's
 // caches are cold, and calls off a handover for which its work does not end. A receiver

@@ -137,8 +137,16 @@ func TestADonorThatKeepsItsRangeWaitsForCachesAsOfTheHandoversEnd(t *testing.T) 
 			t.Fatalf("%s: draining: open %v as of %d, want %v as of 2", name, d.Open, d.Since, keep)
 		}
 		end(m, receiver)
-		if d := m.Decide(Input{Now: 3, Serving: keep, Idle: idle, Keys: noKeys}); d.Since != 7 || !d.Open.Equal(hashkey.All()) {
-			t.Errorf("%s: open %v as of %d, want all keys as of 7", name, d.Open, d.Since)
+		// What was in work carries the old epoch.
+		d := m.Decide(Input{Now: 3, Serving: keep, Idle: idle, Keys: noKeys})
+		if want := (Report{Epoch: 1}); !d.Report.Equal(want) || !d.Open.Equal(keep) {
+			t.Errorf("%s: reports %+v, open %v; want %+v and %v", name, d.Report, d.Open, want, keep)
+		}
+		self := member("d", at(hashkey.Max))
+		self.Report, self.Revision = d.Report, 8
+		m.Apply(self)
+		if d := m.Decide(Input{Now: 4, Serving: keep, Idle: idle, Keys: noKeys}); d.Since != 8 || !d.Open.Equal(hashkey.All()) {
+			t.Errorf("%s: open %v as of %d, want all keys as of 8", name, d.Open, d.Since)
 		}
 	}
 }
@@ -254,6 +262,9 @@ func TestAHandoverThatIsOpenedAgainBeginsAnew(t *testing.T) {
 	calledOff := joining("n", "d", nil)
 	calledOff.Donor = ""
 	m.Apply(calledOff)
+	raised := member("d", at(hashkey.Max))
+	raised.Report = m.Decide(Input{Now: 2, Serving: keys(100, hashkey.Max)}).Report
+	m.Apply(raised)
 	if d := m.Decide(Input{Now: 2, Serving: keys(100, hashkey.Max)}); !d.Open.Equal(hashkey.All()) || d.Phase != shardingv1alpha1.InstanceActive {
 		t.Errorf("called off: %s, open %v; want all open again", d.Phase, d.Open)
 	}

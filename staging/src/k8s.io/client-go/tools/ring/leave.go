@@ -28,6 +28,8 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 		// The grant may be under way.
 		d.Open = d.Open.Intersect(in.Serving)
 	}
+	// A predecessor that leaves may rely on these caches.
+	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached))
 	shut := m.leave.shut
 	if !shut && !m.warmWithout() && in.Now-m.leave.since < m.limits.Leave {
 		d.wakeAt(m.leave.since + m.limits.Leave)

@@ -91,3 +91,20 @@ func TestALeaverKeepsShutWhatItGivesAway(t *testing.T) {
 		t.Errorf("open %v, want %v", d.Open, keys(50, 100))
 	}
 }
+
+// Several leave at once: one goes because this one's caches are warm, before it has seen that
+// this one leaves as well.
+func TestALeaverKeepsTheCachesOfAPredecessorThatLeaves(t *testing.T) {
+	low, self := member("low", at(100)), warm(member("self", at(200)), keys(hashkey.Max, 200))
+	low.Phase = shardingv1alpha1.InstanceLeaving
+	m := NewMachine("self", NewView(1, low, self, member("high", at(hashkey.Max))), limits)
+	if d := m.Decide(Input{Now: 1, Leaving: true}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
+		t.Errorf("follows %v, want %v, which it has", d.Follow, keys(hashkey.Max, 200))
+	}
+	// It fills none for others any more.
+	cold := member("self", at(200))
+	m.Apply(cold)
+	if d := m.Decide(Input{Now: 2, Leaving: true}); !d.Follow.Equal(keys(100, 200)) {
+		t.Errorf("follows %v, want %v", d.Follow, keys(100, 200))
+	}
+}

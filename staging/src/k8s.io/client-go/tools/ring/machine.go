@@ -46,7 +46,7 @@ type Machine struct {
 	// its epoch. What the controller remembered of the drained keys is void, so its caches
 	// must hold its own last work there, as they must hold another's.
 	gainedAt int64
-	// epoch counts the handovers for which this instance has drained. It never falls.
+	// epoch rises with each handover for which this instance has drained. It never falls.
 	epoch int64
 	// history says which processes have died young.
 	history history
@@ -173,6 +173,8 @@ func (m *Machine) Decide(in Input) Decision {
 	if !ok {
 		return Decision{Gone: true}
 	}
+	// Whoever else has raised it, requests of less are refused.
+	m.epoch = max(m.epoch, self.Epoch)
 	owned := m.view.Owned(m.name)
 	d := Decision{Since: m.gainedAt, Owned: owned, Open: owned, Follow: owned}
 	handovers := m.view.Handovers()

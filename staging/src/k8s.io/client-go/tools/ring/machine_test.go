@@ -87,3 +87,14 @@ func TestADeleteOfTheRecordAsksTheInstanceToLeave(t *testing.T) {
 		t.Errorf("%s, want Leaving", d.Phase)
 	}
 }
+
+// Somebody else may have written it. Requests of less are refused, so nothing would be stored
+// for this instance any more.
+func TestAnEpochThatOthersRaisedIsTaken(t *testing.T) {
+	self := member("a", at(hashkey.Max))
+	self.Report = Report{Epoch: 7, Gives: &Gift{"b", 3}}
+	m := NewMachine("a", NewView(1, self), limits)
+	if d, want := m.Decide(Input{Now: 1, Keys: noKeys}), (Report{Epoch: 7}); !d.Report.Equal(want) {
+		t.Errorf("reports %+v, want %+v", d.Report, want)
+	}
+}

@@ -33,7 +33,7 @@ func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *De
 	if giving != nil {
 		m.decideGive(giving, in, d)
 	} else {
-		m.give = give{}
+		m.endGive()
 	}
 	w := m.toCallOff(self, handovers, in, d)
 	switch {
@@ -92,6 +92,7 @@ func (m *Machine) toCallOff(self Record, handovers []Handover, in Input, d *Deci
 // decideGive takes a handover on from the donor's side.
 func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	if !m.give.of(h) {
+		m.endGive()
 		m.give = give{record: h.Record.registration(), key: *h.Record.Next, since: in.Now}
 	}
 	g := &m.give
@@ -128,6 +129,15 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	default:
 		d.wakeAt(g.drainingSince + m.limits.Step)
 	}
+}
+
+// endGive forgets the handover that this instance served. Where the gate was shut for it,
+// what was in work then may still be on its way, and the gate will open again.
+func (m *Machine) endGive() {
+	if m.give.draining && m.give.gives == nil {
+		m.epoch++
+	}
+	m.give = give{}
 }
 
 // grant gives the receiver its share.

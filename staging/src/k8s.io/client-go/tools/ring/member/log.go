@@ -57,11 +57,10 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.Vi
 	return views.Ring(m.cfg.Ring), nil
 }
 
-// readLog reads the log into the machine. How far the machine has come is the revision of
-// its view: what is older is skipped, as a list may have overtaken the watch.
-func (t *term) readLog(ctx context.Context) {
+// readLog reads the log from that revision into the machine. How far the machine has come is
+// the revision of its view: what is older is skipped, as a list may have overtaken the watch.
+func (t *term) readLog(ctx context.Context, revision int64) {
 	logger := klog.FromContext(ctx)
-	revision := t.machine.View().Revision
 	for ctx.Err() == nil {
 		err := t.watch(ctx, revision)
 		if ctx.Err() != nil {

@@ -37,9 +37,10 @@ func (i *instance) reading() *term {
 	ctx := testContext(i.t)
 	term := i.registered(ctx)
 	ended := make(chan struct{})
+	revision := term.machine.View().Revision
 	go func() {
 		defer close(ended)
-		term.readLog(ctx)
+		term.readLog(ctx, revision)
 	}()
 	i.t.Cleanup(func() { <-ended })
 	synctest.Wait()

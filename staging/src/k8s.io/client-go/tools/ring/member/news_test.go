@@ -25,6 +25,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -304,7 +305,7 @@ func TestRequestsCarryANewEpochBeforeTheNewsOfIt(t *testing.T) {
 		gave := false
 		r.intercept(func(_ context.Context, q request) error {
 			status, _ := q.body["status"].(map[string]any)
-			if epoch, _ := status["epoch"].(json.Number); epoch == "1" && q.part == partNews {
+			if epoch, _ := status["epoch"].(json.Number); epoch == "1" && q.part == partNews && !gave {
 				gave = true
 				if self, _ := a.gate.identity(); self.Epoch != 1 || q.identity.Epoch != 1 {
 					t.Errorf("news of epoch 1 are sent while requests carry %d and they themselves %d", self.Epoch, q.identity.Epoch)
@@ -333,22 +334,23 @@ func TestAGrantFollowsTheAnswerToTheNewsThatTheRecordGives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(t)
 		a, b := newInstance(t, r), newInstance(t, r)
-		var gave, granted time.Time
+		began := time.Now()
+		var gave, granted atomic.Int64
 		r.after = func(_ context.Context, q request, answer *shardingv1alpha1.ControllerInstance) error {
 			if q.part == partNews && answer.Status.Gives != nil {
-				gave = time.Now()
+				gave.CompareAndSwap(0, int64(time.Since(began))+1)
 				r.withhold(true)
 			}
 			if q.part == partSpec && answer.Spec.HashKey != nil {
-				granted = time.Now()
+				granted.Store(int64(time.Since(began)) + 1)
 			}
 			return nil
 		}
 		a.start()
 		a.serves(hashkey.All())
 		b.start()
-		eventually(t, "the grant is stored", func() bool { return !gave.IsZero() && granted.After(gave) || !granted.IsZero() && granted.Equal(gave) })
-		if took := granted.Sub(gave); took > 0 {
+		eventually(t, "the grant is stored", func() bool { return gave.Load() > 0 && granted.Load() >= gave.Load() })
+		if took := time.Duration(granted.Load() - gave.Load()); took > 0 {
 			t.Errorf("the grant was sent %v after the news", took)
 		}
 		r.withhold(false)

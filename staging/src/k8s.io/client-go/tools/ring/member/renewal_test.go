@@ -326,7 +326,8 @@ func TestAMemberWhoseDecidingGoroutineIsBlockedLosesItsRecordAndThenItsRange(t *
 			t.Errorf("the record lived for %v", took)
 		}
 		want := []string{"renewal renewed", "renewal withheld", "event RenewalWithheld", "renewal withheld"}
-		if got := a.told.take(); !slices.Equal(slices.Compact(got), want) {
+		got := slices.DeleteFunc(a.told.take(), func(line string) bool { return strings.HasPrefix(line, "news") })
+		if !slices.Equal(slices.Compact(got), want) {
 			t.Errorf("was told %v, want %v", got, want)
 		}
 		b.serves(hashkey.All())

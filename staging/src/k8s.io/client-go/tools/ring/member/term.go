@@ -85,7 +85,8 @@ func (t *term) run(ctx context.Context) {
 	}
 	t.comeRound()
 	wg.Go(func() { t.renew(work) })
-	wg.Go(func() { t.readLog(work) })
+	from := t.machine.View().Revision
+	wg.Go(func() { t.readLog(work, from) })
 
 	leaving := ctx.Done()
 	var giveUp <-chan time.Time
@@ -94,6 +95,9 @@ func (t *term) run(ctx context.Context) {
 		wake := t.decide(work, ctx.Err() != nil)
 		if t.lost {
 			return
+		}
+		if self, _ := t.machine.View().Get(t.self.Name); self.Deleting && giveUp == nil {
+			giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
 		}
 		select {
 		case f := <-t.events:
@@ -106,7 +110,9 @@ func (t *term) run(ctx context.Context) {
 		case <-t.cfg.Clock.After(soonest(wake, t.turn())):
 		case <-leaving:
 			leaving = nil
-			giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
+			if giveUp == nil {
+				giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
+			}
 		case <-giveUp:
 			logger.Info("Could not leave the ring in time; the record will expire")
 			return

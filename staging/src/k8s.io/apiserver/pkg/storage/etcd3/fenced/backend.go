@@ -145,13 +145,22 @@ func elsewhere(ctx context.Context, reader, writer *kubernetes.Client, key strin
 	return len(read.Kvs) == 0, err
 }
 
-// silent says whether the error comes from a backend that has not answered.
+// silent says whether the error tells nothing of what the backend can do: it has not answered,
+// or it is an etcd that could not do it at that moment.
 func silent(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		return true
+	if err == nil {
+		return false
 	}
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
+		return known.Code() != codes.NotFound && known.Code() != codes.InvalidArgument
+	}
+	switch status.Code(err) {
+	case codes.Unimplemented, codes.InvalidArgument, codes.NotFound:
+		return false
+	case codes.Unknown:
+		return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	}
+	return true
 }
 
 // announce logs what the registry's backend cannot do, once that answers.

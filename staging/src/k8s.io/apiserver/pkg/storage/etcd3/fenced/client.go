@@ -112,9 +112,6 @@ func (c client) commit(ctx context.Context, lease *Lease, condition *condition, 
 		}
 		done := outcome{succeeded: resp.Succeeded, revision: resp.Header.Revision}
 		if done.succeeded {
-			if lease != nil {
-				lease.written = true
-			}
 			return done, nil
 		}
 		done.found = only(resp.Responses[0].GetResponseRange().Kvs)

@@ -575,33 +575,32 @@ func TestABackendWithoutSuchTransactionsIsFencedByAReadBeforeTheWrite(t *testing
 func TestAnObjectStaysUnderOneLeaseForLife(t *testing.T) {
 	etcd := testserver.RunEtcd(t, nil)
 	w := newWorld(t, etcd, etcd)
-	leased := func() int64 {
+	stored := func() (lease, revision int64) {
 		got, err := etcd.KV.Get(w.ctx, path.Join(w.prefix, "controllerinstances/a"))
 		w.must(err)
 		if len(got.Kvs) != 1 {
 			t.Fatal("the object is gone")
 		}
-		return got.Kvs[0].Lease
+		return got.Kvs[0].Lease, got.Kvs[0].ModRevision
 	}
 	ctx := w.ctx
-	creation := &Lease{TTL: 600}
-	w.ctx = WithLease(ctx, creation)
+	w.ctx = WithLease(ctx, &Lease{TTL: 600})
 	w.register("a", nil)
 	w.ctx = ctx
-	first := leased()
-	if !creation.Written() || first == 0 {
-		t.Fatalf("written %v, under lease %x", creation.Written(), first)
+	first, created := stored()
+	if first == 0 {
+		t.Fatal("it was created without a lease")
 	}
 
-	change := &Lease{}
-	w.must(w.updateAs(WithLease(ctx, change), "a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Busy = 1 }))
-	if !change.Written() || leased() != first {
-		t.Errorf("a change: written %v, under lease %x, want %x", change.Written(), leased(), first)
+	w.must(w.updateAs(WithLease(ctx, &Lease{}), "a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Busy = 1 }))
+	lease, changed := stored()
+	if lease != first || changed == created {
+		t.Errorf("after a change: under lease %x, want %x; at revision %d after %d", lease, first, changed, created)
 	}
 
 	renewal := &Lease{}
 	w.must(w.updateAs(WithLease(ctx, renewal), "a", func(*shardingv1alpha1.ControllerInstance) {}))
-	if renewal.Written() {
+	if _, revision := stored(); revision != changed {
 		t.Error("an update that changes nothing was written")
 	}
 	w.must(renewal.KeepAlive(ctx))

@@ -36,15 +36,14 @@ const keepAliveTimeout = 2 * time.Second
 var ErrLeaseNotFound = errors.New("the etcd lease is not found")
 
 // Lease asks that an object be stored under an etcd lease of its own for all its life, and
-// notes what became of that. It serves one request, and is not safe for concurrent use.
+// notes which that is. It serves one request, and is not safe for concurrent use.
 type Lease struct {
 	// TTL is how long the object lives after it was created or last renewed, in seconds. It
 	// counts in a creation only.
 	TTL int64
 
-	id      clientv3.LeaseID
-	written bool
-	lessor  clientv3.Lease
+	id     clientv3.LeaseID
+	lessor clientv3.Lease
 }
 
 type leaseKey struct{}
@@ -59,9 +58,6 @@ func leaseFrom(ctx context.Context) *Lease {
 	lease, _ := ctx.Value(leaseKey{}).(*Lease)
 	return lease
 }
-
-// Written says whether the request has stored or deleted something.
-func (l *Lease) Written() bool { return l.written }
 
 // KeepAlive renews the etcd lease of the object that the request has read; etcd stores
 // nothing for that. It fails with ErrLeaseNotFound if the object has none any more, and with
