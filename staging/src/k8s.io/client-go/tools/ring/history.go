@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// youngAge is how old a process has to become that its death is none of a crash loop.
+	// youngAge is how long a process has to own a range that its death is none of a crash
+	// loop.
 	youngAge = 5 * time.Minute
 	// firstRest is how long one that died young gets no range, twice as long after each
 	// further time, up to maxRest.
@@ -35,6 +36,7 @@ const (
 // takes a range down with it each time, so a donor lets the next one in that slot wait. Its
 // maps are never changed in place.
 type history struct {
+	// alive holds those that have owned a range.
 	alive map[registration]life
 	// slots holds those where the last process died young.
 	slots map[string]strikes
@@ -82,17 +84,18 @@ func (h *history) observe(view *View, now time.Duration) {
 		if s == "" {
 			continue
 		}
+		if h.slots[s].holder == r.Holder {
+			// It lives, and has lost its record only.
+			change()
+			delete(h.slots, s)
+		}
 		l, known := h.alive[r.registration()]
-		if known && l.leaving == r.leaving() {
+		if known && l.leaving == r.leaving() || !known && r.Key == nil {
 			continue
 		}
 		change()
 		if !known {
 			l = life{holder: r.Holder, since: now}
-			if h.slots[s].holder == r.Holder {
-				// It lives, and has lost its record only.
-				delete(h.slots, s)
-			}
 		}
 		l.leaving = r.leaving()
 		alive[r.registration()] = l

@@ -295,6 +295,11 @@ func TestAnInstanceWhosePredecessorsDiedYoungRestsLongerEachTime(t *testing.T) {
 		return r
 	}
 	dies := func(name string) {
+		r, _ := m.View().Get(name)
+		r.Key, r.Next = at(5), nil
+		m.Apply(r)
+		decide()
+		now += time.Second
 		revision++
 		m.Remove(name, revision)
 		decide()
@@ -329,6 +334,10 @@ func TestAnInstanceWhosePredecessorsDiedYoungRestsLongerEachTime(t *testing.T) {
 	dies("4")
 	comes("5", "other_1")
 	wantRest("the same process, which has lost its record", 0)
+	old, _ := m.View().Get("5")
+	old.Key = at(5)
+	m.Apply(old)
+	decide()
 	now += youngAge
 	dies("5")
 	comes("6", "other_2")
