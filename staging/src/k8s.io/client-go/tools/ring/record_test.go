@@ -68,3 +68,24 @@ func TestCachedRangesAreReportedWithBothEndsIncluded(t *testing.T) {
 		})
 	}
 }
+
+func TestReportsAreEqualIfTheirEpochsAndGiftsAre(t *testing.T) {
+	report := Report{1, &Gift{"n", 100}}
+	for name, tc := range map[string]struct {
+		other Report
+		want  bool
+	}{
+		"a copy":           {Report{1, &Gift{"n", 100}}, true},
+		"another epoch":    {Report{2, &Gift{"n", 100}}, false},
+		"another receiver": {Report{1, &Gift{"o", 100}}, false},
+		"another key":      {Report{1, &Gift{"n", 101}}, false},
+		"nothing given":    {Report{Epoch: 1}, false},
+	} {
+		if report.Equal(tc.other) != tc.want || tc.other.Equal(report) != tc.want {
+			t.Errorf("%s: equal is not %t", name, tc.want)
+		}
+	}
+	if !(Report{Epoch: 1}).Equal(Report{Epoch: 1}) {
+		t.Error("two that give nothing are not equal")
+	}
+}
