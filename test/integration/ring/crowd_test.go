@@ -44,6 +44,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// crowdLease is so long that no time limit passes on a machine that stalls for half of it: past
+// those, ranges are handed over cold.
+const crowdLease = time.Minute
+
 // fillTime is how long the caches of a crowd's instance take to follow a range.
 const fillTime = 200 * time.Millisecond
 
@@ -116,7 +120,7 @@ func (c *crowd) join(ctx context.Context, t *testing.T, n int) {
 			Ring:           "crowd",
 			Controllers:    []string{"crowd-controller"},
 			HolderIdentity: fmt.Sprintf("host-%d_%p", rand.Int63(), i),
-			LeaseDuration:  20 * time.Second,
+			LeaseDuration:  crowdLease,
 			Gate:           i.gate,
 			Sources:        []ringmember.Source{i},
 			Controller:     i,
@@ -283,7 +287,8 @@ func TestACrowdThatJoinsAndLeavesAtOnceHandsOverWarm(t *testing.T) {
 		handovers := c.take()
 		t.Logf("%s: %v", what, handovers)
 		for h, n := range handovers {
-			if h.result != ringmember.ResultWarm {
+			// Where a donor is told to leave while it serves a handover, it calls that off.
+			if h.result == ringmember.ResultCold {
 				t.Errorf("%s: %d handovers of kind %s ended %s", what, n, h.kind, h.result)
 			}
 		}
