@@ -60,7 +60,9 @@ type ControllerInstanceSpec struct {
 	// This field is required and immutable.
 	Ring string
 
-	// HolderIdentity names the host and the process that run the instance.
+	// HolderIdentity names the host and the process that run the instance. What comes
+	// before the first '_' is the process's place: after processes have died young there,
+	// the next one gets a range only after a rest.
 	// It has 1 to 253 characters: letters, digits, '-', '_', '.' and ':', the first and
 	// the last of them a letter or a digit.
 	// This field is required and immutable.
@@ -197,15 +199,38 @@ type ControllerInstanceStatus struct {
 	// The minimum value is 0.
 	Busy int64
 
-	// Epoch counts how often the instance has given keys away. It is raised in the write
-	// that says in gives what is given, once no work on those keys is under way. A request
-	// that the instance sent with a lower epoch is refused from then on. It never falls.
-	// The minimum value is 0.
+	// Epoch counts how often the instance has given keys away or has ceased to work on a
+	// controller. It is raised in the write that says so, in gives or in controllers, once
+	// no such work is under way. A request that the instance sent with a lower epoch is
+	// refused from then on. It never falls.
+	// The minimum value is 0 and the maximum value is 4611686018427387904.
 	Epoch int64
 
 	// Gives is what the instance gives away now. Only a grant that it allows is stored.
 	// Unset means that it gives nothing.
 	Gives *Gift
+
+	// Controllers says of each of spec.controllers whether the instance works on it. One
+	// that is not listed it does not work on.
+	// The maximum number of controllers is 64.
+	Controllers []ControllerState
+}
+
+// ControllerState says whether an instance works on a controller. A ring works on a
+// controller only while all its instances list it in spec.controllers and, for the rings
+// of kube-controller-manager, the leader does not run it.
+type ControllerState struct {
+	// Name is the controller, one of spec.controllers.
+	Name string
+
+	// Working says that the instance may be working on the controller. It is set before
+	// the instance looks for the last time whether it may, and is unset once no work of
+	// the controller is under way.
+	Working bool
+
+	// Reason says why the instance does not work on the controller, or is about to cease,
+	// for people. It has at most 1024 characters.
+	Reason string
 }
 
 // Gift is what a donor gives away: the hashKey that an instance is to have.

@@ -17,6 +17,7 @@ limitations under the License.
 package internalversion
 
 import (
+	"fmt"
 	"strings"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -37,11 +38,13 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 		{Name: "Phase", Type: "string", Description: status["phase"]},
 		{Name: "Range", Type: "string", Description: "The hash keys that the instance owns, as (after, upTo] in hexadecimal; behind an arrow, the key to which the upper end is to move. A lone object tells only the upper end."},
 		{Name: "Workloads", Type: "integer", Description: status["workloads"]},
+		{Name: "Controllers", Type: "string", Description: "How many of its controllers the instance works on, of how many that it runs on the ring."},
 		{Name: "Age", Type: "string", Description: meta["creationTimestamp"]},
+		{Name: "Waiting", Type: "string", Description: "Why the instance does not work on a controller, or is about to cease."},
 		{Name: "Holder", Type: "string", Priority: 1, Description: spec["holderIdentity"]},
 		{Name: "Donor", Type: "string", Priority: 1, Description: spec["donor"]},
 		{Name: "Next Key", Type: "string", Priority: 1, Description: spec["nextHashKey"]},
-		{Name: "Controllers", Type: "string", Priority: 1, Description: spec["controllers"]},
+		{Name: "Controller Names", Type: "string", Priority: 1, Description: spec["controllers"]},
 	}
 	_ = h.TableHandler(columns, printControllerInstance)
 	_ = h.TableHandler(columns, printControllerInstanceList)
@@ -84,9 +87,20 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 		next = hashkey.Format(*obj.Spec.NextHashKey)
 		keys += "→" + next
 	}
+	working := 0
+	var waiting []string
+	for _, state := range obj.Status.Controllers {
+		if state.Working {
+			working++
+		}
+		if state.Reason != "" {
+			waiting = append(waiting, state.Name+": "+state.Reason)
+		}
+	}
 	row := metav1.TableRow{
 		Object: runtime.RawExtension{Object: obj},
-		Cells:  []interface{}{obj.Name, obj.Spec.Ring, orNone(string(obj.Status.Phase)), keys, obj.Status.Workloads, translateTimestampSince(obj.CreationTimestamp)},
+		Cells: []interface{}{obj.Name, obj.Spec.Ring, orNone(string(obj.Status.Phase)), keys, obj.Status.Workloads,
+			fmt.Sprintf("%d/%d", working, len(obj.Spec.Controllers)), translateTimestampSince(obj.CreationTimestamp), orNone(strings.Join(waiting, "; "))},
 	}
 	if options.Wide {
 		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, orNone(strings.Join(obj.Spec.Controllers, ",")))

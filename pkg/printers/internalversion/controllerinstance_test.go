@@ -41,7 +41,14 @@ func TestPrintControllerInstance(t *testing.T) {
 	full.CreationTimestamp = metav1.Time{Time: time.Now().Add(-90 * time.Minute)}
 	full.Spec.HolderIdentity, full.Spec.Donor = "host1_4711", "b"
 	full.Spec.Controllers = []string{"replicaset-controller", "job-controller"}
-	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 12}
+	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 12, Controllers: []sharding.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}}
+	waits := newControllerInstance("a", "workloads", nil, nil)
+	waits.Spec.Controllers = []string{"replicaset-controller", "job-controller", "daemonset-controller", "deployment-controller"}
+	waits.Status.Controllers = []sharding.ControllerState{
+		{Name: "replicaset-controller", Reason: "the leader's Lease is held by host_1, a kube-controller-manager without rings"},
+		{Name: "job-controller", Working: true, Reason: "about to begin"},
+		{Name: "daemonset-controller", Working: true},
+	}
 
 	tests := map[string]struct {
 		instance sharding.ControllerInstance
@@ -50,25 +57,30 @@ func TestPrintControllerInstance(t *testing.T) {
 	}{
 		"new": {
 			instance: newControllerInstance("a", "workloads", nil, nil),
-			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "<unknown>"},
+			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "0/0", "<unknown>", "<none>"},
 		},
 		"new, wide": {
 			instance: newControllerInstance("a", "workloads", nil, nil),
 			wide:     true,
-			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "<unknown>", "", "<none>", "<none>", "<none>"},
+			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "0/0", "<unknown>", "<none>", "", "<none>", "<none>", "<none>"},
 		},
 		"is to own a range": {
 			instance: newControllerInstance("a", "workloads", nil, ptr.To[int64](255)),
-			want:     []interface{}{"a", "workloads", "<none>", "-→00000000000000ff", int64(0), "<unknown>"},
+			want:     []interface{}{"a", "workloads", "<none>", "-→00000000000000ff", int64(0), "0/0", "<unknown>", "<none>"},
+		},
+		"waits": {
+			instance: waits,
+			want: []interface{}{"a", "workloads", "<none>", "-", int64(0), "2/4", "<unknown>",
+				"replicaset-controller: the leader's Lease is held by host_1, a kube-controller-manager without rings; job-controller: about to begin"},
 		},
 		"full": {
 			instance: full,
-			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "90m"},
+			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "2/2", "90m", "<none>"},
 		},
 		"full, wide": {
 			instance: full,
 			wide:     true,
-			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "90m", "host1_4711", "b", "4000000000000000", "replicaset-controller,job-controller"},
+			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "2/2", "90m", "<none>", "host1_4711", "b", "4000000000000000", "replicaset-controller,job-controller"},
 		},
 	}
 	for name, test := range tests {

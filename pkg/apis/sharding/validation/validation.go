@@ -20,13 +20,17 @@ package validation
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clientring "k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 )
@@ -39,6 +43,9 @@ const (
 
 	maxControllers = 64
 	maxGoverns     = 256
+
+	// maxReason is in characters.
+	maxReason = 1024
 
 	// maxEpoch leaves room to raise an epoch for ever.
 	maxEpoch = int64(1) << 62
@@ -66,7 +73,30 @@ var validateName = apimachineryvalidation.NameIsDNSSubdomain
 // looked at: it is cleared on creation.
 func ValidateControllerInstance(instance *sharding.ControllerInstance) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&instance.ObjectMeta, false, validateName, field.NewPath("metadata"))
-	return append(errs, validateSpec(&instance.Spec, instance.Name, field.NewPath("spec"))...)
+	errs = append(errs, validateSpec(&instance.Spec, instance.Name, field.NewPath("spec"))...)
+	return append(errs, validateReservedNames(instance)...)
+}
+
+// validateReservedNames requires that the instances of the rings of kube-controller-manager,
+// and only those, have names that begin with the ring and "-": by these the API server knows
+// that such an instance is registered. Neither the name nor the ring can change later.
+func validateReservedNames(instance *sharding.ControllerInstance) field.ErrorList {
+	name, ring := field.NewPath("metadata", "name"), instance.Spec.Ring
+	var errs field.ErrorList
+	for _, reserved := range clientring.ManagerRings {
+		prefix := reserved + "-"
+		named := strings.HasPrefix(instance.Name, prefix)
+		if ring == reserved && instance.Name != "" && !named {
+			errs = append(errs, field.Invalid(name, instance.Name, fmt.Sprintf("must begin with %q, as every instance of the ring %q of kube-controller-manager; set generateName to that instead", prefix, ring)))
+		}
+		if ring != reserved && named {
+			errs = append(errs, field.Invalid(name, instance.Name, fmt.Sprintf("must not begin with %q, which is reserved for the ring %q of kube-controller-manager; use another name", prefix, reserved)))
+		}
+		if strings.HasPrefix(ring, prefix) {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "ring"), ring, fmt.Sprintf("must not begin with %q, which is reserved for kube-controller-manager; use another ring", prefix)))
+		}
+	}
+	return errs
 }
 
 // ValidateControllerInstanceUpdate validates a change of the spec or the metadata of a
@@ -89,6 +119,7 @@ func ValidateControllerInstanceStatusUpdate(instance, old *sharding.ControllerIn
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&instance.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	status := field.NewPath("status")
 	errs = append(errs, validateStatus(&instance.Status, status)...)
+	errs = append(errs, validateControllerStates(instance.Status.Controllers, instance.Spec.Controllers, status.Child("controllers"))...)
 	if instance.Status.Epoch < old.Status.Epoch {
 		errs = append(errs, field.Invalid(status.Child("epoch"), instance.Status.Epoch, fmt.Sprintf("must not fall: it is %d already", old.Status.Epoch)))
 	}
@@ -206,6 +237,31 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	}
 	if status.Gives != nil {
 		errs = append(errs, validateGift(status.Gives, path.Child("gives"))...)
+	}
+	return errs
+}
+
+// validateControllerStates requires states of controllers that the spec lists, one of each.
+func validateControllerStates(states []sharding.ControllerState, listed []string, path *field.Path) field.ErrorList {
+	if n := len(states); n > maxControllers {
+		return field.ErrorList{field.TooMany(path, n, maxControllers)}
+	}
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, state := range states {
+		name := path.Index(i).Child("name")
+		invalid := validateLabel(state.Name, name, "the name of a controller")
+		if len(invalid) == 0 && !slices.Contains(listed, state.Name) {
+			invalid = field.ErrorList{field.Invalid(name, state.Name, "must be one of spec.controllers")}
+		}
+		errs = append(errs, invalid...)
+		if seen.Has(state.Name) {
+			errs = append(errs, field.Duplicate(name, state.Name))
+		}
+		seen.Insert(state.Name)
+		if utf8.RuneCountInString(state.Reason) > maxReason {
+			errs = append(errs, field.TooLongCharacters(path.Index(i).Child("reason"), state.Reason, maxReason))
+		}
 	}
 	return errs
 }

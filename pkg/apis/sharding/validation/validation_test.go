@@ -94,7 +94,13 @@ func TestValidateControllerInstance(t *testing.T) {
 		"shortest lease":            {change: func(i *sharding.ControllerInstance) { i.Spec.LeaseDurationSeconds = 2 }},
 		"longest lease":             {change: func(i *sharding.ControllerInstance) { i.Spec.LeaseDurationSeconds = 3600 }},
 		"long names": {change: func(i *sharding.ControllerInstance) {
-			i.Spec.Ring, i.Spec.HolderIdentity = strings.Repeat("c", 63), strings.Repeat("h", 253)
+			i.Name, i.Spec.Ring, i.Spec.HolderIdentity = "long", strings.Repeat("c", 63), strings.Repeat("h", 253)
+		}},
+		"of a ring like one of kube-controller-manager": {change: func(i *sharding.ControllerInstance) {
+			i.Name, i.Spec.Ring = "workload-a", "my-workloads"
+		}},
+		"as ring and instance of an operator may be named": {change: func(i *sharding.ControllerInstance) {
+			i.Name, i.Spec.Ring = "workloads", "workloads2"
 		}},
 		"holder with an address and upper case": {change: func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "Host.example:10257_4711" }},
 
@@ -106,16 +112,35 @@ func TestValidateControllerInstance(t *testing.T) {
 			change: func(i *sharding.ControllerInstance) { i.Namespace = "default" },
 			want:   []wantErr{{field.ErrorTypeForbidden, "metadata.namespace", "not allowed on this type"}},
 		},
+		"of a ring of kube-controller-manager, under another name": {
+			change: func(i *sharding.ControllerInstance) { i.Name, i.Spec.Ring = "workloads-a", "claims" },
+			want: []wantErr{
+				{field.ErrorTypeInvalid, "metadata.name", `must not begin with "workloads-", which is reserved for the ring "workloads" of kube-controller-manager; use another name`},
+				{field.ErrorTypeInvalid, "metadata.name", `must begin with "claims-", as every instance of the ring "claims" of kube-controller-manager; set generateName to that instead`},
+			},
+		},
+		"a ring as name": {
+			change: func(i *sharding.ControllerInstance) { i.Name = "workloads" },
+			want:   []wantErr{{field.ErrorTypeInvalid, "metadata.name", `must begin with "workloads-"`}},
+		},
+		"of another ring, under a reserved name": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "mine" },
+			want:   []wantErr{{field.ErrorTypeInvalid, "metadata.name", `must not begin with "workloads-"`}},
+		},
+		"of a reserved ring": {
+			change: func(i *sharding.ControllerInstance) { i.Name, i.Spec.Ring = "mine", "namespaces-2" },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.ring", `must not begin with "namespaces-", which is reserved for kube-controller-manager; use another ring`}},
+		},
 		"no ring": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "" },
+			change: func(i *sharding.ControllerInstance) { i.Name, i.Spec.Ring = "a", "" },
 			want:   []wantErr{{field.ErrorTypeRequired, "spec.ring", "the ring that the instance is on"}},
 		},
 		"ring not a label": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "Workloads" },
+			change: func(i *sharding.ControllerInstance) { i.Name, i.Spec.Ring = "a", "Workloads" },
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.ring", "lower case alphanumeric"}},
 		},
 		"ring too long": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = strings.Repeat("r", 64) },
+			change: func(i *sharding.ControllerInstance) { i.Name, i.Spec.Ring = "a", strings.Repeat("r", 64) },
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.ring", "no more than 63"}},
 		},
 		"no holder": {
@@ -212,8 +237,9 @@ func TestValidateControllerInstance(t *testing.T) {
 			instance := validInstance()
 			test.change(instance)
 			checkErrors(t, ValidateControllerInstance(instance), test.want)
-			// What is invalid at birth is so ever after, but for what metadata never lets change.
-			if len(test.want) > 0 && strings.HasPrefix(test.want[0].field, "spec.") {
+			// What is invalid at birth is so ever after, but for what metadata never lets change
+			// and for names that were not reserved yet.
+			if len(test.want) > 0 && strings.HasPrefix(test.want[0].field, "spec.") && len(validateReservedNames(instance)) == 0 {
 				checkErrors(t, ValidateControllerInstanceUpdate(instance, instance.DeepCopy()), test.want)
 			}
 		})
@@ -282,19 +308,30 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		}
 		return out
 	}
+	states := func(names ...string) []sharding.ControllerState {
+		var out []sharding.ControllerState
+		for _, name := range names {
+			out = append(out, sharding.ControllerState{Name: name})
+		}
+		return out
+	}
 	tests := map[string]struct {
 		epoch  int64
 		status sharding.ControllerInstanceStatus
 		want   []wantErr
 	}{
-		"empty":                    {},
-		"init":                     {status: sharding.ControllerInstanceStatus{Phase: "Init"}},
-		"locked":                   {status: sharding.ControllerInstanceStatus{Phase: "Locked", Cached: ranges(0, 0)}},
-		"wait":                     {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
-		"active, round the seam":   {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Workloads: 3, Busy: 1}},
-		"leaving, touching":        {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
-		"same epoch":               {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
-		"higher epoch":             {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
+		"empty":                  {},
+		"init":                   {status: sharding.ControllerInstanceStatus{Phase: "Init"}},
+		"locked":                 {status: sharding.ControllerInstanceStatus{Phase: "Locked", Cached: ranges(0, 0)}},
+		"wait":                   {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
+		"active, round the seam": {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Workloads: 3, Busy: 1}},
+		"leaving, touching":      {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
+		"same epoch":             {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
+		"higher epoch":           {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
+		"controllers, in any order": {status: sharding.ControllerInstanceStatus{Controllers: []sharding.ControllerState{
+			{Name: "controller-63", Working: true}, {Name: "controller-0", Reason: strings.Repeat("→", 1024)},
+		}}},
+		"every controller":         {status: sharding.ControllerInstanceStatus{Controllers: states(manyControllers(64)...)}},
 		"as many ranges as it may": {status: sharding.ControllerInstanceStatus{Cached: many(64)}},
 
 		"unknown phase": {
@@ -331,6 +368,23 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
 			},
 		},
+		"controllers not labels, not listed, twice": {
+			status: sharding.ControllerInstanceStatus{Controllers: states("", "Controller-1", "controller-64", "controller-1", "controller-1")},
+			want: []wantErr{
+				{field.ErrorTypeRequired, "status.controllers[0].name", "the name of a controller"},
+				{field.ErrorTypeInvalid, "status.controllers[1].name", "lower case alphanumeric"},
+				{field.ErrorTypeInvalid, "status.controllers[2].name", "must be one of spec.controllers"},
+				{field.ErrorTypeDuplicate, "status.controllers[4].name", "controller-1"},
+			},
+		},
+		"too many controllers": {
+			status: sharding.ControllerInstanceStatus{Controllers: states(manyControllers(65)...)},
+			want:   []wantErr{{field.ErrorTypeTooMany, "status.controllers", "must have at most 64 items"}},
+		},
+		"too long a reason": {
+			status: sharding.ControllerInstanceStatus{Controllers: []sharding.ControllerState{{Name: "controller-0", Reason: strings.Repeat("→", 1025)}}},
+			want:   []wantErr{{field.ErrorTypeTooLong, "status.controllers[0].reason", "more than 1024 characters"}},
+		},
 		"lower epoch": {
 			epoch:  3,
 			status: sharding.ControllerInstanceStatus{Epoch: 2},
@@ -358,6 +412,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			old, instance := validInstance(), validInstance()
+			instance.Spec.Controllers = manyControllers(64)
 			old.Status.Epoch, instance.Status = test.epoch, test.status
 			checkErrors(t, ValidateControllerInstanceStatusUpdate(instance, old), test.want)
 		})

@@ -35,7 +35,7 @@ func newInstance() *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "instance1", ResourceVersion: "4", Generation: 3, Labels: map[string]string{"zone": "a"}},
 		Spec: sharding.ControllerInstanceSpec{
-			Ring:                 "workloads",
+			Ring:                 "test",
 			HolderIdentity:       "host1",
 			LeaseDurationSeconds: 6,
 			HashKey:              ptr.To[int64](99),
@@ -224,8 +224,8 @@ func TestMatch(t *testing.T) {
 		"":                        true,
 		"metadata.name=instance1": true,
 		"metadata.name=instance2": false,
-		"spec.ring=workloads":     true,
-		"spec.ring!=workloads":    false,
+		"spec.ring=test":     true,
+		"spec.ring!=test":    false,
 		"spec.ring=claims":        false,
 	} {
 		predicate := Match(labels.Everything(), fields.ParseSelectorOrDie(selector))

@@ -52,7 +52,7 @@ func validInstance() *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "instance1"},
 		Spec: sharding.ControllerInstanceSpec{
-			Ring:                 "workloads",
+			Ring:                 "test",
 			HolderIdentity:       "host1",
 			LeaseDurationSeconds: 6,
 		},

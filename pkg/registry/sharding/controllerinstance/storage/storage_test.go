@@ -89,7 +89,7 @@ func newInstance(name string) *sharding.ControllerInstance {
 	return &sharding.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: sharding.ControllerInstanceSpec{
-			Ring:                 "workloads",
+			Ring:                 "test",
 			HolderIdentity:       "host1",
 			LeaseDurationSeconds: 60,
 		},
@@ -247,7 +247,7 @@ func TestWatch(t *testing.T) {
 	newTestRegistry(t).tester().TestWatch(newInstance("foo"),
 		[]labels.Set{},
 		[]labels.Set{{"foo": "bar"}},
-		[]fields.Set{{"metadata.name": "foo"}, {"spec.ring": "workloads"}},
+		[]fields.Set{{"metadata.name": "foo"}, {"spec.ring": "test"}},
 		[]fields.Set{{"metadata.name": "bar"}, {"spec.ring": "claims"}},
 	)
 }
@@ -411,7 +411,7 @@ func TestADeletedOwnerStaysUntilItHasLeft(t *testing.T) {
 			instance.Spec.HashKey = ptr.To[int64](5)
 			r.create(instance)
 			created := r.get("a")
-			self := fence.Identity{Ring: "workloads", Name: "a", UID: created.UID}
+			self := fence.Identity{Ring: "test", Name: "a", UID: created.UID}
 			r.delete("a", contextFor("delete", ""), nil, false)
 			marked := r.get("a")
 			if marked.DeletionTimestamp == nil || *marked.DeletionGracePeriodSeconds != 60 || marked.Generation != created.Generation+1 {
@@ -422,9 +422,9 @@ func TestADeletedOwnerStaysUntilItHasLeft(t *testing.T) {
 			if _, err := r.DeleteCollection(contextFor("deletecollection", ""), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			other := fence.Identity{Ring: "workloads", Name: "b", UID: created.UID}
+			other := fence.Identity{Ring: "test", Name: "b", UID: created.UID}
 			r.delete("a", controllerring.NewContext(contextFor("delete", ""), other), nil, false)
-			predecessor := fence.Identity{Ring: "workloads", Name: "a", UID: "another"}
+			predecessor := fence.Identity{Ring: "test", Name: "a", UID: "another"}
 			if _, _, err := r.Delete(controllerring.NewContext(contextFor("delete", ""), predecessor), "a", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
 				t.Errorf("the delete of a predecessor: %v, want a conflict", err)
 			}
@@ -442,7 +442,7 @@ func TestAnOwnersOwnDeleteIsImmediate(t *testing.T) {
 	instance := newInstance("a")
 	instance.Spec.HashKey = ptr.To[int64](5)
 	r.create(instance)
-	self := fence.Identity{Ring: "workloads", Name: "a", UID: r.get("a").UID}
+	self := fence.Identity{Ring: "test", Name: "a", UID: r.get("a").UID}
 	r.delete("a", controllerring.NewContext(contextFor("delete", ""), self), nil, true)
 	r.wantGone("a")
 }
@@ -494,7 +494,7 @@ func TestExpiry(t *testing.T) {
 				t.Fatalf("event %s with a %T", event.Type, event.Object)
 			}
 			if event.Type == watch.Deleted {
-				if instance.Spec.Ring != "workloads" {
+				if instance.Spec.Ring != "test" {
 					t.Errorf("the DELETED event of %s lacks the object: %+v", instance.Name, instance)
 				}
 				left.Delete(instance.Name)

@@ -40,9 +40,9 @@ func TestTableOfPart(t *testing.T) {
 	}{
 		"no request":                {want: whole},
 		"all":                       {info: &genericapirequest.RequestInfo{}, want: whole},
-		"one ring":                  {info: &genericapirequest.RequestInfo{FieldSelector: "spec.ring=workloads"}, want: whole},
+		"one ring":                  {info: &genericapirequest.RequestInfo{FieldSelector: "spec.ring=test"}, want: whole},
 		"by name":                   {info: &genericapirequest.RequestInfo{FieldSelector: "metadata.name=a"}, want: part},
-		"by ring and name":          {info: &genericapirequest.RequestInfo{FieldSelector: "spec.ring=workloads,metadata.name=a"}, want: part},
+		"by ring and name":          {info: &genericapirequest.RequestInfo{FieldSelector: "spec.ring=test,metadata.name=a"}, want: part},
 		"by label":                  {info: &genericapirequest.RequestInfo{LabelSelector: "zone=a"}, want: part},
 		"by nonsense":               {info: &genericapirequest.RequestInfo{FieldSelector: "nonsense"}, want: part},
 		"a page that others follow": {meta: metav1.ListMeta{Continue: "next"}, want: part},

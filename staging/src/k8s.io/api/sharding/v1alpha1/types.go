@@ -68,7 +68,9 @@ type ControllerInstanceSpec struct {
 	// +required
 	Ring string `json:"ring" protobuf:"bytes,1,opt,name=ring"`
 
-	// holderIdentity names the host and the process that run the instance.
+	// holderIdentity names the host and the process that run the instance. What comes
+	// before the first '_' is the process's place: after processes have died young there,
+	// the next one gets a range only after a rest.
 	// It has 1 to 253 characters: letters, digits, '-', '_', '.' and ':', the first and
 	// the last of them a letter or a digit.
 	// This field is required and immutable.
@@ -227,10 +229,11 @@ type ControllerInstanceStatus struct {
 	// +optional
 	Busy int64 `json:"busy,omitempty" protobuf:"varint,4,opt,name=busy"`
 
-	// epoch counts how often the instance has given keys away. It is raised in the write
-	// that says in gives what is given, once no work on those keys is under way. A request
-	// that the instance sent with a lower epoch is refused from then on. It never falls.
-	// The minimum value is 0.
+	// epoch counts how often the instance has given keys away or has ceased to work on a
+	// controller. It is raised in the write that says so, in gives or in controllers, once
+	// no such work is under way. A request that the instance sent with a lower epoch is
+	// refused from then on. It never falls.
+	// The minimum value is 0 and the maximum value is 4611686018427387904.
 	// +optional
 	Epoch int64 `json:"epoch,omitempty" protobuf:"varint,5,opt,name=epoch"`
 
@@ -238,6 +241,34 @@ type ControllerInstanceStatus struct {
 	// Unset means that it gives nothing.
 	// +optional
 	Gives *Gift `json:"gives,omitempty" protobuf:"bytes,6,opt,name=gives"`
+
+	// controllers says of each of spec.controllers whether the instance works on it. One
+	// that is not listed it does not work on.
+	// The maximum number of controllers is 64.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Controllers []ControllerState `json:"controllers,omitempty" protobuf:"bytes,7,rep,name=controllers"`
+}
+
+// ControllerState says whether an instance works on a controller. A ring works on a
+// controller only while all its instances list it in spec.controllers and, for the rings
+// of kube-controller-manager, the leader does not run it.
+type ControllerState struct {
+	// name is the controller, one of spec.controllers.
+	// +required
+	Name string `json:"name" protobuf:"bytes,1,opt,name=name"`
+
+	// working says that the instance may be working on the controller. It is set before
+	// the instance looks for the last time whether it may, and is unset once no work of
+	// the controller is under way.
+	// +optional
+	Working bool `json:"working,omitempty" protobuf:"varint,2,opt,name=working"`
+
+	// reason says why the instance does not work on the controller, or is about to cease,
+	// for people. It has at most 1024 characters.
+	// +optional
+	Reason string `json:"reason,omitempty" protobuf:"bytes,3,opt,name=reason"`
 }
 
 // Gift is what a donor gives away: the hashKey that an instance is to have.
