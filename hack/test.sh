@@ -114,7 +114,7 @@ explore() {
   [ -z "${STEPS-}" ] || export RING_EXPLORATION_STEPS=$STEPS
   [ -z "${FAULTS-}" ] || export RING_EXPLORATION_FAULTS=$FAULTS
   [ -z "${TIME-}" ] || export RING_EXPLORATION_TIME=$TIME
-  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^TestExploration$' k8s.io/client-go/tools/ring)
+  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^Test(Roster)?Exploration$' k8s.io/client-go/tools/ring)
 }
 
 steps=("$@")

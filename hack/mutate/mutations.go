@@ -16,13 +16,14 @@ limitations under the License.
 
 package main
 
-// mutations drop or bend each rule and each time limit of the Machine.
+// mutations drop or bend each rule and each time limit of the Machine, and each rule of the
+// Roster.
 var mutations = []mutation{
 	// The donor.
 	{"a donor gives without draining", "own.go", "case in.Idle(share):", "case true:"},
 	{"a donor does not raise its epoch", "own.go", "g.gives = &gift\n\t\t\tm.epoch++", "g.gives = &gift"},
 	{"a donor that called off reopens under its old epoch", "own.go", "if m.give.draining && m.give.gives == nil {", "if false {"},
-	{"an epoch that others raised is not taken", "machine.go", "m.epoch = max(m.epoch, self.Epoch)", ""},
+	{"an epoch that others raised is not taken", "machine.go", "m.epoch = max(m.epoch, self.Epoch)\n", "\n"},
 	{"a donor raises its epoch without end", "own.go", "if g.gives == nil {", "if true {"},
 	{"a donor grants before its report is stored", "own.go", "if in.Reported.Equal(Report{Epoch: m.epoch, Gives: g.gives}) {", "if true {"},
 	{"a donor grants on a report of another gift", "record.go", "return r.Gives == nil || *r.Gives == *other.Gives", "return true"},
@@ -131,4 +132,31 @@ var mutations = []mutation{
 	{"a range that was left counts as a crash", "handover.go", "case former.leaving():", "case false:"},
 	{"the later of two waits wakes", "decision.go", "at < d.Wake", "at > d.Wake"},
 	{"two instances with one key both own ranges", "view.go", "v.ring = slices.CompactFunc(v.ring, func(a, b Record) bool { return *a.Key == *b.Key })", ""},
+
+	// The roster.
+	{"an instance begins before its record says that it works", "roster.go", "told && may && in.Reported(controller):", "told && may:"},
+	{"an instance asks who leads though it must not begin", "roster.go", "told && may && in.Reported(controller):", "told && in.Reported(controller):"},
+	{"an instance opens before it knows who leads", "roster.go", "if duty.stage == on {", "if duty.stage == on || duty.stage == asking {"},
+	{"an instance begins beside the leader that it read", "roster.go", "case leader.Runs(c):", "case leader.Runs(c) && false:"},
+	{"an instance begins though the leader could not be read", "roster.go", "if !ok {", "if false {"},
+	{"an answer counts for whoever asks since", "roster.go", "duty.stage != asking || !duty.read", "duty.stage != asking"},
+	{"an answer counts for whoever asks again", "roster.go", "*d = duty{stage: asking}", "d.stage = asking"},
+	{"two questions are under way", "roster.go", "if r.reading {", "if false {"},
+	{"an instance works on though it must not", "roster.go", "d.stage != ending && !may:", "d.stage != ending && d.stage != on && !may:"},
+	{"an instance takes up again what it has begun to end", "roster.go", "case d.stage == ending && in.Idle(controller):", "case d.stage == ending && may:\n\t\td.stage = on\n\tcase d.stage == ending && in.Idle(controller):"},
+	{"an instance ceases while work is under way", "roster.go", "case d.stage == ending && in.Idle(controller):", "case d.stage == ending:"},
+	{"an instance ceases without raising its epoch", "roster.go", "decision.Raise = true", ""},
+	{"a record says nothing of work that is ending", "roster.go", "Working: duty.stage != off,", "Working: duty.stage != off && duty.stage != ending,"},
+	{"an instance works on what another does not list", "roster.go", "in.View.unlisted(controller); other != \"\"", "in.View.unlisted(controller); false"},
+	{"an instance works though it is barred", "roster.go", "if in.Barred != \"\" {", "if false {"},
+	{"an instance begins before it has seen who leads", "roster.go", "return \"it is not known yet who leads\"", "return \"\""},
+	{"a stock leader runs nothing", "leader.go", "return l.Holder != \"\"", "return false"},
+	{"nobody runs everything", "leader.go", "return l.Holder != \"\"", "return true"},
+	{"a process signs with its name", "leader.go", "strings.LastIndex(", "strings.Index("},
+	{"a leader runs only what it names", "leader.go", "return slices.Contains(controllers, \"*\")", "return false"},
+	{"a leader runs what it excludes", "leader.go", "case \"-\" + controller:\n\t\t\treturn false\n", ""},
+	{"a ring without instances shares everything", "leader.go", "len(v.records) > 0 && ", ""},
+	{"a leader does not wait for instances", "leader.go", "if slices.Contains(r.Working, controller) {", "if false {"},
+	{"a leader waits for instances that only list its controller", "leader.go", "if slices.Contains(r.Working, controller) {", "if slices.Contains(r.Controllers, controller) {"},
+	{"what a record says of a controller means that it works", "record.go", "if s.Working {", "if true {"},
 }

@@ -36,7 +36,9 @@ limitations under the License.
 //     the rings of a registry, read from a list.
 //   - Handover: a range that is to change hands: who gives it to whom, or why that
 //     cannot be done. CheckMove says where a boundary can move.
-//   - Machine: the decisions. Log and time in; writes and permitted work out.
+//   - Machine: the decisions on keys. Log and time in; writes and permitted work out.
+//   - Leader: who leads the kube-controller-managers, and which controllers it runs itself.
+//   - Roster: the decisions on controllers. Log and leader in; permitted controllers out.
 //
 // A join, as both sides see it:
 //

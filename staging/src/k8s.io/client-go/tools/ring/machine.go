@@ -46,7 +46,8 @@ type Machine struct {
 	// its epoch. What the controller remembered of the drained keys is void, so its caches
 	// must hold its own last work there, as they must hold another's.
 	gainedAt int64
-	// epoch rises with each handover for which this instance has drained. It never falls.
+	// epoch rises with each handover for which this instance has drained, and with each
+	// call of Raise. It never falls.
 	epoch int64
 	// history says which processes have died young.
 	history history
@@ -123,6 +124,16 @@ func NewMachine(name string, view *View, limits Limits) *Machine {
 
 // View returns the log as far as the machine has seen it. It must not be changed.
 func (m *Machine) View() *View { return m.view }
+
+// Epoch returns the instance's epoch, whether or not its record has it yet.
+func (m *Machine) Epoch() int64 { return m.epoch }
+
+// Raise raises the instance's epoch: once its record has the new one, nothing is stored of
+// what it sent before.
+func (m *Machine) Raise() {
+	self, _ := m.view.Get(m.name)
+	m.epoch = max(m.epoch, self.Epoch) + 1
+}
 
 // Apply takes the log's next event, a record that was created or changed.
 func (m *Machine) Apply(r Record) {

@@ -48,6 +48,9 @@ type Record struct {
 	Phase shardingv1alpha1.InstancePhase
 	// Cached holds the keys that the instance's caches follow, as last reported.
 	Cached hashkey.Ranges
+	// Controllers are those that the instance runs where the whole ring does, Working those
+	// that it may be working on, as last reported.
+	Controllers, Working []string
 	// Workloads counts the objects that the instance is responsible for, as last reported.
 	Workloads int64
 	// Report is what the fence compares.
@@ -99,21 +102,33 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		return Record{}, fmt.Errorf("ControllerInstance %s has resourceVersion %q, want a number: %w", instance.Name, instance.ResourceVersion, err)
 	}
 	return Record{
-		Name:       instance.Name,
-		UID:        instance.UID,
-		Ring:       instance.Spec.Ring,
-		Holder:     instance.Spec.HolderIdentity,
-		Revision:   revision,
-		Generation: instance.Generation,
-		Key:        instance.Spec.HashKey,
-		Next:       instance.Spec.NextHashKey,
-		Donor:      instance.Spec.Donor,
-		Phase:      instance.Status.Phase,
-		Cached:     CachedRanges(instance.Status.Cached),
-		Workloads:  instance.Status.Workloads,
-		Report:     Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},
-		Deleting:   instance.DeletionTimestamp != nil,
+		Name:        instance.Name,
+		UID:         instance.UID,
+		Ring:        instance.Spec.Ring,
+		Holder:      instance.Spec.HolderIdentity,
+		Revision:    revision,
+		Generation:  instance.Generation,
+		Key:         instance.Spec.HashKey,
+		Next:        instance.Spec.NextHashKey,
+		Donor:       instance.Spec.Donor,
+		Phase:       instance.Status.Phase,
+		Cached:      CachedRanges(instance.Status.Cached),
+		Workloads:   instance.Status.Workloads,
+		Controllers: instance.Spec.Controllers,
+		Working:     working(instance.Status.Controllers),
+		Report:      Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},
+		Deleting:    instance.DeletionTimestamp != nil,
 	}, nil
+}
+
+func working(states []shardingv1alpha1.ControllerState) []string {
+	var names []string
+	for _, s := range states {
+		if s.Working {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 func gift(gives *shardingv1alpha1.Gift) *Gift {

@@ -27,7 +27,8 @@ import (
 // Header is the HTTP header in which a request that changes something names the
 // instance that sends it, as Identity.String writes it. The API server refuses the
 // request, with 403, from a user who may not work on that ring, and, with 409, if the
-// instance does not own what the request changes.
+// instance does not own what the request changes. An API server that judges requests
+// repeats the header in its answer.
 const Header = "Controller-Instance"
 
 // The right to write in the name of a ring's instances: Verb on Resource of the group

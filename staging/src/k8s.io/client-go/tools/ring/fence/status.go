@@ -29,6 +29,14 @@ const CauseFenced metav1.CauseType = "ControllerInstanceFenced"
 // that does not own what it wanted to change.
 func IsFenced(err error) bool { return apierrors.HasStatusCause(err, CauseFenced) }
 
+// CauseRingsRunning is the cause in the status of a write that the API server refused, with
+// 409: it would have given the leader's Lease to a kube-controller-manager without rings while
+// others with rings are registered. It can be tried again once their records are gone.
+const CauseRingsRunning metav1.CauseType = "ControllerRingsRunning"
+
+// IsRingsRunning says whether err is the API server's answer to such a write.
+func IsRingsRunning(err error) bool { return apierrors.HasStatusCause(err, CauseRingsRunning) }
+
 // CauseLeaseLost is the cause in the status of a renewal that the API server refused, with
 // 409, because the record has no lease in etcd any more. A renewal can no longer save it.
 const CauseLeaseLost metav1.CauseType = "ControllerInstanceLeaseLost"

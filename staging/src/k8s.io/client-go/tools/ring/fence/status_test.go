@@ -34,8 +34,8 @@ func TestOnlyTheFencesConflictIsFenced(t *testing.T) {
 	if !IsFenced(conflict) {
 		t.Error("the fence's conflict was not recognised")
 	}
-	if IsLeaseLost(conflict) {
-		t.Error("the fence's conflict was taken for the end of a lease")
+	if IsLeaseLost(conflict) || IsRingsRunning(conflict) {
+		t.Error("the fence's conflict was taken for another one")
 	}
 }
 
@@ -44,5 +44,13 @@ func TestTheEndOfALeaseIsToldFromOtherConflicts(t *testing.T) {
 	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: CauseLeaseLost}}
 	if !IsLeaseLost(conflict) || IsFenced(conflict) {
 		t.Error("the end of a lease was not recognised")
+	}
+}
+
+func TestARefusalOfTheLeadersLeaseIsToldFromOtherConflicts(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "a", errors.New("rings"))
+	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: CauseRingsRunning}}
+	if !IsRingsRunning(conflict) || IsFenced(conflict) {
+		t.Error("the refusal of the leader's Lease was not recognised")
 	}
 }
