@@ -44,6 +44,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
+const crowdController = "crowd-controller"
+
 // crowdLease is so long that no time limit passes on a machine that stalls for half of it: past
 // those, ranges are handed over cold.
 const crowdLease = time.Minute
@@ -118,12 +120,11 @@ func (c *crowd) join(ctx context.Context, t *testing.T, n int) {
 		m, err := ringmember.New(ringmember.Config{
 			Client:         client.ShardingV1alpha1().ControllerInstances(),
 			Ring:           "crowd",
-			Controllers:    []string{"crowd-controller"},
+			Controllers:    map[string]ringmember.Controller{crowdController: i},
 			HolderIdentity: fmt.Sprintf("host-%d_%p", rand.Int63(), i),
 			LeaseDuration:  crowdLease,
 			Gate:           i.gate,
 			Sources:        []ringmember.Source{i},
-			Controller:     i,
 			Metrics:        metrics{crowd: c},
 		})
 		if err != nil {
@@ -168,12 +169,12 @@ func (c *crowd) serve(ctx context.Context, t *testing.T, n int) time.Duration {
 		all := c.all()
 		working := 0
 		for _, i := range all {
-			if slices.ContainsFunc(c.keys, i.gate.Serves) {
+			if slices.ContainsFunc(c.keys, i.gate.For(crowdController).Serves) {
 				working++
 			}
 		}
 		served := !slices.ContainsFunc(c.keys, func(key int64) bool {
-			return !slices.ContainsFunc(all, func(i *instance) bool { return i.gate.Serves(key) })
+			return !slices.ContainsFunc(all, func(i *instance) bool { return i.gate.For(crowdController).Serves(key) })
 		})
 		return len(all) == n && working == n && served, nil
 	})
@@ -269,6 +270,7 @@ func (m metrics) HandedOver(kind ring.Kind, result string) {
 func (metrics) Registered()                                   {}
 func (metrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (metrics) Load(int64, int64)                             {}
+func (metrics) Working(string, bool)                          {}
 func (metrics) Renewed(string)                                {}
 func (metrics) News(string)                                   {}
 func (metrics) Step(string, time.Duration)                    {}

@@ -83,7 +83,7 @@ func TestACrashLoopTakesLittleDown(t *testing.T) {
 			for n := range sampled {
 				key := int64(uint64(n) << (63 - 6))
 				switch {
-				case slices.ContainsFunc(up, func(i *instance) bool { return i.gate.Serves(key) && time.Now().Before(i.gate.Deadline()) }):
+				case slices.ContainsFunc(up, func(i *instance) bool { return i.door().Serves(key) && time.Now().Before(i.gate.Deadline()) }):
 				case lost.Contains(key):
 					own++
 				default:

@@ -25,8 +25,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// decide asks the machine and carries out what it says, in the order of
-// ring.Decision's fields. It returns when to decide again though nothing happens; 0:
+// decide asks the roster and the machine, and carries out what they say, in the order of
+// the fields of ring.RosterDecision and ring.Decision. It returns when to decide again though nothing happens; 0:
 // never.
 func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	logger := klog.FromContext(ctx)
@@ -35,6 +35,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	if own, ok := t.machine.View().Get(t.self.Name); ok {
 		t.learn(own)
 	}
+	working := t.assign(ctx)
 	d := t.machine.Decide(t.input(now, leaving))
 	if d.Gone {
 		logger.Info("The instance's record is gone; will register anew")
@@ -44,6 +45,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	t.shut(logger, d.Open)
 	t.setFollow(d.Follow)
 	t.open(ctx, d.Open, d.Since)
+	t.employ(ctx, working, d.Owned)
 	if d.Phase != t.phase {
 		logger.Info("Changed phase", "from", t.phase, "to", d.Phase, "owned", d.Owned)
 		t.phase = d.Phase
@@ -78,7 +80,7 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Idle: func(r hashkey.Ranges) bool {
 			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
 		},
-		Keys: t.cfg.Controller.Keys,
+		Keys: t.keys,
 	}
 }
 
@@ -118,17 +120,27 @@ func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 	t.releasing = t.releasing.Minus(gain)
 	t.cfg.Gate.set(serving.Union(gain))
 	klog.FromContext(ctx).Info("Opened the gate", "ranges", gain, "revision", since)
-	t.cfg.Controller.Acquired(gain)
+	t.acquired(gain)
 	// The next decision says what phase follows from it.
 	t.again()
 }
 
-// release tells the controller of ranges whose last work has ended.
+// release tells the controllers of ranges whose last work has ended, and each of the end of
+// its own.
 func (t *term) release(logger klog.Logger) {
+	for c := range t.duties.releasing {
+		if t.cfg.Gate.For(c).busy() == 0 {
+			delete(t.duties.releasing, c)
+			t.cfg.Controllers[c].Released(hashkey.All())
+			logger.Info("Drained the controller", "controller", c)
+		}
+	}
 	if t.releasing.Empty() || t.cfg.Gate.Busy(t.releasing) > 0 {
 		return
 	}
-	t.cfg.Controller.Released(t.releasing)
+	for _, c := range t.cfg.Controllers {
+		c.Released(t.releasing)
+	}
 	logger.Info("Drained", "ranges", t.releasing)
 	t.releasing = nil
 }

@@ -98,9 +98,9 @@ func TestADecisionIsCarriedOutInTheOrderOfItsFields(t *testing.T) {
 		term.follow, term.phase = before, shardingv1alpha1.InstanceActive
 		term.ready = readiness{ranges: hashkey.All(), since: 20}
 		term.machine.Replace(ring.NewView(20,
-			ring.Record{Name: term.self.Name, UID: term.self.UID, Generation: 1, Revision: r.revision(), Key: key(200)},
-			ring.Record{Name: "b", Revision: 20, Key: key(50), Phase: shardingv1alpha1.InstanceActive},
-			ring.Record{Name: "c", Revision: 20, Donor: term.self.Name},
+			ring.Record{Name: term.self.Name, UID: term.self.UID, Generation: 1, Revision: r.revision(), Key: key(200), Controllers: listed},
+			ring.Record{Name: "b", Revision: 20, Key: key(50), Controllers: listed, Phase: shardingv1alpha1.InstanceActive},
+			ring.Record{Name: "c", Revision: 20, Donor: term.self.Name, Controllers: listed},
 		))
 		term.decide(ctx, false)
 		synctest.Wait()
@@ -130,7 +130,7 @@ func TestTheGateIsShutBeforeSourcesAreToldToFollowLess(t *testing.T) {
 		term := i.owner(ctx)
 		term.decided(ctx)
 		i.calls.take()
-		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
+		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99), Controllers: listed})
 		rest := hashkey.All().Minus(hashkey.Between(hashkey.Max, 99))
 		term.decide(ctx, false)
 		// What SetRanges would find wrong is checked by the fake source.
@@ -186,13 +186,13 @@ func TestTheControllerIsToldOfAReleaseWhenTheLastWorkHasEnded(t *testing.T) {
 		i := newInstance(t, newRegistry(t))
 		term := i.owner(ctx)
 		term.decided(ctx)
-		first, ok := i.gate.Enter(5)
-		second, alsoOK := i.gate.Enter(6)
+		first, ok := i.door().Enter(5)
+		second, alsoOK := i.door().Enter(6)
 		if !ok || !alsoOK {
 			t.Fatal("the gate is shut")
 		}
 		i.calls.take()
-		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
+		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99), Controllers: listed})
 		low := hashkey.Between(hashkey.Max, 99)
 		idle := func() bool { return term.input(time.Now(), false).Idle(low) }
 		for _, leave := range []func(){first, second} {
@@ -221,8 +221,8 @@ func TestWhatIsOpenedAgainWhileItDrainsIsNotReleased(t *testing.T) {
 		i := newInstance(t, newRegistry(t))
 		term := i.owner(ctx)
 		term.decided(ctx)
-		leave, _ := i.gate.Enter(5)
-		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99)})
+		leave, _ := i.door().Enter(5)
+		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99), Controllers: listed})
 		term.decided(ctx)
 		i.calls.take()
 		term.machine.Remove("b", 12)
@@ -265,7 +265,7 @@ func TestADecisionWakesAtTheMachinesTime(t *testing.T) {
 		term := i.registered(ctx)
 		self, _ := term.machine.View().Get(term.self.Name)
 		self.Revision, self.Donor = 11, "b"
-		term.machine.Apply(ring.Record{Name: "b", Revision: 10, Key: key(99), Phase: shardingv1alpha1.InstanceActive})
+		term.machine.Apply(ring.Record{Name: "b", Revision: 10, Key: key(99), Controllers: listed, Phase: shardingv1alpha1.InstanceActive})
 		term.machine.Apply(self)
 		if got := term.decide(ctx, false); got != lookInterval {
 			t.Errorf("got %v, want %v: it waits for a peer", got, lookInterval)

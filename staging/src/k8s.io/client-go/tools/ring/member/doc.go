@@ -16,10 +16,12 @@ limitations under the License.
 
 // Package member takes part in a ring: it drives a ring.Machine against the API.
 //
-//   - Gate: the check that every piece of work passes, and the transports: one keeps
-//     requests within the gate's deadline, both name the instance and its epoch.
+//   - Gate: the check that every piece of work passes, with a door for each controller, and
+//     the transports: one keeps requests within the gate's deadline, both name the instance
+//     and its epoch.
 //   - Member: registers an instance, reads the registry's log into the machine, carries
 //     out its decisions, tells the news of itself, and renews the record.
+//   - Leadership: who leads, as a ring has to know it that shares controllers with a leader.
 //   - Metrics and Events: what a member tells about itself.
 //
 // One goroutine decides; others read the log, renew the record, send news and writes, list

@@ -38,6 +38,12 @@ import (
 // Most tests run in a bubble of testing/synctest, whose time passes only while all
 // goroutines wait. A sleep there takes no time, and times are exact.
 
+// controllerName is that of every instance's controller.
+const controllerName = "replicaset-controller"
+
+// listed is what the records of instances have in common that run the same controllers.
+var listed = []string{controllerName}
+
 // lease is that of every instance that sets no other. A third of it is two seconds, and
 // confidence in it lasts for five.
 const lease = 6 * time.Second
@@ -101,13 +107,12 @@ func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
 	cfg := Config{
 		Client:         &client{registry: r, gate: i.gate},
 		Ring:           "workloads",
-		Controllers:    []string{"replicaset-controller"},
+		Controllers:    map[string]Controller{controllerName: i.controller},
 		Governs:        []shardingv1alpha1.Governs{{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController}},
 		HolderIdentity: "host_1",
 		LeaseDuration:  lease,
 		Gate:           i.gate,
 		Sources:        []Source{i.sources[0], i.sources[1]},
-		Controller:     i.controller,
 		Metrics:        reports,
 		Events:         reports,
 	}
@@ -122,6 +127,9 @@ func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
 	r.instances = append(r.instances, i)
 	return i
 }
+
+// door returns that of the instance's controller.
+func (i *instance) door() *Door { return i.gate.For(controllerName) }
 
 // slow makes the sources hold nothing and leave their questions to the test.
 func (i *instance) slow() *instance {
@@ -151,13 +159,19 @@ func (i *instance) start() (stop context.CancelFunc, done <-chan struct{}) {
 	return stop, ended
 }
 
-// registered returns a term that nothing drives but the test.
+// registered returns a term that nothing drives but the test. Its controller's door is open.
 func (i *instance) registered(ctx context.Context) *term {
 	i.t.Helper()
 	term, err := i.register(ctx)
 	if err != nil {
 		i.t.Fatal(err)
 	}
+	in := term.rosterInput()
+	in.Reported = func(string) bool { return true }
+	for !term.duties.roster.Decide(in).Read {
+	}
+	term.duties.roster.Answer(ring.Leader{}, true)
+	i.door().set(true)
 	return term
 }
 
@@ -221,11 +235,11 @@ func (c *fakeController) Keys(r hashkey.Ranges) []int64 {
 // Acquired implements Controller.
 func (c *fakeController) Acquired(r hashkey.Ranges) {
 	c.called++
-	if !c.gate.serving().Covers(r) {
-		c.t.Errorf("Acquired was called for %v while the gate is open for %v", r, c.gate.serving())
+	if !c.door().serving().Covers(r) {
+		c.t.Errorf("Acquired was called for %v while the gate is open for %v", r, c.door().serving())
 	}
 	for _, other := range c.registry.instances {
-		if twice := other.gate.serving().Intersect(r); other.gate != c.gate && time.Now().Before(other.gate.Deadline()) && !twice.Empty() {
+		if twice := other.door().serving().Intersect(r); other.gate != c.gate && time.Now().Before(other.gate.Deadline()) && !twice.Empty() {
 			c.t.Errorf("two gates are open for %v", twice)
 		}
 	}
@@ -238,8 +252,8 @@ func (c *fakeController) Acquired(r hashkey.Ranges) {
 // Released implements Controller.
 func (c *fakeController) Released(r hashkey.Ranges) {
 	c.called++
-	if !c.gate.serving().Intersect(r).Empty() {
-		c.t.Errorf("Released was called for %v while the gate is open for %v", r, c.gate.serving())
+	if !c.door().serving().Intersect(r).Empty() {
+		c.t.Errorf("Released was called for %v while the gate is open for %v", r, c.door().serving())
 	}
 	if n := c.gate.Busy(r); n > 0 && !c.abandoned {
 		c.t.Errorf("Released was called for %v while %d pieces of work are under way there", r, n)

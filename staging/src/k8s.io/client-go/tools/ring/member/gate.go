@@ -31,14 +31,16 @@ import (
 var errNotRenewed = errors.New("this instance could not renew its ControllerInstance in time, so another may own the object now")
 
 // Gate is the check that every piece of work passes: is this key mine, now? It is
-// open for a set of keys and until a deadline, and it knows what is in work.
-// A Member opens and shuts it; a controller's workers call Enter. It is safe for
-// concurrent use.
+// open for a set of keys, for some controllers and until a deadline, and it knows what is
+// in work. A Member opens and shuts it; a controller's workers pass its door. It is safe
+// for concurrent use.
 type Gate struct {
 	clock clock.WithDelayedExecution
 
 	lock sync.Mutex
 	open hashkey.Ranges
+	// working are the controllers that it is open for.
+	working map[string]bool
 	// self is the registration that the deadline belongs to. It names no controller.
 	self fence.Identity
 	// deadline is when the instance stops believing that it is alive, on the
@@ -49,7 +51,7 @@ type Gate struct {
 	believing context.Context
 	lapse     context.CancelFunc
 	timer     clock.Timer
-	busy      map[int64]int
+	busy      map[piece]int
 	// stirred is when work, or a request of it, last began or ended.
 	stirred time.Time
 	// turnedAway says that the deadline has kept out work that the ranges would
@@ -58,20 +60,38 @@ type Gate struct {
 	onLeave    func()
 	// refused is told who has refused a write.
 	refused func(by string)
+	// unjudged is told of a request that was carried out by an API server without the fence.
+	unjudged func(request string)
+}
+
+// piece is what a controller works on, by hash key.
+type piece struct {
+	controller string
+	key        int64
 }
 
 // NewGate returns a gate that is shut for everything.
 func NewGate(c clock.WithDelayedExecution) *Gate {
-	return &Gate{clock: c, busy: map[int64]int{}, onLeave: func() {}, refused: func(string) {}}
+	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece]int{}, onLeave: func() {}, refused: func(string) {}, unjudged: func(string) {}}
 }
+
+// Door is the gate as one controller meets it.
+type Door struct {
+	gate       *Gate
+	controller string
+}
+
+// For returns the door of that controller.
+func (g *Gate) For(controller string) *Door { return &Door{g, controller} }
 
 // Enter says whether work on an object with that hash key may begin now. If so,
 // the caller must read what the work is based on after this call, and must call
 // leave, once, when nothing of the work is under way any more.
-func (g *Gate) Enter(key int64) (leave func(), ok bool) {
+func (d *Door) Enter(key int64) (leave func(), ok bool) {
+	g := d.gate
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	if !g.open.Contains(key) {
+	if !g.working[d.controller] || !g.open.Contains(key) {
 		return nil, false
 	}
 	now := g.clock.Now()
@@ -79,16 +99,17 @@ func (g *Gate) Enter(key int64) (leave func(), ok bool) {
 		g.turnedAway = true
 		return nil, false
 	}
-	g.busy[key]++
+	work := piece{d.controller, key}
+	g.busy[work]++
 	g.stirred = now
-	return func() { g.leave(key) }, true
+	return func() { g.leave(work) }, true
 }
 
-func (g *Gate) leave(key int64) {
+func (g *Gate) leave(work piece) {
 	g.lock.Lock()
-	g.busy[key]--
-	if g.busy[key] == 0 {
-		delete(g.busy, key)
+	g.busy[work]--
+	if g.busy[work] == 0 {
+		delete(g.busy, work)
 	}
 	g.stirred = g.clock.Now()
 	onLeave := g.onLeave
@@ -97,15 +118,46 @@ func (g *Gate) leave(key int64) {
 }
 
 // Serves says whether the gate is open for key, whatever its deadline.
-func (g *Gate) Serves(key int64) bool {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	return g.open.Contains(key)
-}
+func (d *Door) Serves(key int64) bool { return d.serving().Contains(key) }
 
 // ServesAll says whether the gate is open for every key, whatever its deadline.
-func (g *Gate) ServesAll() bool {
-	return g.serving().Covers(hashkey.All())
+func (d *Door) ServesAll() bool { return d.serving().Covers(hashkey.All()) }
+
+// serving returns the keys for which the door is open.
+func (d *Door) serving() hashkey.Ranges {
+	d.gate.lock.Lock()
+	defer d.gate.lock.Unlock()
+	if !d.gate.working[d.controller] {
+		return nil
+	}
+	return d.gate.open
+}
+
+// isOpen says whether the door is open for any key that the gate is open for.
+func (d *Door) isOpen() bool {
+	d.gate.lock.Lock()
+	defer d.gate.lock.Unlock()
+	return d.gate.working[d.controller]
+}
+
+// set opens or shuts the door. What is in work goes on.
+func (d *Door) set(open bool) {
+	d.gate.lock.Lock()
+	defer d.gate.lock.Unlock()
+	d.gate.working[d.controller] = open
+}
+
+// busy returns how many pieces of the controller's work are under way.
+func (d *Door) busy() int {
+	d.gate.lock.Lock()
+	defer d.gate.lock.Unlock()
+	total := 0
+	for work, n := range d.gate.busy {
+		if work.controller == d.controller {
+			total += n
+		}
+	}
+	return total
 }
 
 // Deadline returns the instant from which on no request of this instance may be
@@ -121,8 +173,8 @@ func (g *Gate) Busy(ranges hashkey.Ranges) int {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	total := 0
-	for key, n := range g.busy {
-		if ranges.Contains(key) {
+	for work, n := range g.busy {
+		if ranges.Contains(work.key) {
 			total += n
 		}
 	}
@@ -256,6 +308,7 @@ func (g *Gate) expire() {
 	g.self = fence.Identity{}
 	g.deadline = time.Time{}
 	g.open = nil
+	clear(g.working)
 	g.stopLocked()
 	if g.lapse != nil {
 		g.lapse()
@@ -274,6 +327,21 @@ func (g *Gate) countRefused(f func(by string)) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.refused = f
+}
+
+// watchJudgement calls f for each request that was carried out by an API server without the
+// fence. f must not block.
+func (g *Gate) watchJudgement(f func(request string)) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.unjudged = f
+}
+
+func (g *Gate) tellUnjudged(request string) {
+	g.lock.Lock()
+	unjudged := g.unjudged
+	g.lock.Unlock()
+	unjudged(request)
 }
 
 func (g *Gate) refuse(by string) {

@@ -29,8 +29,9 @@ func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 	now := time.Now()
 	clock := testclock.NewFakeClock(now)
 	g := NewGate(clock)
+	g.For(controllerName).set(true)
 	enters := func(key int64) bool {
-		leave, ok := g.Enter(key)
+		leave, ok := g.For(controllerName).Enter(key)
 		if ok {
 			leave()
 		}
@@ -77,6 +78,7 @@ func TestGateLetsInOnlyOpenKeysBeforeItsDeadline(t *testing.T) {
 func TestALateAnswerRevivesNoGateThatHasExpired(t *testing.T) {
 	now := time.Now()
 	g := NewGate(testclock.NewFakeClock(now))
+	g.For(controllerName).set(true)
 	first, second := fence.Identity{Name: "i", UID: "1"}, fence.Identity{Name: "i", UID: "2"}
 	g.begin(first, now.Add(time.Second))
 	g.expire()
@@ -96,8 +98,9 @@ func TestALateAnswerRevivesNoGateThatHasExpired(t *testing.T) {
 func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.T) {
 	now := time.Now()
 	g := NewGate(testclock.NewFakeClock(now))
+	g.For(controllerName).set(true)
 	g.set(hashkey.All())
-	if _, ok := g.Enter(1); ok {
+	if _, ok := g.For(controllerName).Enter(1); ok {
 		t.Fatal("work was let in without a deadline to believe in")
 	}
 	g.expire()
@@ -110,11 +113,12 @@ func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.
 
 func TestWhatAGateServesDoesNotDependOnItsDeadline(t *testing.T) {
 	g := NewGate(testclock.NewFakeClock(time.Now()))
+	g.For(controllerName).set(true)
 	g.set(low)
-	if !g.Serves(99) || g.Serves(100) || g.ServesAll() {
-		t.Errorf("serves 99: %t, 100: %t, all: %t; want the first alone", g.Serves(99), g.Serves(100), g.ServesAll())
+	if !g.For(controllerName).Serves(99) || g.For(controllerName).Serves(100) || g.For(controllerName).ServesAll() {
+		t.Errorf("serves 99: %t, 100: %t, all: %t; want the first alone", g.For(controllerName).Serves(99), g.For(controllerName).Serves(100), g.For(controllerName).ServesAll())
 	}
-	if g.set(hashkey.All()); !g.ServesAll() {
+	if g.set(hashkey.All()); !g.For(controllerName).ServesAll() {
 		t.Error("does not serve all keys")
 	}
 }
@@ -122,19 +126,20 @@ func TestWhatAGateServesDoesNotDependOnItsDeadline(t *testing.T) {
 func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	now := time.Now()
 	g := NewGate(testclock.NewFakeClock(now))
+	g.For(controllerName).set(true)
 	g.set(hashkey.All())
 	g.extend(fence.Identity{}, now.Add(time.Minute))
 	ended := 0
 	g.notify(func() { ended++ })
-	first, _ := g.Enter(7)
-	second, _ := g.Enter(7)
-	other, _ := g.Enter(70)
+	first, _ := g.For(controllerName).Enter(7)
+	second, _ := g.For(controllerName).Enter(7)
+	other, _ := g.For(controllerName).Enter(70)
 	low := hashkey.NewRanges(hashkey.Range{Start: 0, End: 10})
 	g.set(hashkey.All().Minus(low))
 	if n := g.Busy(low); n != 2 {
 		t.Errorf("%d pieces of work in the shut range, want 2", n)
 	}
-	if _, ok := g.Enter(7); ok {
+	if _, ok := g.For(controllerName).Enter(7); ok {
 		t.Error("work was let into the shut range")
 	}
 	first()
@@ -158,6 +163,7 @@ func TestAGateTellsHowLongWorkHasBeenUnderWayInWhichNothingHappens(t *testing.T)
 	now := time.Now()
 	clock := testclock.NewFakeClock(now)
 	g := NewGate(clock)
+	g.For(controllerName).set(true)
 	g.set(hashkey.All())
 	g.extend(fence.Identity{}, now.Add(time.Hour))
 	expect := func(when string, want time.Duration) {
@@ -168,10 +174,10 @@ func TestAGateTellsHowLongWorkHasBeenUnderWayInWhichNothingHappens(t *testing.T)
 		}
 	}
 	expect("without work", 0)
-	first, _ := g.Enter(1)
+	first, _ := g.For(controllerName).Enter(1)
 	expect("after work has begun", time.Minute)
 	expect("as it goes on", 2*time.Minute)
-	second, _ := g.Enter(2)
+	second, _ := g.For(controllerName).Enter(2)
 	expect("after other work has begun", time.Minute)
 	second()
 	expect("after other work has ended", time.Minute)
@@ -183,6 +189,7 @@ func TestAGateTellsHowLongWorkHasBeenUnderWayInWhichNothingHappens(t *testing.T)
 
 func TestAnEpochIsRaisedOnlyForItsRegistrationAndNeverFalls(t *testing.T) {
 	g := NewGate(testclock.NewFakeClock(time.Now()))
+	g.For(controllerName).set(true)
 	self := fence.Identity{Ring: "r", Name: "i", UID: "1"}
 	if _, ok := g.identity(); ok {
 		t.Error("requests are sent in somebody's name before a registration")

@@ -20,15 +20,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -57,19 +64,31 @@ type Source interface {
 	WaitFor(ctx context.Context, ranges hashkey.Ranges) error
 }
 
-// Controller is what a member tells its controller, and asks it. All methods are
+// Controller is what a member tells a controller, and asks it. All methods are
 // called from one goroutine, except Keys, which must be safe for concurrent use.
 type Controller interface {
 	// Keys returns the hash keys of the objects in these ranges that the
 	// controller is responsible for, in any order.
 	Keys(hashkey.Ranges) []int64
-	// Acquired is called when the gate has been opened for these ranges: all
+	// Acquired is called when the controller's door has been opened for these ranges: all
 	// objects in them are to be worked on anew.
 	Acquired(hashkey.Ranges)
-	// Released is called when the gate has been shut for these ranges and nothing
+	// Released is called when the door has been shut for these ranges and nothing
 	// in them is in work any more. What the controller remembers of its own work
 	// on them is void: the next owner will do its own.
 	Released(hashkey.Ranges)
+}
+
+// Leadership is what an instance has to know of the leader: the process that runs the
+// controllers which no ring works on.
+type Leadership interface {
+	// Leader returns who leads, as far as this process has seen it; false before it has.
+	Leader() (ring.Leader, bool)
+	// Notify calls changed whenever Leader may have changed, until ctx ends. changed does
+	// not block.
+	Notify(ctx context.Context, changed func())
+	// Read reads with quorum who leads. From then on Leader is at least as new.
+	Read(ctx context.Context) (ring.Leader, error)
 }
 
 // Config configures a Member.
@@ -80,11 +99,15 @@ type Config struct {
 	Client shardingclient.ControllerInstanceInterface
 	// Ring is the name of the ring, such as workloads: a DNS label.
 	Ring string
-	// Controllers are the controllers that the instance runs on the ring, and Governs says
-	// which hash key the instance has to own for each of their writes. Both are for the
-	// record: the API server's fence reads them there.
-	Controllers []string
-	Governs     []shardingv1alpha1.Governs
+	// Controllers are the controllers that the instance runs on the ring, by name. It works
+	// on each only while all instances of the ring have it.
+	Controllers map[string]Controller
+	// Governs says which hash key the instance has to own for each of their writes. It is
+	// for the record: the API server's fence reads it there.
+	Governs []shardingv1alpha1.Governs
+	// Leadership says who leads, where the leader may run controllers of the ring itself:
+	// the instance does not work on those. Default: no leader does.
+	Leadership Leadership
 	// HolderIdentity names host and process. It is for people; it need not be unique.
 	HolderIdentity string
 	// LeaseDuration is how long the instance stays in the registry after its last
@@ -99,11 +122,9 @@ type Config struct {
 	HungLimit time.Duration
 	// Gate is opened and shut by the member.
 	Gate *Gate
-	// Sources are all informers that the controller works from. The gate opens for
+	// Sources are all informers that the controllers work from. The gate opens for
 	// a range only when each of them holds it.
 	Sources []Source
-	// Controller is the controller itself.
-	Controller Controller
 	// RenewalFailed, if set, is called when a renewal was not answered. It should
 	// close the connections of Client: where requests get through and answers do not,
 	// the record would live on while nobody works on its range.
@@ -118,8 +139,11 @@ type Config struct {
 
 // Member takes part in a ring for this process.
 type Member struct {
-	cfg   Config
-	epoch time.Time
+	cfg Config
+	// controllers are their names, in order.
+	controllers []string
+	epoch       time.Time
+	abandoned   atomic.Bool
 }
 
 // New checks cfg, fills in its defaults and returns a member.
@@ -143,8 +167,8 @@ func New(cfg Config) (*Member, error) {
 		cfg.Clock = clock.RealClock{}
 	}
 	switch {
-	case cfg.Client == nil, cfg.Gate == nil, cfg.Controller == nil:
-		return nil, errors.New("a ring member needs Client, Gate and Controller")
+	case cfg.Client == nil, cfg.Gate == nil, len(cfg.Controllers) == 0:
+		return nil, errors.New("a ring member needs Client, Gate and Controllers")
 	case cfg.Ring == "", cfg.HolderIdentity == "":
 		return nil, errors.New("a ring member needs Ring and HolderIdentity")
 	case cfg.StepLimit < cfg.LeaseDuration:
@@ -156,20 +180,20 @@ func New(cfg Config) (*Member, error) {
 		return nil, fmt.Errorf("LeaseDuration %w", err)
 	}
 	cfg.Gate.countRefused(cfg.Metrics.Refused)
-	return &Member{cfg: cfg, epoch: cfg.Clock.Now()}, nil
+	return &Member{cfg: cfg, controllers: slices.Sorted(maps.Keys(cfg.Controllers)), epoch: cfg.Clock.Now()}, nil
 }
 
 // Run takes part in the ring until ctx ends; then it leaves in good order and returns.
 // Leaving takes at most LeaseDuration, and as much again if work does not end: then
 // Released is called though it is still under way. Run registers again whenever its record
-// is lost, or deleted by others, for which it leaves in good order, too. The controller must
+// is lost, or deleted by others, for which it leaves in good order, too. The controllers must
 // go on working until Run returns.
 func (m *Member) Run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", m.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 3 * time.Second}
 	pause := backoff
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !m.abandoned.Load() {
 		t, err := m.register(ctx)
 		if err != nil {
 			logger.Error(err, "Could not register on the ring; will try again")
@@ -182,6 +206,27 @@ func (m *Member) Run(ctx context.Context) {
 		pause = backoff
 		t.run(ctx)
 	}
+}
+
+// Abandon shuts the gate and deletes the record at once, whatever is in work, so that the
+// range waits for no lease: the process is about to end. The API server's fence refuses what
+// is still on its way. Run registers no more. A record that is being created in this very
+// moment stays until its lease ends.
+func (m *Member) Abandon(ctx context.Context) error {
+	m.abandoned.Store(true)
+	self, ok := m.cfg.Gate.identity()
+	if !ok {
+		return nil
+	}
+	m.cfg.Gate.expire()
+	err := m.cfg.Client.Delete(ctx, self.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: ptr.To[int64](0),
+		Preconditions:      &metav1.Preconditions{UID: &self.UID},
+	})
+	if err == nil || isGone(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("deleting ControllerInstance %s, which stays until its lease ends: %w", self.Name, err)
 }
 
 // confidence is until when a renewal that was sent at that instant lets the

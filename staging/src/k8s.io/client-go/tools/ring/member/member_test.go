@@ -33,9 +33,9 @@ func TestNewRefusesAConfigurationThatCannotWork(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"no client":                {func(c *Config) { c.Client = nil }, "needs Client, Gate and Controller"},
-		"no gate":                  {func(c *Config) { c.Gate = nil }, "needs Client, Gate and Controller"},
-		"no controller":            {func(c *Config) { c.Controller = nil }, "needs Client, Gate and Controller"},
+		"no client":                {func(c *Config) { c.Client = nil }, "needs Client, Gate and Controllers"},
+		"no gate":                  {func(c *Config) { c.Gate = nil }, "needs Client, Gate and Controllers"},
+		"no controller":            {func(c *Config) { c.Controllers = nil }, "needs Client, Gate and Controllers"},
 		"no ring":                  {func(c *Config) { c.Ring = "" }, "needs Ring and HolderIdentity"},
 		"no identity":              {func(c *Config) { c.HolderIdentity = "" }, "needs Ring and HolderIdentity"},
 		"a step within a lease":    {func(c *Config) { c.StepLimit = lease - 1 }, "StepLimit is 5.999999999s, want at least LeaseDuration (6s)"},

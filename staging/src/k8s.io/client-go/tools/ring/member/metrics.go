@@ -36,6 +36,8 @@ type Metrics interface {
 	// Load tells how many objects the instance is responsible for, and how many are in
 	// work, about once a second.
 	Load(workloads, busy int64)
+	// Working tells whether the instance works on a controller, when that changes.
+	Working(controller string, working bool)
 	// Renewed is called for each renewal of the record.
 	Renewed(result string)
 	// News is called for each write of the record's status that tells something new.
@@ -97,6 +99,7 @@ type noMetrics struct{}
 func (noMetrics) Registered()                                   {}
 func (noMetrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (noMetrics) Load(int64, int64)                             {}
+func (noMetrics) Working(string, bool)                          {}
 func (noMetrics) Renewed(string)                                {}
 func (noMetrics) News(string)                                   {}
 func (noMetrics) HandedOver(ring.Kind, string)                  {}

@@ -45,6 +45,8 @@ type news struct {
 	stored ring.Record
 	// status is what the record should say.
 	status shardingv1alpha1.ControllerInstanceStatus
+	// told are the states of the controllers that the registry has stored last from here.
+	told []shardingv1alpha1.ControllerState
 	// counted is when the load was last counted, for the keys owned then.
 	counted time.Time
 	owned   hashkey.Ranges
@@ -81,7 +83,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 	switch {
 	case n.sending:
 		return 0
-	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report):
+	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
 		// Others wait for it.
 	case differs(n.stored.Workloads, n.status.Workloads):
 		// What is in work comes and goes all the time, and is told with the rest.
@@ -106,7 +108,7 @@ func (t *term) count(now time.Time, owned hashkey.Ranges) {
 		return
 	}
 	n.counted, n.owned = now, owned
-	n.status.Workloads = int64(len(t.cfg.Controller.Keys(owned)))
+	n.status.Workloads = int64(len(t.keys(owned)))
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
 	t.cfg.Metrics.Load(n.status.Workloads, n.status.Busy)
 }
@@ -135,6 +137,7 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 			switch {
 			case err == nil:
 				n.backoff = backoff{}
+				n.told = status.Controllers
 				t.cfg.Metrics.News(ResultStored)
 			case isGone(err), stored.UID != "" && stored.UID != t.self.UID:
 				t.lose(logger, err)

@@ -506,6 +506,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetString("x")
 	case v.CanInt():
 		v.SetInt(1)
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
 	default:
 		t.Fatalf("fill cannot set a %v", v.Type())
 	}
@@ -560,16 +562,18 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		for _, s := range i.sources {
 			s.hold(hashkey.All())
 		}
+		term.assign(ctx)
 		gives := ring.Report{Epoch: 4, Gives: &ring.Gift{To: "b", Key: 99}}
 		term.reported(ctx, ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All(), Follow: hashkey.All(), Report: gives})
 		status := i.record().Status
 		want := shardingv1alpha1.ControllerInstanceStatus{
-			Phase:     shardingv1alpha1.InstanceActive,
-			Cached:    ring.StatusCached(hashkey.All()),
-			Workloads: 3,
-			Busy:      1,
-			Epoch:     4,
-			Gives:     &shardingv1alpha1.Gift{To: "b", HashKey: 99},
+			Phase:       shardingv1alpha1.InstanceActive,
+			Cached:      ring.StatusCached(hashkey.All()),
+			Workloads:   3,
+			Busy:        1,
+			Epoch:       4,
+			Gives:       &shardingv1alpha1.Gift{To: "b", HashKey: 99},
+			Controllers: []shardingv1alpha1.ControllerState{{Name: controllerName, Working: true}},
 		}
 		if !reflect.DeepEqual(status, want) {
 			t.Errorf("the record says %+v, want %+v", status, want)
@@ -585,6 +589,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 
 		// What has become nothing again is cleared, but the epoch never falls.
 		i.gate.raise(term.self, 4)
+		term.duties.states, term.news.status.Controllers = nil, nil
 		leave()
 		i.controller.keys = nil
 		for _, s := range i.sources {

@@ -27,7 +27,7 @@ import (
 
 // readTo takes the log to that revision.
 func (t *term) readTo(revision int64) {
-	t.machine.Apply(ring.Record{Name: "peer", Revision: revision})
+	t.machine.Apply(ring.Record{Name: "peer", Revision: revision, Controllers: listed})
 }
 
 // inBubble runs f with a term whose sources are slow and follow low and high, and which has

@@ -37,7 +37,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 			Ring:                 m.cfg.Ring,
 			HolderIdentity:       m.cfg.HolderIdentity,
 			LeaseDurationSeconds: int32(m.cfg.LeaseDuration / time.Second),
-			Controllers:          m.cfg.Controllers,
+			Controllers:          m.controllers,
 			Governs:              m.cfg.Governs,
 		},
 	}, metav1.CreateOptions{})
@@ -58,6 +58,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		self:     fence.Identity{Ring: m.cfg.Ring, Name: created.Name, UID: created.UID},
 		began:    sent,
 		observer: newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events),
+		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
 		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),

@@ -42,7 +42,7 @@ func TestARegistrationCreatesTheInstancesRecord(t *testing.T) {
 		created := creates[0].created
 		want := shardingv1alpha1.ControllerInstanceSpec{
 			Ring: "workloads", HolderIdentity: "host_1", LeaseDurationSeconds: 6,
-			Controllers: []string{"replicaset-controller"},
+			Controllers: []string{controllerName},
 			Governs:     []shardingv1alpha1.Governs{{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController}},
 		}
 		if created.GenerateName != "workloads-" || created.Name != "" || !reflect.DeepEqual(created.Spec, want) {

@@ -567,7 +567,9 @@ func (c *client) Delete(ctx context.Context, name string, options metav1.DeleteO
 				return nil, err
 			}
 		}
-		if own := q.identity != nil && q.identity.Name == name && q.identity.UID == old.UID; !own {
+		own := q.identity != nil && q.identity.Name == name && q.identity.UID == old.UID
+		atOnce := options.GracePeriodSeconds != nil && *options.GracePeriodSeconds == 0
+		if !own && !atOnce {
 			r.askToLeaveLocked(old)
 			return nil, nil
 		}

@@ -65,7 +65,7 @@ func (t *term) renew(ctx context.Context) {
 					const message = "The gate had shut by itself and is open again: the record was renewed late"
 					t.observer.fenced(message)
 					logger.Info(message)
-					t.cfg.Controller.Acquired(t.cfg.Gate.serving())
+					t.acquired(t.cfg.Gate.serving())
 				})
 			}
 		case ctx.Err() != nil:

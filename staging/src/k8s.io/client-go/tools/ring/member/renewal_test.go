@@ -254,14 +254,14 @@ func TestAGateThatHadShutByItselfIsOpenAgainAfterARenewal(t *testing.T) {
 				term, _ := i.renewing(ctx)
 				time.Sleep(5200 * time.Millisecond)
 				if turnedAway {
-					if _, ok := i.gate.Enter(1); ok {
+					if _, ok := i.door().Enter(1); ok {
 						t.Fatal("work was let in after the deadline")
 					}
 				}
 				time.Sleep(700 * time.Millisecond)
 				fenced := i.told.has("event Fenced")
 				term.settle()
-				if leave, ok := i.gate.Enter(1); !ok {
+				if leave, ok := i.door().Enter(1); !ok {
 					t.Error("the gate is not open again")
 				} else {
 					leave()

@@ -45,9 +45,9 @@ type term struct {
 	// round is when the deciding goroutine last came round.
 	round time.Time
 
-	// The fields below belong to the deciding goroutine. The log's reader looks at the
-	// machine once, before it hands over the first event.
+	// The fields below belong to the deciding goroutine.
 	machine   *ring.Machine
+	duties    duties
 	observer  *observer
 	phase     shardingv1alpha1.InstancePhase
 	follow    hashkey.Ranges
@@ -76,12 +76,20 @@ func (t *term) run(ctx context.Context) {
 		cancel()
 		t.drain(ctx)
 		t.cfg.Gate.notify(func() {})
+		t.cfg.Gate.watchJudgement(func(string) {})
 		wg.Wait()
-		t.cfg.Controller.Released(hashkey.All())
+		for name, c := range t.cfg.Controllers {
+			c.Released(hashkey.All())
+			t.cfg.Metrics.Working(name, false)
+		}
 	}()
 	t.cfg.Gate.notify(t.again)
+	t.cfg.Gate.watchJudgement(func(request string) { go t.post(work, func() { t.bar(work, request) }) })
 	for _, s := range t.cfg.Sources {
 		wg.Go(func() { t.forward(work, s.HeldChanged()) })
+	}
+	if t.cfg.Leadership != nil {
+		wg.Go(func() { t.cfg.Leadership.Notify(work, t.again) })
 	}
 	t.comeRound()
 	wg.Go(func() { t.renew(work) })

@@ -32,7 +32,7 @@ import (
 // work takes up work on a key that the gate must be open for.
 func (i *instance) work(k int64) (leave func()) {
 	i.t.Helper()
-	leave, ok := i.gate.Enter(k)
+	leave, ok := i.door().Enter(k)
 	if !ok {
 		i.t.Fatalf("the gate is shut for %s", hashkey.Format(k))
 	}
@@ -213,7 +213,7 @@ func TestTheSuccessorTakesOverWhenAMemberThatIsCutOffHasStopped(t *testing.T) {
 		time.Sleep(time.Until(renewed.Add(5*time.Second - 1)))
 		a.work(hashkey.Max)()
 		time.Sleep(1)
-		if _, ok := a.gate.Enter(hashkey.Max); ok {
+		if _, ok := a.door().Enter(hashkey.Max); ok {
 			t.Error("work was let in that may outlive the lease")
 		}
 		b.serves(hashkey.All())
@@ -330,7 +330,7 @@ func TestAMemberWhoseRecordIsDeletedByOthersLeavesInGoodOrderAndRegistersAnew(t 
 		if record, ok := r.get(name); !ok || record.Status.Phase != shardingv1alpha1.InstanceLeaving || !b.gate.serving().Equal(lower) {
 			t.Errorf("the range was given up while work was under way there: %+v", record.Status)
 		}
-		if _, ok := a.gate.Enter(hashkey.Max); ok {
+		if _, ok := a.door().Enter(hashkey.Max); ok {
 			t.Error("work was let in by a member that leaves")
 		}
 		leave()
@@ -369,7 +369,7 @@ func TestAMemberDoesNotRegisterAnewWhileWorkOfTheOldTermIsUnderWay(t *testing.T)
 		i.calls.take()
 		r.remove(i.record().Name)
 		synctest.Wait()
-		if _, ok := i.gate.Enter(3); ok {
+		if _, ok := i.door().Enter(3); ok {
 			t.Error("work was let in though the record is gone")
 		}
 		leave()

@@ -31,8 +31,9 @@ import (
 // controller obey the gate's deadline: a request that changes something is not sent at or
 // after the deadline, and one under way is given up when the deadline passes without a
 // renewal. Such a request names the instance and the controller (fence.Header), so the API
-// server can refuse it if the process was paused before it was sent. The client must be
-// the workers' alone, as its requests show that they get on.
+// server can refuse it if the process was paused before it was sent. Where an API server
+// does not judge it, the member stops all work for a while. The client must be the workers'
+// alone, as its requests show that they get on.
 func (g *Gate) WrapTransport(controller string) func(http.RoundTripper) http.RoundTripper {
 	return func(rt http.RoundTripper) http.RoundTripper {
 		return &fencedTransport{gate: g, controller: controller, next: rt}
@@ -92,6 +93,9 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(named)
 	if err == nil && resp.StatusCode == http.StatusConflict {
 		err = t.look(resp)
+	}
+	if err == nil && resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
+		t.gate.tellUnjudged(req.Method + " " + req.URL.Path)
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, errNotRenewed) {

@@ -275,7 +275,8 @@ func TestARequestOfAWorkerShowsThatItGetsOn(t *testing.T) {
 			}
 			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
 			g.set(hashkey.All())
-			leave, _ := g.Enter(1)
+			g.For(controllerName).set(true)
+			leave, _ := g.For(controllerName).Enter(1)
 			defer leave()
 			time.Sleep(time.Minute)
 			resp, err := send(t, rt, method)

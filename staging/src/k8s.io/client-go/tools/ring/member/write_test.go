@@ -190,7 +190,7 @@ func TestAMemberPausesLongerAfterEachWriteOfASpecThatFails(t *testing.T) {
 					want = append(want, at)
 				}
 				expectTimes(t, r.got(ofPatch(partSpec)), want...)
-				if !i.gate.ServesAll() {
+				if !i.door().ServesAll() {
 					t.Errorf("the gate is open for %v, want all keys", i.gate.serving())
 				}
 			})
@@ -268,7 +268,7 @@ func TestTheNextWriteWaitsUntilTheLogHasTheLast(t *testing.T) {
 		time.Sleep(lookInterval / 2)
 		term.decided(ctx)
 		// Another instance's change is not the own one.
-		term.machine.Apply(ring.Record{Name: "b", Revision: term.settled - 1})
+		term.machine.Apply(ring.Record{Name: "b", Revision: term.settled - 1, Controllers: listed})
 		term.decided(ctx)
 		if n := len(r.got(ofPatch(partSpec))); n != 1 {
 			t.Errorf("%d writes were sent, want none before the log has the first", n-1)
@@ -279,7 +279,7 @@ func TestTheNextWriteWaitsUntilTheLogHasTheLast(t *testing.T) {
 			t.Fatal(err)
 		}
 		term.machine.Apply(record)
-		term.machine.Apply(ring.Record{Name: "b", Revision: r.revision() + 1, Donor: term.self.Name})
+		term.machine.Apply(ring.Record{Name: "b", Revision: r.revision() + 1, Donor: term.self.Name, Controllers: listed})
 		term.decided(ctx)
 		if patches := r.got(ofPatch(partSpec)); len(patches) != 2 || patches[1].name != "b" {
 			t.Errorf("got %v, want a write of b once the log has the first", patches[1:])

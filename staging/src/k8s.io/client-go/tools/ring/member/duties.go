@@ -1,0 +1,234 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/klog/v2"
+)
+
+// barredTime is how long an instance does not work after an API server without the fence has
+// answered. Another such answer begins it anew.
+const barredTime = 30 * time.Second
+
+// duties is a term's part in each of its controllers. It belongs to the deciding goroutine.
+type duties struct {
+	roster *ring.Roster
+	// releasing are the controllers whose door was shut and whose last work has not been
+	// seen to end.
+	releasing map[string]bool
+	// states is what the record is to say.
+	states []ring.ControllerState
+	// barred says why nothing may be worked on until that time.
+	barred string
+	until  time.Time
+	// asked are the controllers whose doors open once all sources hold ranges as of a moment
+	// after the question, which forget ends; fresh says that they do.
+	asked  []string
+	ranges hashkey.Ranges
+	forget context.CancelFunc
+	fresh  bool
+}
+
+// assign asks the roster, shuts the doors of the controllers that it does not want worked on,
+// and returns the others.
+func (t *term) assign(ctx context.Context) []string {
+	logger := klog.FromContext(ctx)
+	d := t.duties.roster.Decide(t.rosterInput())
+	for _, c := range t.controllers {
+		if door := t.cfg.Gate.For(c); door.isOpen() && !slices.Contains(d.Open, c) {
+			door.set(false)
+			t.duties.releasing[c] = true
+			t.cfg.Metrics.Working(c, false)
+			logger.Info("Shut the controller's door", "controller", c)
+		}
+	}
+	if d.Raise {
+		t.machine.Raise()
+	}
+	if d.Again {
+		t.again()
+	}
+	for i, s := range d.States {
+		if s.Reason != "" && (t.duties.states == nil || t.duties.states[i].Reason != s.Reason) {
+			logger.Info("The controller waits", "controller", s.Name, "reason", s.Reason)
+		}
+	}
+	t.duties.states = d.States
+	t.news.status.Controllers = controllerStates(d.States)
+	if d.Read {
+		t.readLeader(ctx)
+	}
+	return d.Open
+}
+
+func (t *term) rosterInput() ring.RosterInput {
+	stored := t.news.stored
+	if !t.cfg.Clock.Now().Before(t.duties.until) {
+		t.duties.barred = ""
+	}
+	in := ring.RosterInput{
+		Barred: t.duties.barred,
+		View:   t.machine.View(),
+		Leader: &ring.Leader{},
+		Reported: func(c string) bool {
+			return stored.Epoch == t.machine.Epoch() && slices.Contains(stored.Working, c)
+		},
+		Idle: func(c string) bool {
+			door := t.cfg.Gate.For(c)
+			return !door.isOpen() && !t.duties.releasing[c] && door.busy() == 0
+		},
+	}
+	if t.cfg.Leadership != nil {
+		in.Leader = nil
+		if leader, known := t.cfg.Leadership.Leader(); known {
+			in.Leader = &leader
+		}
+	}
+	return in
+}
+
+// bar stops all work for a while: an API server has carried a request out without judging it.
+func (t *term) bar(ctx context.Context, request string) {
+	t.duties.until = t.cfg.Clock.Now().Add(barredTime)
+	if t.duties.barred == "" {
+		t.duties.barred = fmt.Sprintf("an API server without the feature gate ControllerRing has answered (%s); it is tried again every %v", request, barredTime)
+		klog.FromContext(ctx).Error(nil, "Stops working: an API server without the feature gate ControllerRing does not refuse what an instance may not write. Turn it on in all API servers behind this address", "request", request, "for", barredTime)
+	}
+}
+
+// readLeader reads who leads beside the deciding goroutine, which gets the answer.
+func (t *term) readLeader(ctx context.Context) {
+	if t.cfg.Leadership == nil {
+		t.duties.roster.Answer(ring.Leader{}, true)
+		t.again()
+		return
+	}
+	go func() {
+		limited, cancel := context.WithTimeout(ctx, t.cfg.LeaseDuration)
+		defer cancel()
+		leader, err := t.cfg.Leadership.Read(limited)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Could not read who leads; will try again")
+			select {
+			case <-t.cfg.Clock.After(maxPause):
+			case <-ctx.Done():
+			}
+		}
+		t.post(ctx, func() { t.duties.roster.Answer(leader, err == nil) })
+	}()
+}
+
+// employ opens the doors of these controllers once all sources hold what the instance owns as
+// of a moment after now: the leader, or whoever led before, has worked on it.
+func (t *term) employ(ctx context.Context, controllers []string, owned hashkey.Ranges) {
+	waiting := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return t.cfg.Gate.For(c).isOpen() })
+	if len(waiting) == 0 {
+		t.forgetFresh()
+		return
+	}
+	if !t.freshFor(ctx, waiting, owned) {
+		return
+	}
+	for _, c := range waiting {
+		door := t.cfg.Gate.For(c)
+		door.set(true)
+		t.cfg.Metrics.Working(c, true)
+		klog.FromContext(ctx).Info("Opened the controller's door", "controller", c)
+		if serving := door.serving(); !serving.Empty() {
+			t.cfg.Controllers[c].Acquired(serving)
+		}
+	}
+	t.again()
+}
+
+// freshFor says whether all sources hold ranges as of a moment after these controllers were
+// first asked for, without a break. If it is not known yet, a decision is asked for when it is.
+func (t *term) freshFor(ctx context.Context, controllers []string, ranges hashkey.Ranges) bool {
+	d := &t.duties
+	if slices.Equal(d.asked, controllers) && t.follow.Covers(d.ranges) {
+		return d.fresh
+	}
+	t.forgetFresh()
+	ctx, cancel := context.WithCancel(ctx)
+	d.asked, d.ranges, d.forget = controllers, ranges, cancel
+	go func() {
+		for _, s := range t.cfg.Sources {
+			if err := s.WaitFor(ctx, ranges); err != nil {
+				return
+			}
+		}
+		t.post(ctx, func() {
+			if ctx.Err() == nil {
+				d.fresh = true
+			}
+		})
+	}()
+	return false
+}
+
+// forgetFresh forgets for which controllers the sources were asked, and what they said.
+func (t *term) forgetFresh() {
+	d := &t.duties
+	if d.forget != nil {
+		d.forget()
+	}
+	d.asked, d.ranges, d.forget, d.fresh = nil, nil, nil, false
+}
+
+// saysWhoWorks says whether the registry has the present states of the controllers.
+func (t *term) saysWhoWorks() bool {
+	for _, s := range t.duties.states {
+		if s.Working != slices.Contains(t.news.stored.Working, s.Name) {
+			return false
+		}
+	}
+	return slices.Equal(t.news.told, t.news.status.Controllers)
+}
+
+func controllerStates(states []ring.ControllerState) []shardingv1alpha1.ControllerState {
+	var out []shardingv1alpha1.ControllerState
+	for _, s := range states {
+		out = append(out, shardingv1alpha1.ControllerState{Name: s.Name, Working: s.Working, Reason: s.Reason})
+	}
+	return out
+}
+
+// acquired tells the controllers whose doors are open of ranges that the gate was opened for.
+func (t *term) acquired(ranges hashkey.Ranges) {
+	for name, c := range t.cfg.Controllers {
+		if t.cfg.Gate.For(name).isOpen() {
+			c.Acquired(ranges)
+		}
+	}
+}
+
+// keys returns the keys of all controllers in ranges.
+func (t *term) keys(ranges hashkey.Ranges) []int64 {
+	var keys []int64
+	for _, c := range t.cfg.Controllers {
+		keys = append(keys, c.Keys(ranges)...)
+	}
+	return keys
+}
