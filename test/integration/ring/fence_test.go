@@ -154,7 +154,7 @@ func (s *fenceServer) on(t *testing.T) *fenceServer {
 	return &fenceServer{registryServer: s.registryServer.on(t), namespace: s.namespace}
 }
 
-// worker is an instance of the ring workloads that sends requests as a real one does.
+// worker is an instance that sends requests as a real one does.
 type worker struct {
 	t        testing.TB
 	identity fence.Identity
@@ -165,11 +165,11 @@ type worker struct {
 
 const replicaSetController = catalogue.ReplicaSetController
 
-// newRecord returns the record of an instance as a controller manager creates it.
+// newRecord returns the record of an instance as a controller manager creates it, but for its
+// ring and name.
 func newRecord(name string) *shardingv1alpha1.ControllerInstance {
 	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
 	instance := newInstance(name)
-	instance.Spec.Ring = workloads.Name
 	instance.Spec.Controllers = workloads.ControllerNames()
 	instance.Spec.Governs = workloads.Governs()
 	return instance
@@ -442,7 +442,7 @@ func (s *fenceServer) testNotCovered() {
 	}
 	stranger.Ring, stranger.Controller = "another", replicaSetController
 	_, err = s.createPod(s.as(t, stranger.String()))
-	s.wantRefused("another ring", err, `ControllerInstance b is on ring "workloads"; the write names it on ring "another"`)
+	s.wantRefused("another ring", err, `ControllerInstance b is on ring "test"; the write names it on ring "another"`)
 }
 
 // testEpoch: what was sent before the instance gave keys away is refused from then on.
@@ -511,7 +511,9 @@ func (s *fenceServer) testUnnamedWrites() {
 // gets 403, and nothing is read for that. Reads ignore the header.
 func (s *fenceServer) testRights() {
 	t, ctx := s.t, s.t.Context()
-	a := s.owns(t, "a", highEnd)
+	record := newRecord("workloads-a")
+	record.Spec.Ring = catalogue.WorkloadsRing
+	a := s.ownsAs(t, record, highEnd)
 	identity := a.identity
 	identity.Controller = replicaSetController
 	stranger := s.with(t, "stranger", identity.String)
@@ -610,7 +612,7 @@ func (s *fenceServer) testGrants() {
 	other.Spec.Ring = "another"
 	s.register(t, other)
 	b.announce("d", 5)
-	s.wantRefused("given to another ring", b.setKey("d", 5), `ControllerInstance d is on ring "another", not on ring "workloads"`)
+	s.wantRefused("given to another ring", b.setKey("d", 5), `ControllerInstance d is on ring "another", not on ring "test"`)
 }
 
 func (s *fenceServer) must(err error) {
@@ -713,7 +715,9 @@ func (s *fenceServer) testRecords() {
 		t.Errorf("a new record with a hash key: %v, want it refused as invalid", err)
 	}
 	manager := s.with(t, "system:kube-controller-manager", nil).ShardingV1alpha1().ControllerInstances()
-	if _, err := manager.Create(ctx, newRecord("b"), metav1.CreateOptions{}); err != nil {
+	own := newRecord("workloads-b")
+	own.Spec.Ring = catalogue.WorkloadsRing
+	if _, err := manager.Create(ctx, own, metav1.CreateOptions{}); err != nil {
 		t.Errorf("kube-controller-manager joins its ring: %v", err)
 	}
 	other := newRecord("c")

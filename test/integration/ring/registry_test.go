@@ -86,11 +86,14 @@ func (s *registryServer) instances() shardingclient.ControllerInstanceInterface 
 	return s.client.ShardingV1alpha1().ControllerInstances()
 }
 
+// testRing is a ring that tests name instances of as they like.
+const testRing = "test"
+
 func newInstance(name string) *shardingv1alpha1.ControllerInstance {
 	return &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{
-			Ring:                 "workloads",
+			Ring:                 testRing,
 			HolderIdentity:       "host1_4711",
 			LeaseDurationSeconds: 600,
 		},
@@ -224,6 +227,10 @@ func (s *registryServer) testWrites() {
 		Busy:      1,
 		Epoch:     2,
 		Gives:     &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
+		Controllers: []shardingv1alpha1.ControllerState{
+			{Name: "replicaset-controller", Working: true},
+			{Name: "deployment-controller", Reason: "the leader runs it"},
+		},
 	}
 	change.Spec.HashKey = ptr.To[int64](7)
 	reported, err := s.instances().UpdateStatus(ctx, change, metav1.UpdateOptions{})
@@ -286,12 +293,22 @@ func (s *registryServer) testValidation() {
 	wantInvalid("create", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.hashKey", "spec.nextHashKey", "spec.donor",
 		"spec.controllers[0]", "spec.governs[0].resource", "spec.governs[0].by")
 
+	reserved := newInstance("workloads-a")
+	_, err = s.instances().Create(ctx, reserved, metav1.CreateOptions{})
+	wantInvalid("reserved name", err, "metadata.name")
+	reserved.Name, reserved.Spec.Ring = "a", "workloads"
+	_, err = s.instances().Create(ctx, reserved, metav1.CreateOptions{})
+	wantInvalid("reserved ring", err, "metadata.name")
+	reserved.Name, reserved.GenerateName = "", "workloads-"
+	s.create(reserved)
+
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"ring":"claims","holderIdentity":"host2","leaseDurationSeconds":6,"controllers":["job-controller"],
 		"governs":[{"controller":"*","group":"*","resource":"*","by":"Own"}]}}`), metav1.PatchOptions{})
 	wantInvalid("update", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.controllers", "spec.governs")
 
-	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"workloads":-1,"busy":-1,"gives":{"to":"B","hashKey":-1}}}`), metav1.PatchOptions{}, "status")
-	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy", "status.gives.to", "status.gives.hashKey")
+	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"workloads":-1,"busy":-1,"gives":{"to":"B","hashKey":-1},
+		"controllers":[{"name":"job-controller","working":true}]}}`), metav1.PatchOptions{}, "status")
+	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy", "status.gives.to", "status.gives.hashKey", "status.controllers[0].name")
 
 	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":3}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
@@ -342,10 +359,10 @@ func (s *registryServer) testSelectors() {
 	t, ctx := s.t, s.t.Context()
 	s.create(newInstance("a"))
 	other := newInstance("b")
-	other.Spec.Ring = "claims"
+	other.Spec.Ring = "other"
 	s.create(other)
 
-	options := metav1.ListOptions{FieldSelector: "spec.ring=claims"}
+	options := metav1.ListOptions{FieldSelector: "spec.ring=other"}
 	list, err := s.instances().List(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -578,7 +595,7 @@ func (s *registryServer) testDeletion() {
 		t.Fatalf("the first event is %+v, want the record marked as deleted", event)
 	}
 
-	identity := fence.Identity{Ring: "workloads", Name: "a", UID: created.UID}
+	identity := fence.Identity{Ring: testRing, Name: "a", UID: created.UID}
 	config := restclient.CopyConfig(s.ClientConfig)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withHeader{next, identity.String()} })
 	self, err := kubernetes.NewForConfig(config)
@@ -637,7 +654,7 @@ func (s *registryServer) testTable() {
 	}
 	wantCells := func(what string, row metav1.TableRow, want ...any) {
 		t.Helper()
-		// Omit the fifth cell, which is the age, and those of the wide form.
+		// Omit what comes from the status alone, the age, and the cells of the wide form.
 		if got := row.Cells[:5]; !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", what, got, want)
 		}
@@ -650,18 +667,18 @@ func (s *registryServer) testTable() {
 			columns = append(columns, column.Name)
 		}
 	}
-	if want := []string{"Name", "Ring", "Phase", "Range", "Workloads", "Age"}; !slices.Equal(columns, want) {
+	if want := []string{"Name", "Ring", "Phase", "Range", "Workloads", "Controllers", "Age", "Waiting"}; !slices.Equal(columns, want) {
 		t.Errorf("columns: %q, want %q", columns, want)
 	}
 	if len(all.Rows) != 3 {
 		t.Fatalf("got %d rows, want 3", len(all.Rows))
 	}
-	wantCells("list", all.Rows[0], "a", "workloads", "<none>", "[0000000000000000, 3fffffffffffffff]", float64(0))
-	wantCells("list", all.Rows[1], "b", "workloads", "Active", "(3fffffffffffffff, 7fffffffffffffff]", float64(12))
-	wantCells("list", all.Rows[2], "c", "workloads", "<none>", "-", float64(0))
+	wantCells("list", all.Rows[0], "a", testRing, "<none>", "[0000000000000000, 3fffffffffffffff]", float64(0))
+	wantCells("list", all.Rows[1], "b", testRing, "Active", "(3fffffffffffffff, 7fffffffffffffff]", float64(12))
+	wantCells("list", all.Rows[2], "c", testRing, "<none>", "-", float64(0))
 
-	wantCells("one", table("/b", "").Rows[0], "b", "workloads", "Active", "≤7fffffffffffffff", float64(12))
-	wantCells("part of a ring", table("", "name=b").Rows[0], "b", "workloads", "Active", "≤7fffffffffffffff", float64(12))
+	wantCells("one", table("/b", "").Rows[0], "b", testRing, "Active", "≤7fffffffffffffff", float64(12))
+	wantCells("part of a ring", table("", "name=b").Rows[0], "b", testRing, "Active", "≤7fffffffffffffff", float64(12))
 }
 
 // testRBAC: kube-controller-manager may do what the protocol requires. Nobody else may,

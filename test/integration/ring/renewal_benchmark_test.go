@@ -64,7 +64,7 @@ func BenchmarkRenewals(b *testing.B) {
 
 	var delivered, ended atomic.Int64
 	for range instances {
-		w, err := registry.Watch(b.Context(), metav1.ListOptions{FieldSelector: "spec.ring=workloads"})
+		w, err := registry.Watch(b.Context(), metav1.ListOptions{FieldSelector: "spec.ring=" + testRing})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func BenchmarkRenewals(b *testing.B) {
 		var drivers sync.WaitGroup
 		before := delivered.Load()
 		for i := range instances {
-			instance := newInstance(fmt.Sprintf("workloads-%d", i))
+			instance := newInstance(fmt.Sprintf("instance-%d", i))
 			instance.Spec.LeaseDurationSeconds = int32(lease / time.Second)
 			created, err := registry.Create(ctx, instance, metav1.CreateOptions{})
 			if err != nil {

@@ -41,9 +41,9 @@ type instanceKey struct{}
 
 // WithInstance puts the instance that fence.Header names into the context of a request that
 // changes something, if the user may work on the instance's ring; 403 otherwise, before
-// anything is read. A header that names none is a bad request. Requests without the header
-// and those that change nothing pass as they are, and all do with the feature gate
-// ControllerRing off.
+// anything is read. The answer repeats the header, so that the instance knows that it was
+// judged. A header that names none is a bad request. Requests without the header and those
+// that change nothing pass as they are, and all do with the feature gate ControllerRing off.
 func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
@@ -59,6 +59,7 @@ func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s 
 			responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{}, w, req)
 			return
 		}
+		w.Header().Set(fence.Header, instance.String())
 		handler.ServeHTTP(w, req.WithContext(NewContext(req.Context(), instance)))
 	})
 }

@@ -103,6 +103,14 @@ func TestARequestThatChangesSomethingNamesAnInstanceOfARingThatTheUserMayWorkOn(
 			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
 				t.Errorf("got %d %s, want %d with %q", w.Code, w.Body, tc.status, tc.want)
 			}
+			// Only who was judged is told so.
+			repeated, want := w.Header().Get(fence.Header), ""
+			if tc.status == http.StatusOK && tc.want == name {
+				want = name
+			}
+			if repeated != want {
+				t.Errorf("the answer names %q, want %q", repeated, want)
+			}
 		})
 	}
 }

@@ -52,7 +52,7 @@ type backend struct {
 
 // abilities are what was found out about a backend.
 type abilities struct {
-	// transactions says that a transaction can compare two keys.
+	// transactions says that a transaction can compare two keys, and all with a prefix.
 	transactions bool
 	// keepAlive says why leases cannot be renewed; nil if they can.
 	keepAlive error
@@ -108,9 +108,9 @@ func (s *store) apart(ctx context.Context, r *registry) (bool, error) {
 func probe(ctx context.Context, c *kubernetes.Client, key string) (can abilities, err error) {
 	revision := clientv3.ModRevision(key)
 	resp, err := c.KV.Txn(ctx).
-		If(clientv3.Compare(revision, "=", 0), clientv3.Compare(revision, "=", 1)).
+		If(clientv3.Compare(revision, "=", 0), clientv3.Compare(revision, "=", 1).WithPrefix()).
 		Then(clientv3.OpDelete(key)).
-		Else(clientv3.OpGet(key), clientv3.OpGet(key, clientv3.WithKeysOnly())).
+		Else(clientv3.OpGet(key), clientv3.OpGet(key, clientv3.WithKeysOnly(), clientv3.WithPrefix(), clientv3.WithLimit(1))).
 		Commit()
 	if silent(err) {
 		return can, err
@@ -163,6 +163,9 @@ func silent(err error) bool {
 	return true
 }
 
+// leaderApart says what it means for the leader's Lease.
+const leaderApart = "Before a kube-controller-manager without rings gets the leader's Lease, the registry is read. If the write is held up after that, it may lead beside others with rings"
+
 // announce logs what the registry's backend cannot do, once that answers.
 func (r *registry) announce(ctx context.Context) {
 	var can abilities
@@ -171,7 +174,7 @@ func (r *registry) announce(ctx context.Context) {
 	}
 	logger := klog.FromContext(ctx)
 	if !can.transactions {
-		logger.Info("The storage backend does not compare two keys in a transaction, as etcd does. Before a write of a controller instance is stored, its record is read. A write that is held up between the two is stored though its instance has lost the object")
+		logger.Info("The storage backend does not compare two keys, or all with a prefix, in a transaction, as etcd does. Before a write of a controller instance is stored, its record is read. A write that is held up between the two is stored though its instance has lost the object. " + leaderApart)
 	}
 	if can.keepAlive != nil {
 		logger.Info("The storage backend does not renew leases, as etcd does. No ControllerInstance can live longer than one lease, so controllers cannot work on rings", "err", can.keepAlive)
@@ -183,6 +186,9 @@ func (r *registry) announce(ctx context.Context) {
 func (s *store) announce(ctx context.Context, r *registry) {
 	var apart bool
 	if eventually(ctx, func() (err error) { apart, err = s.apart(ctx, r); return err }) && apart {
+		if s.resource == leases {
+			klog.FromContext(ctx).Info("Leases do not lie in the etcd of the registry of controller instances. "+leaderApart, "servers", s.servers)
+		}
 		klog.FromContext(ctx).Info("This resource does not lie in the etcd of the registry of controller instances. Before a write of an instance is stored, its record is read. A write that is held up between the two is stored though its instance has lost the object",
 			"resource", s.resource, "servers", s.servers)
 	}

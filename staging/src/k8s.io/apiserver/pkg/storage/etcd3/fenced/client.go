@@ -18,10 +18,13 @@ package fenced
 
 import (
 	"context"
+	"fmt"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
@@ -51,11 +54,11 @@ func (c client) Get(ctx context.Context, key string, opts kubernetes.GetOptions)
 
 func (c client) OptimisticPut(ctx context.Context, key string, value []byte, expectedRevision int64, opts kubernetes.PutOptions) (kubernetes.PutResponse, error) {
 	lease := leaseFrom(ctx)
-	condition, err := conditionFrom(ctx)
+	conditions, err := conditionsFrom(ctx)
 	if err != nil {
 		return kubernetes.PutResponse{}, err
 	}
-	if lease == nil && condition == nil {
+	if lease == nil && conditions == nil {
 		return c.Interface.OptimisticPut(ctx, key, value, expectedRevision, opts)
 	}
 	under := clientv3.WithLease(opts.LeaseID)
@@ -70,20 +73,20 @@ func (c client) OptimisticPut(ctx context.Context, key string, value []byte, exp
 		// A put without a lease would take the key off the one it has.
 		under = clientv3.WithIgnoreLease()
 	}
-	done, err := c.commit(ctx, lease, condition, key, expectedRevision, clientv3.OpPut(key, string(value), under))
+	done, err := c.commit(ctx, lease, conditions, key, expectedRevision, clientv3.OpPut(key, string(value), under))
 	return kubernetes.PutResponse{Succeeded: done.succeeded, Revision: done.revision, KV: done.found}, err
 }
 
 func (c client) OptimisticDelete(ctx context.Context, key string, expectedRevision int64, opts kubernetes.DeleteOptions) (kubernetes.DeleteResponse, error) {
 	lease := leaseFrom(ctx)
-	condition, err := conditionFrom(ctx)
+	conditions, err := conditionsFrom(ctx)
 	if err != nil {
 		return kubernetes.DeleteResponse{}, err
 	}
-	if lease == nil && condition == nil {
+	if lease == nil && conditions == nil {
 		return c.Interface.OptimisticDelete(ctx, key, expectedRevision, opts)
 	}
-	done, err := c.commit(ctx, lease, condition, key, expectedRevision, clientv3.OpDelete(key))
+	done, err := c.commit(ctx, lease, conditions, key, expectedRevision, clientv3.OpDelete(key))
 	return kubernetes.DeleteResponse{Succeeded: done.succeeded, Revision: done.revision, KV: done.found}, err
 }
 
@@ -95,16 +98,20 @@ type outcome struct {
 	found     *mvccpb.KeyValue
 }
 
-// commit makes the write if the key has the expected revision and the condition, if there is
-// one, holds at that moment. It fails if the condition does not: an outcome without success is
-// a conflict to the store, which would just try again.
-func (c client) commit(ctx context.Context, lease *Lease, condition *condition, key string, expectedRevision int64, write clientv3.Op) (outcome, error) {
+// commit makes the write if the key has the expected revision and the conditions hold at that
+// moment. It fails if a condition does not: an outcome without success is a conflict to the
+// store, which would just try again. Where the key has another revision it is such a conflict,
+// whatever the conditions: they are those of a write that will be judged again.
+func (c client) commit(ctx context.Context, lease *Lease, conditions []*condition, key string, expectedRevision int64, write clientv3.Op) (outcome, error) {
+	var before stored
 	for {
 		comparisons := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", expectedRevision)}
 		otherwise := []clientv3.Op{clientv3.OpGet(key)}
-		if condition != nil {
-			comparisons = append(comparisons, clientv3.Compare(clientv3.ModRevision(condition.key), "=", condition.revision))
-			otherwise = append(otherwise, clientv3.OpGet(condition.key, clientv3.WithKeysOnly()))
+		for _, condition := range conditions {
+			for _, comparison := range condition.comparisons {
+				comparisons = append(comparisons, comparison.cmp())
+				otherwise = append(otherwise, comparison.find())
+			}
 		}
 		resp, err := c.client.KV.Txn(ctx).If(comparisons...).Then(write).Else(otherwise...).Commit()
 		if err != nil {
@@ -118,13 +125,35 @@ func (c client) commit(ctx context.Context, lease *Lease, condition *condition, 
 		if lease != nil {
 			lease.found(done.found, c.client.Lease)
 		}
-		if condition == nil || only(resp.Responses[1].GetResponseRange().Kvs).GetModRevision() == condition.revision {
+		condition, found := firstFailed(conditions, resp.Responses[1:])
+		if condition == nil || done.found.GetModRevision() != expectedRevision {
 			return done, nil
 		}
-		if err := condition.judgeAnew(ctx); err != nil {
+		if found == before {
+			// Trying again would go on for ever.
+			return outcome{}, apierrors.NewInternalError(fmt.Errorf("the etcd of %s has %s at revision %d, the registry does not", key, found.key, found.revision))
+		}
+		before = found
+		judgedAnew.WithContext(ctx).Inc()
+		if err := condition.judge(ctx); err != nil {
 			return outcome{}, err
 		}
 	}
+}
+
+// firstFailed returns the first condition that does not hold for what its comparisons have
+// found, and what that was; nil if all hold.
+func firstFailed(conditions []*condition, responses []*etcdserverpb.ResponseOp) (*condition, stored) {
+	for _, condition := range conditions {
+		for _, comparison := range condition.comparisons {
+			found, failed := comparison.failed(only(responses[0].GetResponseRange().Kvs))
+			if failed {
+				return condition, found
+			}
+			responses = responses[1:]
+		}
+	}
+	return nil, stored{}
 }
 
 func only(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {

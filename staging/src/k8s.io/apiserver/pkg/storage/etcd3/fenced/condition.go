@@ -18,48 +18,85 @@ package fenced
 
 import (
 	"context"
-	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// condition is what else must hold for a write to be stored: the record of its instance, at
-// key in etcd, has that revision. Without a key there is none.
-type condition struct {
+// comparison is one that a transaction makes: the key in etcd has that mod revision. With
+// prefix it speaks of all keys that begin so, and the revision is 0: there is none.
+type comparison struct {
+	key      string
+	prefix   bool
+	revision int64
+}
+
+func (c comparison) cmp() clientv3.Cmp {
+	cmp := clientv3.Compare(clientv3.ModRevision(c.key), "=", c.revision)
+	if c.prefix {
+		cmp = cmp.WithPrefix()
+	}
+	return cmp
+}
+
+// find reads what the comparison looks at.
+func (c comparison) find() clientv3.Op {
+	opts := []clientv3.OpOption{clientv3.WithKeysOnly()}
+	if c.prefix {
+		opts = append(opts, clientv3.WithPrefix(), clientv3.WithLimit(1))
+	}
+	return clientv3.OpGet(c.key, opts...)
+}
+
+// stored is a key of etcd with its mod revision, 0 if it is not there.
+type stored struct {
 	key      string
 	revision int64
-	// judge reads the record with quorum, and returns its revision, or why the write must
-	// not be stored.
-	judge func(ctx context.Context) (int64, error)
-	// apart says that the transaction cannot compare the record.
+}
+
+// failed returns what find has found, and whether the comparison does not hold for it. kv is
+// nil if nothing was found.
+func (c comparison) failed(kv *mvccpb.KeyValue) (stored, bool) {
+	found := stored{c.key, 0}
+	if kv != nil {
+		found = stored{string(kv.Key), kv.ModRevision}
+	}
+	return found, found.revision != c.revision
+}
+
+// condition is what else must hold for a write to be stored. Without comparisons there is
+// none.
+type condition struct {
+	comparisons []comparison
+	// judge reads the registry with quorum. It brings the comparisons up to date, or says why
+	// the write must not be stored.
+	judge func(ctx context.Context) error
+	// apart says that the transaction cannot compare the registry.
 	apart bool
 }
 
-type conditionKey struct{}
+type conditionsKey struct{}
 
-// conditionFrom returns the condition of a write, nil if there is none. One that cannot be
-// compared in the transaction is judged now, as late as it can be.
-func conditionFrom(ctx context.Context) (*condition, error) {
-	c, _ := ctx.Value(conditionKey{}).(*condition)
-	switch {
-	case c == nil || c.key == "":
-		return nil, nil
-	case c.apart:
-		_, err := c.judge(ctx)
-		return nil, err
-	default:
-		return c, nil
-	}
+// withConditions returns the context of a write that is stored only if all of them hold then.
+func withConditions(ctx context.Context, conditions []*condition) context.Context {
+	return context.WithValue(ctx, conditionsKey{}, conditions)
 }
 
-// judgeAnew judges a condition that did not hold.
-func (c *condition) judgeAnew(ctx context.Context) error {
-	judgedAnew.WithContext(ctx).Inc()
-	revision, err := c.judge(ctx)
-	if err == nil && revision == c.revision {
-		// Trying again would go on for ever.
-		err = apierrors.NewInternalError(fmt.Errorf("the registry has %s at revision %d, the etcd of the object does not", c.key, revision))
+// conditionsFrom returns those conditions of a write that its transaction has to compare. One
+// that it cannot compare is judged now, as late as it can be.
+func conditionsFrom(ctx context.Context) ([]*condition, error) {
+	all, _ := ctx.Value(conditionsKey{}).([]*condition)
+	var compared []*condition
+	for _, c := range all {
+		switch {
+		case len(c.comparisons) == 0:
+		case c.apart:
+			if err := c.judge(ctx); err != nil {
+				return nil, err
+			}
+		default:
+			compared = append(compared, c)
+		}
 	}
-	c.revision = revision
-	return err
+	return compared, nil
 }

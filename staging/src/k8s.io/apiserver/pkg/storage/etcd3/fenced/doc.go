@@ -39,6 +39,16 @@ limitations under the License.
 //
 // A refusal is 409 with the cause fence.CauseFenced.
 //
+// # The leader's Lease
+//
+// Where a write gives the Lease of the leader of the kube-controller-managers to a holder whose
+// identity is not signed (ring.SignLeader), the transaction also compares that no instance of
+// their rings is registered. So a stock controller manager cannot become leader beside a ring.
+// It renews and releases the Lease as it likes. A refusal is 409 with the cause
+// fence.CauseRingsRunning.
+//
+// # Where the registry is
+//
 // The registry is found by the prefix of all keys in etcd: WrapStorage recognizes the storage
 // of controllerinstances and follows it, from the first write that is to be judged. Nothing
 // has to be registered. What has been seen of it may be old: before a write is refused
@@ -46,7 +56,7 @@ limitations under the License.
 // quorum.
 //
 // A transaction cannot compare what lies in another etcd (--etcd-servers-overrides). For such
-// a resource, and for a backend without transactions of two comparisons, the record is read
-// with quorum just before the object is stored. That leaves a window, as long as that storage
+// a resource, and for a backend without such transactions, the registry is read with quorum
+// just before the object is stored. That leaves a window, as long as that storage
 // takes. The API server logs it at start.
 package fenced

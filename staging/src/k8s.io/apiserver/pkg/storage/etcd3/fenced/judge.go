@@ -41,6 +41,8 @@ const (
 	reasonNotOwner = "not_owner"
 	reasonNotGiven = "not_given"
 	reasonUnknown  = "unknown"
+	// The one of a write that is nobody's on a ring.
+	reasonUnsignedLeader = "unsigned_leader"
 )
 
 // refusal says why a write must not be stored.
@@ -54,9 +56,14 @@ func (r *refusal) final() bool { return r.reason == reasonOutdated || r.reason =
 
 // refuse counts the refusal and returns the answer.
 func (w *write) refuse(ctx context.Context, object string, r *refusal) error {
+	return w.store.refuse(ctx, object, fence.CauseFenced, r)
+}
+
+// refuse counts the refusal of a write of that object and returns the answer.
+func (s *store) refuse(ctx context.Context, object string, cause metav1.CauseType, r *refusal) error {
 	refusals.WithContext(ctx).WithLabelValues(r.reason).Inc()
-	conflict := apierrors.NewConflict(w.store.resource, object, r)
-	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseFenced, Message: r.message}}
+	conflict := apierrors.NewConflict(s.resource, object, r)
+	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: cause, Message: r.message}}
 	return conflict
 }
 
@@ -95,17 +102,18 @@ func (w *write) allow(ctx context.Context, object string, still func(*instance) 
 	if refused != nil {
 		return w.refuse(ctx, object, refused)
 	}
-	w.condition.key, w.condition.revision = r.etcdKey(name), revision
-	w.condition.judge = func(ctx context.Context) (int64, error) {
+	w.condition.comparisons = []comparison{{key: r.etcdKey(name), revision: revision}}
+	w.condition.judge = func(ctx context.Context) error {
 		quorumReads.WithContext(ctx).Inc()
 		i, err := r.get(ctx, name)
 		if err != nil {
-			return 0, apierrors.NewInternalError(fmt.Errorf("ControllerInstance %s cannot be read, so its write is refused: %w", name, err))
+			return apierrors.NewInternalError(fmt.Errorf("ControllerInstance %s cannot be read, so its write is refused: %w", name, err))
 		}
 		if refused := still(i); refused != nil {
-			return 0, w.refuse(ctx, object, refused)
+			return w.refuse(ctx, object, refused)
 		}
-		return i.Revision, nil
+		w.condition.comparisons[0].revision = i.Revision
+		return nil
 	}
 	return nil
 }
@@ -130,14 +138,6 @@ func replaced(identity fence.Identity, by types.UID) *refusal {
 	return &refusal{reasonReplaced, fmt.Sprintf("ControllerInstance %s has UID %s; the write comes from its predecessor with UID %s", identity.Name, by, identity.UID)}
 }
 
-// change is a write of one object.
-type change interface {
-	// to judges it. The object is nil if the write deletes it.
-	to(ctx context.Context, after runtime.Object) error
-}
-
-// from begins to judge a change of the object; nil if the write creates it. What
-// counts of the object is read before from returns.
 func (w *write) from(before runtime.Object) change {
 	if w.store.resource == controllerInstances {
 		return w.fromRecord(before)

@@ -28,21 +28,21 @@ var (
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_refusals_total",
-		Help:           "Writes of controller instances that were refused, by reason: the instance is gone, is replaced by another of its name, has given away since what it owned then (outdated), is not_owner of the governing hash key, has not_given the hash key that it grants, or its record does not cover the write (unknown).",
+		Help:           "Writes of controller instances that were refused, by reason: the instance is gone, is replaced by another of its name, has given away since what it owned then (outdated), is not_owner of the governing hash key, has not_given the hash key that it grants, or its record does not cover the write (unknown). Or of the leader's Lease, by a holder without rings while rings run (unsigned_leader).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 	quorumReads = metrics.NewCounter(&metrics.CounterOpts{
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_quorum_reads_total",
-		Help:           "Reads of the registry with quorum for writes of controller instances: before a write is refused, where a record has changed under a write, and for each write to a resource in another etcd.",
+		Help:           "Reads of the registry with quorum for writes of controller instances and of the leader's Lease: before a write is refused, where a record has changed under a write, and for each write to a resource in another etcd.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	judgedAnew = metrics.NewCounter(&metrics.CounterOpts{
 		Namespace:      "apiserver",
 		Subsystem:      "controller_ring",
 		Name:           "fence_judged_anew_total",
-		Help:           "Transactions of controller instances that were not carried out because the record of the instance had changed since it was judged, and so were judged anew.",
+		Help:           "Transactions that were not carried out, and so were judged anew, because the record of their instance had changed since they were judged, or because a holder without rings was to get the leader's Lease while rings run.",
 		StabilityLevel: metrics.ALPHA,
 	})
 

@@ -71,7 +71,7 @@ func (c *recordChange) to(ctx context.Context, object runtime.Object) error {
 			return c.refuse(ctx, record.Name, refused)
 		}
 		// The transaction compares this very record anyway.
-		c.condition.key = ""
+		c.condition.comparisons = nil
 		return nil
 	}
 	still := func(i *instance) *refusal {

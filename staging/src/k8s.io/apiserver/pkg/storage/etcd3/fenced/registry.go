@@ -95,15 +95,20 @@ func (r *registry) listObjects(ctx context.Context) (runtime.Object, error) {
 	return list, err
 }
 
-// convert returns an object of the registry in the version that this package knows. The
-// codec of the storage knows how the object is stored.
+// convert returns an object of the registry in the version that this package knows.
 func (r *registry) convert(object runtime.Object) (*shardingv1alpha1.ControllerInstance, error) {
-	data, err := runtime.Encode(r.codec, object)
-	if err != nil {
-		return nil, err
-	}
 	record := &shardingv1alpha1.ControllerInstance{}
-	return record, runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), data, record)
+	return record, convert(r.codec, object, record)
+}
+
+// convert sets into from an object of a storage with that codec, which knows how the object is
+// stored.
+func convert(codec runtime.Encoder, object, into runtime.Object) error {
+	data, err := runtime.Encode(codec, object)
+	if err != nil {
+		return err
+	}
+	return runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), data, into)
 }
 
 // read takes an instance from an object of the registry.

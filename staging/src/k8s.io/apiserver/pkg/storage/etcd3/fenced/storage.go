@@ -37,7 +37,8 @@ import (
 var controllerInstances = schema.GroupResource{Group: shardingv1alpha1.GroupName, Resource: "controllerinstances"}
 
 // WrapStorage returns what stands in for s, whose client is WrapClient's: it judges each write
-// in the name of a controller instance, and is the same otherwise. Events are not judged:
+// in the name of a controller instance, and each of the leader's Lease; it is the same
+// otherwise. Events are not judged:
 // nobody works from them, and an instance that is fenced must be able to say so.
 func WrapStorage(s storage.Interface, client *kubernetes.Client, config storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) storage.Interface {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
@@ -53,6 +54,7 @@ func WrapStorage(s storage.Interface, client *kubernetes.Client, config storageb
 		Interface:  s,
 		client:     client,
 		resource:   resource,
+		codec:      config.Codec,
 		servers:    config.Transport.ServerList,
 		deployment: d,
 		backend:    d.backend(fmt.Sprintf("%v", config.Transport)),
@@ -75,18 +77,19 @@ type store struct {
 	storage.Interface
 	client     *kubernetes.Client
 	resource   schema.GroupResource
+	codec      runtime.Encoder
 	servers    []string
 	deployment *deployment
 	backend    *backend
 }
 
 func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	ctx, w, err := s.write(ctx)
+	ctx, judges, err := s.judges(ctx, key)
 	if err != nil {
 		return err
 	}
-	if w != nil {
-		if err := w.from(nil).to(ctx, obj); err != nil {
+	if judges != nil {
+		if err := judges.from(nil).to(ctx, obj); err != nil {
 			return err
 		}
 	}
@@ -95,15 +98,15 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 
 func (s *store) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object) error {
-	ctx, w, err := s.write(ctx)
+	ctx, judges, err := s.judges(ctx, key)
 	if err != nil {
 		return err
 	}
-	if w != nil {
+	if judges != nil {
 		update := tryUpdate
 		tryUpdate = func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
 			// The update may change its input.
-			change := w.from(input)
+			change := judges.from(input)
 			output, ttl, err := update(input, res)
 			if err != nil {
 				return nil, nil, err
@@ -119,37 +122,86 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 
 func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions) error {
-	ctx, w, err := s.write(ctx)
+	ctx, judges, err := s.judges(ctx, key)
 	if err != nil {
 		return err
 	}
-	if w != nil {
+	if judges != nil {
 		validate := validateDeletion
 		validateDeletion = func(ctx context.Context, obj runtime.Object) error {
 			if err := validate(ctx, obj); err != nil {
 				return err
 			}
-			return w.from(obj).to(ctx, nil)
+			return judges.from(obj).to(ctx, nil)
 		}
 	}
 	return s.Interface.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
 }
 
-// write returns what judges a write in the name of a controller instance, and the context for
-// it; nil for any other write.
-func (s *store) write(ctx context.Context) (context.Context, *write, error) {
+// judge judges one write of one object, and may set a condition for its storage.
+type judge interface {
+	// from begins to judge a change of the object; nil if the write creates it. What counts of
+	// the object is read before from returns.
+	from(before runtime.Object) change
+}
+
+// change is the write of one object that is being judged.
+type change interface {
+	// to judges it. The object is nil if the write deletes it.
+	to(ctx context.Context, after runtime.Object) error
+}
+
+// judges is all that judge a write, one after the other.
+type judges []judge
+
+func (j judges) from(before runtime.Object) change {
+	var all changes
+	for _, judge := range j {
+		all = append(all, judge.from(before))
+	}
+	return all
+}
+
+type changes []change
+
+func (c changes) to(ctx context.Context, after runtime.Object) error {
+	for _, change := range c {
+		if err := change.to(ctx, after); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judges returns what judges a write of the object at that key, and the context for it; nil
+// for a write that nothing does.
+func (s *store) judges(ctx context.Context, key string) (context.Context, judges, error) {
 	identity, named := controllerring.FromContext(ctx)
-	if !named {
+	leads := s.storesLeader(key)
+	if !named && !leads {
 		return ctx, nil, nil
 	}
-	w := &write{identity: identity, store: s, registry: s.deployment.registry()}
-	if w.registry == nil {
-		return ctx, nil, w.refuse(ctx, "", &refusal{reasonUnknown, fmt.Sprintf("this API server does not store the registry of controller instances (%s), so it cannot judge what ControllerInstance %s writes; send such requests without the header %s", controllerInstances, identity.Name, fence.Header)})
+	r := s.deployment.registry()
+	w := &write{identity: identity, store: s, registry: r}
+	if r == nil {
+		if named {
+			return ctx, nil, w.refuse(ctx, "", &refusal{reasonUnknown, fmt.Sprintf("this API server does not store the registry of controller instances (%s), so it cannot judge what ControllerInstance %s writes; send such requests without the header %s", controllerInstances, identity.Name, fence.Header)})
+		}
+		// It has no rings either.
+		return ctx, nil, nil
 	}
-	apart, err := s.apart(ctx, w.registry)
-	if err != nil {
-		return ctx, nil, apierrors.NewInternalError(err)
+	var all judges
+	var conditions []*condition
+	if named {
+		var err error
+		if w.condition.apart, err = s.apart(ctx, r); err != nil {
+			return ctx, nil, apierrors.NewInternalError(err)
+		}
+		all, conditions = append(all, w), append(conditions, &w.condition)
 	}
-	w.condition.apart = apart
-	return context.WithValue(ctx, conditionKey{}, &w.condition), w, nil
+	if leads {
+		l := &leaderWrite{store: s, registry: r}
+		all, conditions = append(all, l), append(conditions, &l.condition)
+	}
+	return withConditions(ctx, conditions), all, nil
 }
