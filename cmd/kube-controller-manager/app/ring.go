@@ -18,13 +18,16 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -34,10 +37,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
 )
 
-// ringController is a controller that runs on every controller manager at once,
-// outside leader election, each of them working on its range of the ring.
+// ringController is a controller that runs on every controller manager at once, each of
+// them working on its range of the ring.
 type ringController interface {
 	member.Controller
 	// Run works until ctx ends.
@@ -56,79 +60,124 @@ type ringConstructor struct {
 
 // ringConstructors has one for each controller of the catalogue, by name.
 var ringConstructors = map[string]ringConstructor{
-	catalogue.ReplicaSetController: replicaSetOnRing,
+	catalogue.ReplicaSetController:            replicaSetOnRing,
+	catalogue.ReplicationControllerController: replicationControllerOnRing,
 }
 
-// ringControllers returns the names of the controllers that run on a ring, none with
-// the feature gate ControllerRing off. Such a controller never runs behind the leader's
-// lease.
+// ringControllers returns the names of the controllers that can run on a ring.
 func ringControllers() []string {
 	var names []string
-	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
-		for _, r := range catalogue.Rings() {
-			names = append(names, r.ControllerNames()...)
-		}
+	for _, r := range catalogue.Rings() {
+		names = append(names, r.ControllerNames()...)
 	}
 	return names
 }
 
-// withoutRingControllers takes out what runs on the ring.
-func withoutRingControllers(controllers map[string]*ControllerDescriptor) map[string]*ControllerDescriptor {
-	for _, name := range ringControllers() {
-		delete(controllers, name)
+// ringOf returns the name of the ring that a ring controller can run on.
+func ringOf(controller string) string {
+	for _, r := range catalogue.Rings() {
+		if slices.Contains(r.ControllerNames(), controller) {
+			return r.Name
+		}
 	}
-	return controllers
+	return ""
 }
 
-// startRing starts the ring controllers that --controllers enables. They take part
-// until ctx ends or the process is asked to terminate. The function that it returns
-// makes them leave their rings, and waits until they have.
-func startRing(ctx context.Context, c *config.CompletedConfig, rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder) (left func(), err error) {
+// errCoordinated is why a process with rings does not start with that feature gate on.
+var errCoordinated = fmt.Errorf(
+	"the feature gate %s is on: the API server would choose the leader, which cannot sign in its identity which controllers it runs beside the rings; turn it off, or the feature gate %s",
+	kubefeatures.CoordinatedLeaderElection, genericfeatures.ControllerRing)
+
+// startRings starts the ring controllers that --controllers enables, until ctx ends or the
+// process is asked to terminate, and returns this process's part in the election of the
+// leader. The function that it returns makes the process leave its rings, and waits until it
+// has. With the feature gate ControllerRing off it does nothing, and nothing differs from a
+// kube-controller-manager without rings.
+func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder) (election *ringElection, left func(), err error) {
+	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
+		if c.ControllerRingConfigFile != "" {
+			return nil, nil, fmt.Errorf("--controller-ring-config needs the feature gate %s, which is off", genericfeatures.ControllerRing)
+		}
+		return nil, func() {}, nil
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection) {
+		return nil, nil, errCoordinated
+	}
+	warnOfElection(ctx, c)
 	workers := map[string]int{}
 	for _, name := range ringControllers() {
 		workers[name] = ringConstructors[name].defaultWorkers(c)
 	}
-	if len(workers) == 0 {
-		if c.ControllerRingConfigFile != "" {
-			return nil, fmt.Errorf("--controller-ring-config needs the feature gate %s, which is off", genericfeatures.ControllerRing)
-		}
-		return func() {}, nil
-	}
 	settings, err := newRingSettingsFile(c.ControllerRingConfigFile, workers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slot, err := ringSlot(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	client, err := rootClientBuilder.Client(ringComponent)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the rings: %w", err)
+	}
+	leadership := newRingLeadership(client, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace, c.ComponentConfig.Generic.LeaderElection.ResourceName)
 	h := &ringHost{
 		config:            c,
 		settings:          settings,
+		enabled:           enabledRingControllers(c),
 		identity:          fmt.Sprintf("%s_%d_%s", slot, os.Getpid(), utilrand.String(5)),
+		leadership:        leadership,
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,
 	}
+	forgetHost := abandonOnExit(ctx, h)
 
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	var wg, watches sync.WaitGroup
+	watches.Go(func() { leadership.run(watching) })
 	wg.Go(func() { settings.watch(ctx) })
-	enabled := ControllerContext{ComponentConfig: c.ComponentConfig}
-	known := NewControllerDescriptors()
 	for _, ring := range catalogue.Rings() {
-		for _, controller := range ring.Controllers {
-			if enabled.IsControllerEnabled(known[controller.Name]) {
-				wg.Go(func() { h.host(ctx, ring, controller) })
-			}
+		if len(ring.With(h.enabled).Controllers) > 0 {
+			wg.Go(func() { h.host(ctx, ring) })
 		}
 	}
 	if !utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit) {
 		go leaveOnSignal(ctx, cancel, &wg)
 	}
-	return func() {
+	return newRingElection(c, h, client), func() {
 		cancel()
 		wg.Wait()
+		unwatch()
+		watches.Wait()
+		forgetHost()
 	}, nil
+}
+
+// enabledRingControllers returns the ring controllers that --controllers enables.
+func enabledRingControllers(c *config.CompletedConfig) []string {
+	controllers := ControllerContext{ComponentConfig: c.ComponentConfig}
+	known := NewControllerDescriptors()
+	var enabled []string
+	for _, name := range ringControllers() {
+		if controllers.IsControllerEnabled(known[name]) {
+			enabled = append(enabled, name)
+		}
+	}
+	return enabled
+}
+
+// warnOfElection warns of settings under which two processes may run the same controller.
+func warnOfElection(ctx context.Context, c *config.CompletedConfig) {
+	logger := klog.FromContext(ctx)
+	election := c.ComponentConfig.Generic.LeaderElection
+	if !election.LeaderElect {
+		logger.Error(errors.New("--leader-elect=false"), "Nobody sees which controllers this process runs outside its rings: run no second kube-controller-manager that does not elect a leader, and none without rings beside this one")
+	}
+	if election.ResourceNamespace != metav1.NamespaceSystem || election.ResourceName != kubeControllerManager {
+		logger.Error(errors.New("another Lease than the API server guards"), "The API server keeps only the guarded Lease from a kube-controller-manager without rings: run none beside this one",
+			"lease", klog.KRef(election.ResourceNamespace, election.ResourceName), "guarded", klog.KRef(metav1.NamespaceSystem, kubeControllerManager))
+	}
 }
 
 // ringSlot is what a process has in common with the one that is started in its place after
@@ -143,22 +192,29 @@ func ringSlot(c *config.CompletedConfig) (string, error) {
 }
 
 // leaveOnSignal leaves the rings when the process is asked to terminate, and then
-// passes the signal on to the process, which does what it would have done at once.
-func leaveOnSignal(ctx context.Context, leave func(), left *sync.WaitGroup) {
-	signals := make(chan os.Signal, 1)
+// passes the signal on to the process, which does what it would have done at once. A second
+// signal does not wait until the work has ended, only until the records are deleted.
+func leaveOnSignal(ctx context.Context, leave func(), rings *sync.WaitGroup) {
+	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	select {
 	case <-ctx.Done():
 		signal.Stop(signals)
 		return
 	case s := <-signals:
-		// A second signal does not wait.
-		signal.Reset(syscall.SIGTERM, os.Interrupt)
 		logger := klog.FromContext(ctx)
 		logger.Info("Leaving the rings before terminating", "signal", s)
 		leave()
-		left.Wait()
-		logger.Info("Left the rings", "signal", s)
+		left := make(chan struct{})
+		go func() { defer close(left); rings.Wait() }()
+		select {
+		case <-left:
+			logger.Info("Left the rings", "signal", s)
+		case s = <-signals:
+			logger.Info("Terminating without leaving the rings in good order", "signal", s)
+			abandonAll()
+		}
+		signal.Reset(syscall.SIGTERM, os.Interrupt)
 		klog.Flush()
 		if process, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = process.Signal(s)

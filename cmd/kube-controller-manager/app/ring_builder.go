@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -35,27 +36,38 @@ import (
 	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 )
 
-// ringBuilder is what a controller on a ring is built from.
-type ringBuilder struct {
-	controller catalogue.Controller
-	// reader is for lists and watches, writer for the controller's own requests, which
-	// obey the gate's deadline.
-	reader, writer kubernetes.Interface
-	gate           *member.Gate
-	informers      informers.SharedInformerFactory
+// ringInformers are the informers of a ring, which its controllers in this process share.
+type ringInformers struct {
+	// reader is for lists and watches.
+	reader    kubernetes.Interface
+	informers informers.SharedInformerFactory
+	// paths says by which path each resource is followed.
+	paths map[schema.GroupResource]string
 	// sources are the informers that follow a range.
 	sources []member.Source
 }
 
-// runInformers runs the informers until ctx ends.
-func (b *ringBuilder) runInformers(ctx context.Context) {
-	b.informers.StartWithContext(ctx)
+// run runs the informers until ctx ends.
+func (i *ringInformers) run(ctx context.Context) {
+	i.informers.StartWithContext(ctx)
 	<-ctx.Done()
-	b.informers.Shutdown()
+	i.informers.Shutdown()
+}
+
+// ringBuilder is what a controller on a ring is built from.
+type ringBuilder struct {
+	*ringInformers
+	controller catalogue.Controller
+	// writer is for the controller's own requests, which obey the gate's deadline.
+	writer kubernetes.Interface
+	gate   *member.Door
+	// reads are the resources that the controller has been given in its range.
+	reads sets.Set[schema.GroupResource]
 }
 
 // inRange makes the factory's informer for object's type follow a range, by the path
-// that the catalogue has for the resource.
+// that the catalogue has for the resource. It shares the informer that another controller
+// has made for the same resource and path.
 func inRange[L runtime.Object](ctx context.Context, b *ringBuilder, resource schema.GroupResource, object runtime.Object, client interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -63,6 +75,13 @@ func inRange[L runtime.Object](ctx context.Context, b *ringBuilder, resource sch
 	path := b.controller.PathOf(resource)
 	if path == "" {
 		return fmt.Errorf("the catalogue of rings does not say by which path %s reads %s", b.controller.Name, resource)
+	}
+	b.reads.Insert(resource)
+	if shared, ok := b.paths[resource]; ok {
+		if shared != path {
+			return fmt.Errorf("%s reads %s by %s, and another controller of the ring by %s", b.controller.Name, resource, path, shared)
+		}
+		return nil
 	}
 	source, err := rangewatch.NewSource(rangewatch.Config{
 		Field: rangewatch.FieldPath(path),
@@ -84,6 +103,7 @@ func inRange[L runtime.Object](ctx context.Context, b *ringBuilder, resource sch
 			Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		})
 	})
+	b.paths[resource] = path
 	b.sources = append(b.sources, source)
 	return nil
 }

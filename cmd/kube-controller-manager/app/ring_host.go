@@ -20,11 +20,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -44,110 +46,150 @@ import (
 // and the source of events on its records.
 const ringComponent = "controller-ring"
 
+const (
+	// ringRetryPeriod is how long to wait after a ring could not be joined.
+	ringRetryPeriod = 5 * time.Second
+	// abandonLimit bounds the deletion of records as the process ends.
+	abandonLimit = time.Second
+)
+
 // ringHost runs the ring controllers of this process.
 type ringHost struct {
-	config                           *config.CompletedConfig
-	settings                         *ringSettingsFile
-	identity                         string
+	config   *config.CompletedConfig
+	settings *ringSettingsFile
+	// enabled are the ring controllers that --controllers enables.
+	enabled  []string
+	identity string
+	// leadership says who leads; the rings leave to the leader what it runs itself.
+	leadership                       member.Leadership
 	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
+
+	lock sync.Mutex
+	// members has the process's part in each ring that it takes part in now.
+	members   map[string]*member.Member
+	abandoned bool
+	abandon   sync.Once
 }
 
-// host keeps the controller on its ring for as long as the settings list it. The
-// controller must be the ring's only one: an instance is a member for the whole ring.
-func (h *ringHost) host(ctx context.Context, ring catalogue.Ring, controller catalogue.Controller) {
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", controller.Name)
+// part returns the ring with the controllers alone that this process runs on it: those that
+// --controllers enables and the settings list.
+func (h *ringHost) part(ring catalogue.Ring, settings *ringSettings) catalogue.Ring {
+	return ring.With(slices.DeleteFunc(slices.Clone(h.enabled), func(name string) bool {
+		_, listed := settings.controller(name)
+		return !listed
+	}))
+}
+
+// parts returns this process's parts in all rings. It takes part in no ring without one of
+// its controllers.
+func (h *ringHost) parts() []catalogue.Ring {
+	settings, _ := h.settings.get()
+	var parts []catalogue.Ring
+	for _, ring := range catalogue.Rings() {
+		if part := h.part(ring, settings); len(part.Controllers) > 0 {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// host keeps this process's controllers on their ring for as long as the settings list them.
+func (h *ringHost) host(ctx context.Context, ring catalogue.Ring) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", ring.Name)
 	ctx = klog.NewContext(ctx, logger)
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !h.isAbandoned() {
 		settings, changed := h.settings.get()
-		if _, listed := settings.controller(controller.Name); !listed {
-			logger.Info("Not on the ring: the settings do not list the controller")
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
+		part := h.part(ring, settings)
+		var retry <-chan time.Time
+		if len(part.Controllers) == 0 {
+			logger.Info("Not on the ring: the settings list none of its controllers")
+		} else if err := h.takePart(ctx, part, settings); err != nil {
+			logger.Error(err, "Could not start the ring's controllers; will try again", "controllers", part.ControllerNames())
+			retry = time.After(ringRetryPeriod)
+		} else {
 			continue
 		}
-		err := wait.PollUntilContextCancel(ctx, 5*time.Second, true, func(ctx context.Context) (bool, error) {
-			if err := h.takePart(ctx, ring, controller); err != nil {
-				logger.Error(err, "Could not start the controller on the ring; will try again")
-				return false, nil
-			}
-			return true, nil
-		})
-		if err != nil {
-			return
+		select {
+		case <-changed:
+		case <-retry:
+		case <-ctx.Done():
 		}
 	}
 }
 
-// takePart runs the controller on the ring until ctx ends or the settings no longer
-// list it. The controller works on until it has left the ring.
-func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, described catalogue.Controller) error {
-	settings, _ := h.settings.get()
+// takePart runs the ring's controllers until ctx ends or the settings list others. They
+// work on until the process has left the ring.
+func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *ringSettings) error {
 	gate := member.NewGate(clock.RealClock{})
 	registry, reconnect, err := h.registry(gate)
 	if err != nil {
 		return err
 	}
-	builder, err := h.builder(described, gate)
-	if err != nil {
-		return err
-	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	controller, err := ringConstructors[described.Name].build(work, builder)
+	shared, controllers, err := h.build(work, ring, gate)
 	if err != nil {
 		return err
-	}
-	if len(builder.sources) != len(described.Reads) {
-		return fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", described.Name, len(builder.sources), len(described.Reads))
 	}
 	events := record.NewBroadcaster(record.WithContext(work))
 	defer events.Shutdown()
-	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: builder.reader.CoreV1().Events("")})
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: shared.reader.CoreV1().Events("")})
+	on := map[string]member.Controller{}
+	for name, c := range controllers {
+		on[name] = c
+	}
 	instance, err := member.New(member.Config{
 		Client:         registry.ControllerInstances(),
 		Ring:           ring.Name,
-		Controllers:    ring.ControllerNames(),
+		Controllers:    on,
 		Governs:        ring.Governs(),
+		Leadership:     h.leadership,
 		HolderIdentity: h.identity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
-		Sources:        builder.sources,
-		Controller:     controller,
+		Sources:        shared.sources,
 		RenewalFailed:  reconnect,
-		Metrics:        newRingMetrics(ring.Name),
+		Metrics:        newRingMetrics(ring.Name, ring.ControllerNames()),
 		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
 	})
 	if err != nil {
 		return err
 	}
+	if !h.joins(ring.Name, instance) {
+		return nil
+	}
+	defer h.left(ring.Name)
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	wg.Go(func() { builder.runInformers(work) })
-	wg.Go(func() { controller.Run(work) })
-
+	wg.Go(func() { shared.run(work) })
+	for _, c := range controllers {
+		wg.Go(func() { c.Run(work) })
+	}
 	part, leave := context.WithCancel(ctx)
 	defer leave()
-	wg.Go(func() { h.follow(part, described.Name, leave, func(n int) { controller.SetWorkers(work, n) }) })
+	wg.Go(func() {
+		h.follow(part, ring, leave, func(name string, n int) { controllers[name].SetWorkers(work, n) })
+	})
 	instance.Run(part)
 	return nil
 }
 
-// follow applies the settings as they change: the number of workers, and whether
-// the controller stays on the ring.
-func (h *ringHost) follow(ctx context.Context, name string, leave func(), setWorkers func(int)) {
+// follow applies the settings as they change: the numbers of workers, and which controllers
+// the process runs on the ring, for which it leaves.
+func (h *ringHost) follow(ctx context.Context, ring catalogue.Ring, leave func(), setWorkers func(name string, n int)) {
 	for {
 		settings, changed := h.settings.get()
-		controller, listed := settings.controller(name)
-		if !listed {
-			klog.FromContext(ctx).Info("Leaving the ring: the settings do not list the controller any more")
+		if now := h.part(ring, settings).ControllerNames(); !slices.Equal(now, ring.ControllerNames()) {
+			klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers", "before", ring.ControllerNames(), "now", now)
 			leave()
 			return
 		}
-		setWorkers(controller.Workers)
+		for _, name := range ring.ControllerNames() {
+			controller, _ := settings.controller(name)
+			setWorkers(name, controller.Workers)
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -176,26 +218,93 @@ func (h *ringHost) registry(gate *member.Gate) (client shardingclient.ShardingV1
 	return client, dialer.CloseAll, nil
 }
 
-// builder returns what a controller of the catalogue is built from.
-func (h *ringHost) builder(controller catalogue.Controller, gate *member.Gate) (*ringBuilder, error) {
+// build makes the ring's controllers, by name, and the informers that they share.
+func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.Gate) (*ringInformers, map[string]ringController, error) {
 	reader, err := h.rootClientBuilder.Client("shared-informers")
 	if err != nil {
-		return nil, fmt.Errorf("making a client for informers: %w", err)
+		return nil, nil, fmt.Errorf("making a client for informers: %w", err)
 	}
-	config, err := h.clientBuilder.Config(controller.Name)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", controller.Name, err)
+	shared := &ringInformers{
+		reader:    reader,
+		informers: informers.NewSharedInformerFactoryWithOptions(reader, ResyncPeriod(h.config)(), informers.WithTransform(trimManagedFields)),
+		paths:     map[schema.GroupResource]string{},
 	}
-	config.Wrap(gate.WrapTransport(controller.Name))
-	writer, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", controller.Name, err)
+	controllers := map[string]ringController{}
+	for _, described := range ring.Controllers {
+		config, err := h.clientBuilder.Config(described.ServiceAccount)
+		if err != nil {
+			return nil, nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
+		}
+		config.Wrap(gate.WrapTransport(described.Name))
+		writer, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return nil, nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
+		}
+		builder := &ringBuilder{
+			ringInformers: shared, controller: described, writer: writer,
+			gate: gate.For(described.Name), reads: sets.New[schema.GroupResource](),
+		}
+		logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", described.Name)
+		controller, err := ringConstructors[described.Name].build(klog.NewContext(ctx, logger), builder)
+		if err != nil {
+			return nil, nil, fmt.Errorf("making %s: %w", described.Name, err)
+		}
+		if builder.reads.Len() != len(described.Reads) {
+			return nil, nil, fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", described.Name, builder.reads.Len(), len(described.Reads))
+		}
+		controllers[described.Name] = controller
 	}
-	return &ringBuilder{
-		controller: controller,
-		reader:     reader,
-		writer:     writer,
-		gate:       gate,
-		informers:  informers.NewSharedInformerFactoryWithOptions(reader, ResyncPeriod(h.config)(), informers.WithTransform(trimManagedFields)),
-	}, nil
+	return shared, controllers, nil
+}
+
+// joins notes that instance is about to run. It says whether it may.
+func (h *ringHost) joins(ring string, instance *member.Member) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if h.abandoned {
+		return false
+	}
+	if h.members == nil {
+		h.members = map[string]*member.Member{}
+	}
+	h.members[ring] = instance
+	return true
+}
+
+func (h *ringHost) left(ring string) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	delete(h.members, ring)
+}
+
+func (h *ringHost) isAbandoned() bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return h.abandoned
+}
+
+// abandonRings deletes the records of this process at once, so that nobody waits for them:
+// the process is about to end. It joins no ring any more. It takes at most abandonLimit;
+// whoever calls it again waits for the first.
+func (h *ringHost) abandonRings(ctx context.Context) {
+	h.abandon.Do(func() {
+		h.lock.Lock()
+		h.abandoned = true
+		var members []*member.Member
+		for _, m := range h.members {
+			members = append(members, m)
+		}
+		h.lock.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, abandonLimit)
+		defer cancel()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		for _, m := range members {
+			wg.Go(func() {
+				if err := m.Abandon(ctx); err != nil {
+					klog.FromContext(ctx).Error(err, "Could not take this process off its ring")
+				}
+			})
+		}
+	})
 }

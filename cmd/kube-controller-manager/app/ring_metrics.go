@@ -49,6 +49,10 @@ var (
 		Subsystem: ringSubsystem, Name: "busy", StabilityLevel: metrics.ALPHA,
 		Help: "Objects that this instance has in work.",
 	}, []string{"ring"})
+	ringWorking = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "working", StabilityLevel: metrics.ALPHA,
+		Help: "1 while this instance works on that controller, 0 while it does not: status.controllers of its record says why.",
+	}, []string{"ring", "controller"})
 	ringRegistrations = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: ringSubsystem, Name: "registrations_total", StabilityLevel: metrics.ALPHA,
 		Help: "Registrations on the ring: the first, and one after each loss of the record.",
@@ -80,7 +84,7 @@ var (
 )
 
 var registerRingMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(ringPhase, ringOwned, ringWorkloads, ringBusy, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
+	legacyregistry.MustRegister(ringPhase, ringOwned, ringWorkloads, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
 })
 
 // ringMetrics are those of the ring with that name.
@@ -88,7 +92,8 @@ type ringMetrics string
 
 var _ member.Metrics = ringMetrics("")
 
-func newRingMetrics(name string) member.Metrics {
+// newRingMetrics returns the metrics of an instance that is about to run these controllers.
+func newRingMetrics(name string, controllers []string) member.Metrics {
 	registerRingMetrics()
 	m := ringMetrics(name)
 	// What an alert may count exists before it first happens.
@@ -102,6 +107,9 @@ func newRingMetrics(name string) member.Metrics {
 		ringNews.WithLabelValues(name, result)
 	}
 	m.State("", 0)
+	for _, c := range controllers {
+		m.Working(c, false)
+	}
 	return m
 }
 
@@ -124,6 +132,14 @@ func (m ringMetrics) State(phase shardingv1alpha1.InstancePhase, owned float64) 
 func (m ringMetrics) Load(workloads, busy int64) {
 	ringWorkloads.WithLabelValues(string(m)).Set(float64(workloads))
 	ringBusy.WithLabelValues(string(m)).Set(float64(busy))
+}
+
+func (m ringMetrics) Working(controller string, working bool) {
+	value := 0.0
+	if working {
+		value = 1
+	}
+	ringWorking.WithLabelValues(string(m), controller).Set(value)
 }
 
 func (m ringMetrics) Renewed(result string) { ringRenewals.WithLabelValues(string(m), result).Inc() }

@@ -29,7 +29,7 @@ import (
 
 // A process may be on several rings, so each metric tells which it is about.
 func TestEveryMetricNamesItsRing(t *testing.T) {
-	m := newRingMetrics("some-ring")
+	m := newRingMetrics("some-ring", []string{"some-controller"})
 	m.Registered()
 	m.State(shardingv1alpha1.InstanceActive, 0.5)
 	m.Load(7, 1)
@@ -60,7 +60,7 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 			}
 		}
 	}
-	if found != 11 {
-		t.Errorf("%d metrics of rings, want 11", found)
+	if found != 12 {
+		t.Errorf("%d metrics of rings, want 12", found)
 	}
 }

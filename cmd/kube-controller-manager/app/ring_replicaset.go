@@ -22,6 +22,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 )
@@ -37,7 +38,9 @@ var replicaSetOnRing = ringConstructor{
 		if err := inRange(ctx, b, v1.Resource("pods"), &v1.Pod{}, b.reader.CoreV1().Pods(metav1.NamespaceAll)); err != nil {
 			return nil, err
 		}
-		return replicaset.OnRing(ctx, replicaset.NewReplicaSetController(ctx,
-			b.informers.Apps().V1().ReplicaSets(), b.informers.Core().V1().Pods(), b.writer, replicaset.BurstReplicas), b.gate), nil
+		return replicaset.OnRing(ctx, b.gate, b.writer, func(client kubernetes.Interface) *replicaset.ReplicaSetController {
+			return replicaset.NewReplicaSetController(ctx,
+				b.informers.Apps().V1().ReplicaSets(), b.informers.Core().V1().Pods(), client, replicaset.BurstReplicas)
+		}), nil
 	},
 }

@@ -17,29 +17,148 @@ limitations under the License.
 package app
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/member"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/clock"
 )
 
 func TestEveryControllerOfTheCatalogueCanBeBuilt(t *testing.T) {
 	known := NewControllerDescriptors()
 	inCatalogue := 0
 	for _, r := range catalogue.Rings() {
-		if len(r.Controllers) != 1 {
-			t.Errorf("ring %s has %d controllers; the host is a member of a ring for one", r.Name, len(r.Controllers))
+		if !slices.Contains(ring.ManagerRings, r.Name) {
+			t.Errorf("the leader's Lease is not guarded while ring %s has instances", r.Name)
 		}
 		for _, c := range r.Controllers {
 			inCatalogue++
 			if constructor, ok := ringConstructors[c.Name]; !ok || constructor.build == nil || constructor.defaultWorkers == nil {
 				t.Errorf("%s is in the catalogue of rings and has no constructor", c.Name)
 			}
-			if known[c.Name] == nil {
-				t.Errorf("%s is in the catalogue of rings and is no controller of kube-controller-manager", c.Name)
+			if known[c.Name] == nil || known[c.Name].IsDisabledByDefault() {
+				t.Errorf("%s is in the catalogue of rings and is no controller of kube-controller-manager that * enables", c.Name)
+			}
+			if got := ringOf(c.Name); got != r.Name {
+				t.Errorf("%s is on ring %q, want %q", c.Name, got, r.Name)
 			}
 		}
 	}
 	if inCatalogue != len(ringConstructors) {
 		t.Errorf("%d constructors for %d controllers of the catalogue", len(ringConstructors), inCatalogue)
+	}
+}
+
+func testRingConfig() *config.CompletedConfig {
+	c := (&config.Config{}).Complete()
+	c.ComponentConfig.Generic.Controllers = []string{"*"}
+	return c
+}
+
+// Memory is what a ring is for: a process holds each pod of its range once.
+func TestControllersOfARingShareItsInformers(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
+	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
+	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
+	shared, controllers, err := h.build(ctx, workloads, member.NewGate(clock.RealClock{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(controllers) != len(workloads.Controllers) {
+		t.Errorf("%d controllers, want %d", len(controllers), len(workloads.Controllers))
+	}
+	resources := map[string]bool{}
+	for _, c := range workloads.Controllers {
+		for _, r := range c.Reads {
+			resources[r.Resource.String()] = true
+		}
+	}
+	if len(shared.sources) != len(resources) {
+		t.Errorf("%d informers of a range, want one for each of %d resources", len(shared.sources), len(resources))
+	}
+}
+
+func TestAResourceIsReadByOnePathOnARing(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
+	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
+	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
+	other := workloads.With(workloads.ControllerNames())
+	reads := slices.Clone(other.Controllers[1].Reads)
+	for i := range reads {
+		if reads[i].Resource.Resource == "pods" {
+			reads[i].Path = "metadata.hashKey"
+		}
+	}
+	other.Controllers[1].Reads = reads
+	if _, _, err := h.build(ctx, other, member.NewGate(clock.RealClock{})); err == nil {
+		t.Error("two controllers read pods by different paths from one informer")
+	}
+}
+
+func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
+	rs, rc := catalogue.ReplicaSetController, catalogue.ReplicationControllerController
+	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
+	for name, tc := range map[string]struct {
+		enabled, listed, want []string
+	}{
+		"both":                    {[]string{rs, rc}, []string{rs, rc}, []string{rs, rc}},
+		"one enabled":             {[]string{rc}, []string{rs, rc}, []string{rc}},
+		"one listed":              {[]string{rs, rc}, []string{rs}, []string{rs}},
+		"one enabled, one listed": {[]string{rs}, []string{rc}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := &ringSettings{}
+			for _, l := range tc.listed {
+				settings.Controllers = append(settings.Controllers, ringControllerSettings{Name: l, Workers: 1})
+			}
+			h := &ringHost{enabled: tc.enabled}
+			if got := h.part(workloads, settings).ControllerNames(); !slices.Equal(got, tc.want) {
+				t.Errorf("runs %q, want %q", got, tc.want)
+			}
+		})
+	}
+	c := testRingConfig()
+	if got := enabledRingControllers(c); !slices.Equal(got, []string{rs, rc}) {
+		t.Errorf("* enables %q", got)
+	}
+	c.ComponentConfig.Generic.Controllers = []string{"*", "-" + rs}
+	if got := enabledRingControllers(c); !slices.Equal(got, []string{rc}) {
+		t.Errorf("*,-%s enables %q", rs, got)
+	}
+}
+
+func TestRingsDoNotStartBesideCoordinatedLeaderElection(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, kubefeatures.CoordinatedLeaderElection, true)
+	if _, _, err := startRings(ctx, testRingConfig(), nil, nil); !errors.Is(err, errCoordinated) {
+		t.Errorf("error %v, want %v", err, errCoordinated)
+	}
+}
+
+func TestNothingOfRingsStartsWithTheFeatureGateOff(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, genericfeatures.ControllerRing, false)
+	election, leave, err := startRings(ctx, testRingConfig(), nil, nil)
+	if err != nil || election != nil {
+		t.Errorf("an election %v, error %v; want neither", election, err)
+	}
+	leave()
+	c := testRingConfig()
+	c.ControllerRingConfigFile = "ring.yaml"
+	if _, _, err := startRings(ctx, c, nil, nil); err == nil {
+		t.Error("--controller-ring-config was taken without the feature gate")
 	}
 }

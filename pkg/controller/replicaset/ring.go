@@ -29,9 +29,9 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/controller"
 )
 
 // Gate says which ReplicaSets, by hash key, this controller may work on now. All work
@@ -58,13 +58,14 @@ type RingController struct {
 	wg    sync.WaitGroup
 }
 
-// OnRing puts rsc behind gate. It must be called before Run.
-func OnRing(ctx context.Context, rsc *ReplicaSetController, gate Gate) *RingController {
+// OnRing puts the controller that build makes behind gate. build must make it with the
+// client that it gets, which is client but creates each pod once.
+func OnRing(ctx context.Context, gate Gate, client kubernetes.Interface, build func(client kubernetes.Interface) *ReplicaSetController) *RingController {
+	rsc := build(createOnce{client, gate})
 	rsc.gate = gate
-	if pods, ok := rsc.podControl.(controller.RealPodControl); ok {
-		pods.KubeClient = createOnce{pods.KubeClient, gate}
-		rsc.podControl = pods
-	}
+	// In a copy, such as a ReplicationManager has, the handler would still be the original's,
+	// which has no gate.
+	rsc.syncHandler = rsc.syncReplicaSet
 	return &RingController{ReplicaSetController: rsc, logger: klog.FromContext(ctx)}
 }
 
@@ -108,27 +109,29 @@ func (rc *RingController) work(ctx context.Context, stop <-chan struct{}) {
 // Keys returns the hash keys of the known ReplicaSets in ranges.
 func (rc *RingController) Keys(ranges hashkey.Ranges) []int64 {
 	var keys []int64
-	rc.each(ranges, func(rs *apps.ReplicaSet) { keys = append(keys, metav1.HashKeyOf(rs)) })
+	rc.each(ranges, func(rs metav1.Object) { keys = append(keys, metav1.HashKeyOf(rs)) })
 	return keys
 }
 
 // Acquired queues every ReplicaSet in ranges.
 func (rc *RingController) Acquired(ranges hashkey.Ranges) {
-	rc.each(ranges, rc.enqueueRS)
+	rc.each(ranges, func(rs metav1.Object) { rc.queue.Add(cache.MetaObjectToName(rs).String()) })
 }
 
 // Released forgets the creations and deletions in ranges that this controller still expects
 // to see: the next owner keeps its own account.
 func (rc *RingController) Released(ranges hashkey.Ranges) {
-	rc.each(ranges, func(rs *apps.ReplicaSet) {
-		rc.consistencyStore.Clear(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, rs.UID)
+	rc.each(ranges, func(rs metav1.Object) {
+		rc.consistencyStore.Clear(types.NamespacedName{Namespace: rs.GetNamespace(), Name: rs.GetName()}, rs.GetUID())
 		rc.expectations.DeleteExpectations(rc.logger, cache.MetaObjectToName(rs).String())
 	})
 }
 
-func (rc *RingController) each(ranges hashkey.Ranges, f func(*apps.ReplicaSet)) {
+// each calls f for what the informer holds in ranges: ReplicaSets, or
+// ReplicationControllers for the controller of those.
+func (rc *RingController) each(ranges hashkey.Ranges, f func(metav1.Object)) {
 	for _, obj := range rc.rsIndexer.List() {
-		if rs, ok := obj.(*apps.ReplicaSet); ok && ranges.Contains(metav1.HashKeyOf(rs)) {
+		if rs, ok := obj.(metav1.Object); ok && ranges.Contains(metav1.HashKeyOf(rs)) {
 			f(rs)
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller"
@@ -73,10 +74,11 @@ func newRingFixture(t *testing.T, ctx context.Context, objects ...*apps.ReplicaS
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	rsc := NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, BurstReplicas)
 	f := &ringFixture{gate: &testGate{}, pods: &controller.FakePodControl{}, factory: factory, clientset: client}
-	rsc.podControl = f.pods
-	f.RingController = OnRing(ctx, rsc, f.gate)
+	f.RingController = OnRing(ctx, f.gate, client, func(client kubernetes.Interface) *ReplicaSetController {
+		return NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, BurstReplicas)
+	})
+	f.podControl = f.pods
 	for _, rs := range objects {
 		if err := factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(rs); err != nil {
 			t.Fatal(err)

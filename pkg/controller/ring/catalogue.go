@@ -29,12 +29,14 @@ const (
 
 // The names of the controllers.
 const (
-	ReplicaSetController = "replicaset-controller"
+	ReplicaSetController            = "replicaset-controller"
+	ReplicationControllerController = "replicationcontroller-controller"
 )
 
 var (
-	pods        = schema.GroupResource{Resource: "pods"}
-	replicaSets = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	pods                   = schema.GroupResource{Resource: "pods"}
+	replicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	replicationControllers = schema.GroupResource{Resource: "replicationcontrollers"}
 )
 
 // Rings returns the catalogue. It must not be changed.
@@ -44,14 +46,27 @@ var rings = []Ring{
 	{
 		Name: WorkloadsRing,
 		Controllers: []Controller{{
-			Name:      ReplicaSetController,
-			Workloads: replicaSets,
+			Name:           ReplicaSetController,
+			ServiceAccount: "replicaset-controller",
+			Workloads:      replicaSets,
 			Reads: []Read{
 				{Resource: replicaSets, Path: sharding.HashKeyPath},
 				{Resource: pods, Path: sharding.ControllerHashKeyPath},
 			},
 			Writes: []Write{
 				{Resource: replicaSets, By: shardingv1alpha1.GoverningKeyOwn},
+				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
+			},
+		}, {
+			Name:           ReplicationControllerController,
+			ServiceAccount: "replication-controller",
+			Workloads:      replicationControllers,
+			Reads: []Read{
+				{Resource: replicationControllers, Path: sharding.HashKeyPath},
+				{Resource: pods, Path: sharding.ControllerHashKeyPath},
+			},
+			Writes: []Write{
+				{Resource: replicationControllers, By: shardingv1alpha1.GoverningKeyOwn},
 				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
 			},
 		}},

@@ -42,6 +42,9 @@ func TestEveryControllerIsDescribedInFull(t *testing.T) {
 				t.Errorf("controller %q has the name of another, or one that is no DNS label", c.Name)
 			}
 			controllers[c.Name] = true
+			if len(validation.IsDNS1123Subdomain(c.ServiceAccount)) > 0 {
+				t.Errorf("%s has the service account %q, which is no name of one", c.Name, c.ServiceAccount)
+			}
 			if c.PathOf(c.Workloads) == "" {
 				t.Errorf("%s does not read %s, its own workloads", c.Name, c.Workloads)
 			}
@@ -61,17 +64,34 @@ func TestEveryControllerIsDescribedInFull(t *testing.T) {
 }
 
 // An instance says this of itself in its ControllerInstance, and the fence judges by it.
-func TestAReplicaSetIsGovernedByItsOwnKeyAndAllElseByItsController(t *testing.T) {
+func TestAWorkloadIsGovernedByItsOwnKeyAndAllElseByItsController(t *testing.T) {
 	r, _ := RingNamed("workloads")
-	if got, want := r.ControllerNames(), []string{"replicaset-controller"}; !slices.Equal(got, want) {
+	if got, want := r.ControllerNames(), []string{"replicaset-controller", "replicationcontroller-controller"}; !slices.Equal(got, want) {
 		t.Errorf("the ring runs %q, want %q", got, want)
 	}
 	want := []shardingv1alpha1.Governs{
 		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: "Own"},
 		{Controller: "replicaset-controller", Group: "*", Resource: "*", By: "Controller"},
+		{Controller: "replicationcontroller-controller", Resource: "replicationcontrollers", By: "Own"},
+		{Controller: "replicationcontroller-controller", Group: "*", Resource: "*", By: "Controller"},
 	}
 	if got := r.Governs(); !slices.Equal(got, want) {
 		t.Errorf("governed: %+v, want %+v", got, want)
+	}
+}
+
+// A process says only of the controllers that it runs what governs their writes.
+func TestARingWithSomeOfItsControllersIsGovernedByTheirLinesAlone(t *testing.T) {
+	whole, _ := RingNamed("workloads")
+	r := whole.With([]string{"nobody's", "replicationcontroller-controller"})
+	if got, want := r.ControllerNames(), []string{"replicationcontroller-controller"}; r.Name != "workloads" || !slices.Equal(got, want) {
+		t.Errorf("ring %q runs %q, want workloads and %q", r.Name, got, want)
+	}
+	if got, want := r.Governs(), whole.Governs()[2:]; !slices.Equal(got, want) {
+		t.Errorf("governed: %+v, want %+v", got, want)
+	}
+	if got := whole.With(nil); len(got.Controllers) != 0 {
+		t.Errorf("a ring with no controllers runs %q", got.ControllerNames())
 	}
 }
 

@@ -17,6 +17,8 @@ limitations under the License.
 package ring
 
 import (
+	"slices"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -33,6 +35,9 @@ type Controller struct {
 	// Name is the controller's name in --controllers, in the settings file and in
 	// spec.controllers.
 	Name string
+	// ServiceAccount is the name of the service account in kube-system that the controller
+	// sends its requests with under --use-service-account-credentials.
+	ServiceAccount string
 	// Workloads is the resource that the controller reconciles: an instance works on
 	// the objects of it whose governing key it owns.
 	Workloads schema.GroupResource
@@ -69,6 +74,17 @@ func (r Ring) ControllerNames() []string {
 		names = append(names, c.Name)
 	}
 	return names
+}
+
+// With returns the ring with those of its controllers alone that have one of the names.
+func (r Ring) With(names []string) Ring {
+	var controllers []Controller
+	for _, c := range r.Controllers {
+		if slices.Contains(names, c.Name) {
+			controllers = append(controllers, c)
+		}
+	}
+	return Ring{Name: r.Name, Controllers: controllers}
 }
 
 // Governs returns whose key governs what the ring's controllers write, as spec.governs has

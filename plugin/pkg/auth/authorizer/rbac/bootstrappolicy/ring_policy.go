@@ -46,7 +46,7 @@ func addRingRules(roles []rbacv1.ClusterRole) {
 			)
 		}
 		for _, ring := range catalogue.Rings() {
-			if role.Name == "system:kube-controller-manager" || slices.ContainsFunc(ring.Controllers, func(c catalogue.Controller) bool { return role.Name == saRolePrefix+c.Name }) {
+			if role.Name == "system:kube-controller-manager" || slices.ContainsFunc(ring.Controllers, func(c catalogue.Controller) bool { return role.Name == saRolePrefix+c.ServiceAccount }) {
 				role.Rules = append(role.Rules, rbacv1helpers.NewRule(fence.Verb).Groups(shardingGroup).Resources(fence.Resource).Names(ring.Name).RuleOrDie())
 			}
 		}

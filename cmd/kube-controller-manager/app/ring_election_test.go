@@ -1,0 +1,373 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	core "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/klog/v2"
+	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	testRS = catalogue.ReplicaSetController
+	testRC = catalogue.ReplicationControllerController
+)
+
+func TestALeaderRunsWhatTheRingsDoNotShare(t *testing.T) {
+	for name, tc := range map[string]struct {
+		listed, enabled, shared []string
+		want                    []string
+		// runs are the ring controllers of the leader that signs it.
+		runs []string
+	}{
+		"all, all shared":         {listed: []string{"*"}, enabled: []string{testRS, testRC}, shared: []string{testRS, testRC}, want: []string{"*", "-" + testRS, "-" + testRC}},
+		"all, none shared":        {listed: []string{"*"}, enabled: []string{testRS, testRC}, want: []string{"*"}, runs: []string{testRS, testRC}},
+		"all, one shared":         {listed: []string{"*"}, enabled: []string{testRS, testRC}, shared: []string{testRC}, want: []string{"*", "-" + testRC}, runs: []string{testRS}},
+		"one disabled":            {listed: []string{"*", "-" + testRS, "-ttl-controller"}, enabled: []string{testRC}, want: []string{"*", "-ttl-controller", "-" + testRS}, runs: []string{testRC}},
+		"only named, none shared": {listed: []string{testRS, "ttl-controller"}, enabled: []string{testRS}, want: []string{"ttl-controller", testRS}, runs: []string{testRS}},
+		"only named, shared":      {listed: []string{testRS}, enabled: []string{testRS}, shared: []string{testRS}},
+		"said twice":              {listed: []string{"-" + testRS, testRS, "*"}, enabled: []string{testRC}, want: []string{"*", "-" + testRS}, runs: []string{testRC}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := leaderControllers(tc.listed, tc.enabled, func(c string) bool { return slices.Contains(tc.shared, c) })
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("signs %q, want %q", got, tc.want)
+			}
+			leader := ring.Leader{Holder: ring.SignLeader("p", got)}
+			controllers := withoutSharedControllers(NewControllerDescriptors(), leader)
+			for _, c := range []string{testRS, testRC} {
+				if runs := slices.Contains(tc.runs, c); leader.Runs(c) != runs || (controllers[c] != nil) != runs {
+					t.Errorf("says that it runs %s: %t, and runs it: %t; want %t", c, leader.Runs(c), controllers[c] != nil, runs)
+				}
+			}
+			if all := len(NewControllerDescriptors()); len(controllers) != all-2+len(tc.runs) {
+				t.Errorf("%d controllers of %d", len(controllers), all)
+			}
+		})
+	}
+	// A process that elects no leader leaves its ring controllers to its rings.
+	if c := withoutSharedControllers(NewControllerDescriptors(), ring.Leader{}); c[testRS] != nil || c[testRC] != nil {
+		t.Error("a process without an election runs ring controllers itself")
+	}
+}
+
+// electionTest is a process that stands for leader on a fake cluster.
+type electionTest struct {
+	*testing.T
+	*ringElection
+	client *fake.Clientset
+
+	lock sync.Mutex
+	// instances is the registry, refusal why it cannot be read.
+	instances []shardingv1alpha1.ControllerInstance
+	refusal   error
+	// ending says that the work under the Lease has been told to end.
+	ending bool
+	log    []string
+}
+
+func newElectionTest(t *testing.T) *electionTest {
+	e := &electionTest{T: t, client: fake.NewClientset()}
+	e.client.PrependReactor("list", "controllerinstances", func(core.Action) (bool, runtime.Object, error) {
+		e.lock.Lock()
+		defer e.lock.Unlock()
+		return true, &shardingv1alpha1.ControllerInstanceList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: slices.Clone(e.instances)}, e.refusal
+	})
+	e.client.PrependReactor("update", "leases", func(action core.Action) (bool, runtime.Object, error) {
+		lease := action.(core.UpdateAction).GetObject().(*coordinationv1.Lease)
+		e.lock.Lock()
+		ending := e.ending
+		e.lock.Unlock()
+		if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+			e.note("released")
+		} else if ending {
+			e.note("renewed")
+		}
+		return false, nil, nil
+	})
+	c := testRingConfig()
+	election := &c.ComponentConfig.Generic.LeaderElection
+	election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration = 15*time.Second, 10*time.Second, 2*time.Second
+	settings, err := newRingSettingsFile("", map[string]int{testRS: 1, testRC: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ringElection = newRingElection(c, &ringHost{config: c, settings: settings, enabled: []string{testRS, testRC}, identity: "me"}, e.client)
+	return e
+}
+
+// note remembers what has happened, in its order and once in a row.
+func (e *electionTest) note(what string) {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	if len(e.log) == 0 || e.log[len(e.log)-1] != what {
+		e.log = append(e.log, what)
+	}
+}
+
+func (e *electionTest) expectLog(want ...string) {
+	e.Helper()
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	if !slices.Equal(e.log, want) {
+		e.Errorf("happened:\n  %s\nwant:\n  %s", strings.Join(e.log, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func (e *electionTest) set(instances ...shardingv1alpha1.ControllerInstance) {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	e.instances = instances
+}
+
+func testInstance(holder string, controllers []string, working ...string) shardingv1alpha1.ControllerInstance {
+	i := shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: "workloads-" + holder, ResourceVersion: "1"},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HolderIdentity: holder, Controllers: controllers},
+	}
+	for _, c := range working {
+		i.Status.Controllers = append(i.Status.Controllers, shardingv1alpha1.ControllerState{Name: c, Working: true})
+	}
+	return i
+}
+
+func (e *electionTest) leaseLock(set []string) *wonLock {
+	return &wonLock{Interface: &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-controller-manager"},
+		Client:     e.client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: ring.SignLeader("p", set)},
+	}}
+}
+
+// callbacks are those of a process whose work under the Lease ends with its context, after
+// that time.
+func (e *electionTest) callbacks(lasting time.Duration, err error) leaderelection.LeaderCallbacks {
+	run := e.led(func(ctx context.Context, _ map[string]*ControllerDescriptor) error {
+		e.note("works")
+		<-ctx.Done()
+		e.lock.Lock()
+		e.ending = true
+		e.lock.Unlock()
+		time.Sleep(lasting)
+		e.note("works no more")
+		return err
+	})
+	return leaderelection.LeaderCallbacks{
+		OnStartedLeading: func(ctx context.Context) { _ = run(ctx, NewControllerDescriptors()) },
+		OnStoppedLeading: func() { e.note("stopped") },
+	}
+}
+
+// follow follows the registry, and makes an exit an entry of the log.
+func (e *electionTest) follow(ctx context.Context) (end func()) {
+	exit := klog.OsExit
+	klog.OsExit = func(code int) { e.note(fmt.Sprint("exit ", code)) }
+	unfollow := e.ringElection.follow(ctx)
+	return func() {
+		unfollow()
+		klog.OsExit = exit
+	}
+}
+
+var both = []string{testRS, testRC}
+
+func TestAProcessStandsWithWhatTheRegistrySays(t *testing.T) {
+	shared, all := []string{"*", "-" + testRS, "-" + testRC}, []string{"*"}
+	for name, tc := range map[string]struct {
+		instances []shardingv1alpha1.ControllerInstance
+		refusal   error
+		want      []string
+		took      time.Duration
+	}{
+		"its own record":           {instances: []shardingv1alpha1.ControllerInstance{testInstance("me", both)}, want: shared},
+		"not registered":           {want: all, took: registrationLimit},
+		"only another's record":    {instances: []shardingv1alpha1.ControllerInstance{testInstance("other", both)}, want: shared, took: registrationLimit},
+		"one does not list both":   {instances: []shardingv1alpha1.ControllerInstance{testInstance("me", both), testInstance("old", []string{testRS})}, want: []string{"*", "-" + testRS}},
+		"the registry is not read": {refusal: errors.New("down"), want: shared, took: registrationLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, ctx := ktesting.NewTestContext(t)
+				e := newElectionTest(t)
+				e.set(tc.instances...)
+				e.refusal = tc.refusal
+				began := time.Now()
+				if got := e.prepare(ctx); !slices.Equal(got, tc.want) {
+					t.Errorf("stands with %q, want %q", got, tc.want)
+				}
+				if took := time.Since(began); took != tc.took {
+					t.Errorf("decided after %v, want %v", took, tc.took)
+				}
+			})
+		})
+	}
+}
+
+func TestATermThatNoLongerFitsEndsInGoodOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		if e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(3*time.Second, nil)) {
+			t.Error("stands again, though it has led")
+		}
+		if !e.host.isAbandoned() {
+			t.Error("the process did not leave its rings")
+		}
+		e.expectLog("works", "renewed", "works no more", "released", "stopped", "exit 1")
+	})
+}
+
+func TestALeaseIsNotReleasedWhileWorkGoesOnUnderIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(0, errors.New("controller shutdown timeout reached")))
+		e.expectLog("works", "works no more", "stopped", "exit 1")
+	})
+}
+
+func TestACandidateStandsAnewWhenItsSetNoLongerFits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		now := metav1.NowMicro()
+		lease := testLease("other", "1")
+		lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = ptr.To[int32](3600), &now
+		if err := e.client.Tracker().Add(lease); err != nil {
+			t.Fatal(err)
+		}
+		if !e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(0, nil)) {
+			t.Error("does not stand again")
+		}
+		if e.host.isAbandoned() {
+			t.Error("a process that did not lead left its rings")
+		}
+		e.expectLog()
+	})
+}
+
+func TestATermThatFitsGoesOnUntilTheProcessEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Minute, cancel)
+		set := e.prepare(ctx)
+		if e.stand(ctx, set, e.leaseLock(set), "l", nil, e.callbacks(3*time.Second, nil)) {
+			t.Error("stands again, though it has led")
+		}
+		if e.host.isAbandoned() {
+			t.Error("a process that was asked to end left its rings at once")
+		}
+		e.expectLog("works", "renewed", "works no more", "released", "stopped")
+	})
+}
+
+// A process that has lost the Lease must not run on until its work has ended.
+func TestAProcessThatHasLostTheLeaseExitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		set := e.prepare(ctx)
+		time.AfterFunc(time.Minute, func() {
+			e.client.PrependReactor("*", "leases", func(core.Action) (bool, runtime.Object, error) { return true, nil, errors.New("down") })
+		})
+		e.stand(ctx, set, e.leaseLock(set), "l", nil, e.callbacks(time.Hour, nil))
+		e.expectLog("works", "stopped", "exit 1")
+		time.Sleep(2 * time.Hour) // until the work has ended
+	})
+}
+
+func TestALeaderStartsNothingWhileAnInstanceWorksOnItsControllers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both), testInstance("other", both, testRS))
+		e.leader = ring.Leader{Holder: ring.SignLeader("p", []string{"*", "-" + testRC})}
+		var lock sync.Mutex
+		var ran []string
+		done := make(chan error, 1)
+		go func() {
+			done <- e.led(func(_ context.Context, descriptors map[string]*ControllerDescriptor) error {
+				lock.Lock()
+				defer lock.Unlock()
+				for _, c := range []string{testRS, testRC} {
+					if descriptors[c] != nil {
+						ran = append(ran, c)
+					}
+				}
+				return nil
+			})(ctx, NewControllerDescriptors())
+		}()
+		expect := func(when string, want ...string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			lock.Lock()
+			defer lock.Unlock()
+			if !slices.Equal(ran, want) {
+				t.Errorf("%s: ran %q, want %q", when, ran, want)
+			}
+		}
+		expect("while another works on it")
+		e.lock.Lock()
+		e.refusal = errors.New("down")
+		e.lock.Unlock()
+		e.set(testInstance("me", both))
+		expect("while the registry cannot be read")
+		e.lock.Lock()
+		e.refusal = nil
+		e.lock.Unlock()
+		e.set(testInstance("me", both), testInstance("other", both, testRC))
+		expect("while another works on what the leader does not run", testRS)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if !e.isIdle() {
+			t.Error("what has ended in good order counts as running")
+		}
+	})
+}
