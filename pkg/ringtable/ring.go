@@ -26,7 +26,6 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/ring"
 	catalogue "k8s.io/kubernetes/pkg/controller/ring"
 )
@@ -34,15 +33,17 @@ import (
 // Ring is one ring at one moment.
 type Ring struct {
 	Name string
-	// Workloads is the resource that the ring's controller works on, empty where the
-	// catalogue of rings does not know the ring, or has several controllers on it.
-	Workloads schema.GroupResource
+	// OfReplicaSets says that, by the catalogue of rings, the ring works on ReplicaSets.
+	OfReplicaSets bool
 	// Instances are those that own keys, in order of key, then those that own none
 	// yet, in order of name.
 	Instances []Instance
 	// Gap holds the keys that no instance works on: those that nobody owns, and those
 	// whose owner does not hold them in its caches or is not at work yet.
 	Gap hashkey.Ranges
+	// Waiting says which controllers some instance does not work on, and why, in order and
+	// each once.
+	Waiting []string
 	// Pods are those of all ReplicaSets, whether or not anybody owns them.
 	Pods Pods
 }
@@ -108,13 +109,14 @@ func Names(instances []*shardingv1alpha1.ControllerInstance) []string {
 }
 
 // Of returns the ring of that name. Instances of other rings are left out. Pods are counted
-// only for a ring whose Workloads are ReplicaSets. An instance without a valid resource
+// only for a ring of ReplicaSets. An instance without a valid resource
 // version is an error.
 func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSets []*appsv1.ReplicaSet) (*Ring, error) {
 	r := &Ring{Name: name, Gap: hashkey.All()}
-	if described, _ := catalogue.RingNamed(name); len(described.Controllers) == 1 {
-		r.Workloads = described.Controllers[0].Workloads
-	}
+	described, _ := catalogue.RingNamed(name)
+	r.OfReplicaSets = slices.ContainsFunc(described.Controllers, func(c catalogue.Controller) bool {
+		return c.Workloads == appsv1.Resource("replicasets")
+	})
 	var members []*shardingv1alpha1.ControllerInstance
 	var records []ring.Record
 	for _, i := range instances {
@@ -151,7 +153,8 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 		// At the seam the range of the lowest key ends with the first of its two ranges.
 		return a.Owned[0].End < b.Owned[0].End
 	})
-	if r.countsPods() {
+	r.Waiting = waiting(members)
+	if r.OfReplicaSets {
 		r.countPods(replicaSets)
 	}
 	return r, nil
@@ -169,8 +172,18 @@ func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.R
 	}
 }
 
-// countsPods says whether the ring's workloads are ReplicaSets.
-func (r *Ring) countsPods() bool { return r.Workloads == appsv1.Resource("replicasets") }
+func waiting(members []*shardingv1alpha1.ControllerInstance) []string {
+	var lines []string
+	for _, i := range members {
+		for _, c := range i.Status.Controllers {
+			if c.Reason != "" {
+				lines = append(lines, c.Name+": "+c.Reason)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return slices.Compact(lines)
+}
 
 // countPods counts the pods of each ReplicaSet for all, and for the owner of its key.
 func (r *Ring) countPods(replicaSets []*appsv1.ReplicaSet) {

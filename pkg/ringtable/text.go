@@ -111,13 +111,8 @@ const shareColumn = 3
 
 // cells returns the table without bars, its header first.
 func (r *Ring) cells(l layout, now time.Time) [][]string {
-	pods := r.countsPods()
-	workloads := "WORKLOADS"
-	if r.Workloads.Resource != "" {
-		workloads = strings.ToUpper(r.Workloads.Resource)
-	}
-	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", workloads}
-	if pods {
+	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WORKLOADS"}
+	if r.OfReplicaSets {
 		header = append(header, "PODS READY")
 	}
 	if l.ages {
@@ -126,7 +121,7 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 	table := [][]string{header}
 	for _, i := range r.Instances {
 		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Workloads)}
-		if pods {
+		if r.OfReplicaSets {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}
 		if l.ages {
@@ -155,7 +150,7 @@ func tableWidth(table [][]string) int {
 	return total
 }
 
-// sum says in one line what all instances do together.
+// sum says in one line what all instances do together, and in further ones what waits.
 func (r *Ring) sum() string {
 	if len(r.Instances) == 0 {
 		return fmt.Sprintf("ring %s has no instance: nothing works on any hash key", r.Name)
@@ -171,8 +166,11 @@ func (r *Ring) sum() string {
 	} else {
 		fmt.Fprintf(&b, "nothing works on %s of the hash keys: %s", percent(r.Gap), r.Gap)
 	}
-	if r.countsPods() {
+	if r.OfReplicaSets {
 		fmt.Fprintf(&b, "; %d of %d pods ready", r.Pods.Ready, r.Pods.Wanted)
+	}
+	for _, line := range r.Waiting {
+		b.WriteString("\nwaits: " + line)
 	}
 	return b.String()
 }

@@ -44,11 +44,11 @@ func TestText(t *testing.T) {
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
-		width:     101,
+		width:     99,
 		now:       now,
 		want: `
-INSTANCE  PHASE   RANGE                                  SHARE           REPLICASETS  PODS READY  AGE
-a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2            22/24       90s
+INSTANCE  PHASE   RANGE                                  SHARE           WORKLOADS  PODS READY  AGE
+a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2          22/24       90s
 1 instance, 1 Active: it covers all hash keys; 22 of 24 pods ready
 `,
 	}, {
@@ -59,14 +59,14 @@ a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████�
 			instance("a", key(quarter-1), responsibleFor(1)),
 			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1)),
 		},
-		width: 103,
+		width: 101,
 		now:   now,
 		want: `
-INSTANCE  PHASE   RANGE                                    SHARE           REPLICASETS  PODS READY  AGE
-a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1            2/4         90s
-b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0            0/0         90s
-c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1            20/20       90s
-new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0            0/0         90s
+INSTANCE  PHASE   RANGE                                    SHARE           WORKLOADS  PODS READY  AGE
+a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1          2/4         90s
+b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0          0/0         90s
+c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1          20/20       90s
+new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0          0/0         90s
 4 instances, 3 Active: they cover all hash keys; 22 of 24 pods ready
 `,
 	}, {
@@ -76,12 +76,12 @@ new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ·······�
 			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
 			instance("c", phase(shardingv1alpha1.InstanceInit)),
 		},
-		width: 95,
+		width: 93,
 		want: `
-INSTANCE  PHASE   RANGE                                 SHARE           REPLICASETS  PODS READY
-a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0            22/24
-b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0            0/0
-c         Init    -                                      0.0% ········  0            0/0
+INSTANCE  PHASE   RANGE                                 SHARE           WORKLOADS  PODS READY
+a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0          22/24
+b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0          0/0
+c         Init    -                                      0.0% ········  0          0/0
 3 instances, 2 Active: nothing works on 25.0% of the hash keys: (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
 `,
 	}} {
@@ -107,6 +107,19 @@ func TestTextOfAnotherRing(t *testing.T) {
 	}
 }
 
+func TestTextSaysWhatWaits(t *testing.T) {
+	a, b := instance("a", key(quarter)), instance("b", key(math.MaxInt64))
+	for _, i := range []*shardingv1alpha1.ControllerInstance{a, b} {
+		i.Status.Controllers = []shardingv1alpha1.ControllerState{
+			{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Reason: "the leader, h_1, runs it"},
+		}
+	}
+	text := of(t, []*shardingv1alpha1.ControllerInstance{a, b}).Text(100, now)
+	if !strings.HasSuffix(text, "; 0 of 0 pods ready\nwaits: job-controller: the leader, h_1, runs it\n") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
 // TestWidth: as the width shrinks, details go in a fixed order. Lines stay within the
 // width until no detail is left to drop.
 func TestWidth(t *testing.T) {
@@ -115,15 +128,15 @@ func TestWidth(t *testing.T) {
 		width, line, bar int
 		cut, ages        bool
 	}{
-		{width: 200, line: 124, bar: maxBar, ages: true},
-		{width: 111, line: 111, bar: 19, ages: true},
-		{width: 100, line: 100, bar: minBar, ages: true},
-		{width: 99, line: 99, bar: 29, ages: true, cut: true},
-		{width: 78, line: 78, bar: minBar, ages: true, cut: true},
-		{width: 77, line: 77, bar: 12, cut: true},
-		{width: 73, line: 73, bar: minBar, cut: true},
-		{width: 72, line: 60, cut: true},
-		{width: 10, line: 60, cut: true},
+		{width: 200, line: 122, bar: maxBar, ages: true},
+		{width: 109, line: 109, bar: 19, ages: true},
+		{width: 98, line: 98, bar: minBar, ages: true},
+		{width: 97, line: 97, bar: 29, ages: true, cut: true},
+		{width: 76, line: 76, bar: minBar, ages: true, cut: true},
+		{width: 75, line: 75, bar: 12, cut: true},
+		{width: 71, line: 71, bar: minBar, cut: true},
+		{width: 70, line: 58, cut: true},
+		{width: 10, line: 58, cut: true},
 	} {
 		text := r.Text(tc.width, now)
 		lines := strings.Split(text, "\n")
