@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults explore mutate imports bench bench-memory bench-join build tree save check verify rebase vendor clean
+.PHONY: help up test faults explore mutate imports bench bench-memory bench-join build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,14 @@ bench: build ## compare hash key ranges with upstream's selector, into docs/benc
 
 faults: build ## inject faults into real processes and check every write; DURATION=10m goes on, FAULTS="-only kill,pause -times 5" passes flags
 	@hack/test.sh faults
+
+upgrade: build stock ## upgrade, downgrade and mix controller managers under load, and check every write; takes hours; UPGRADE="-only stock-to-ours -times 2" passes flags
+	@hack/older.sh
+	@cd _output/kubernetes && go build -o ../tools/upgrade ./test/upgrade
+	@_output/tools/upgrade -bin _output/bin -stock _output/stock/bin -older _output/older -dir _output/upgrade -times 20 $(UPGRADE)
+
+stock: tree ## build upstream's own kube-apiserver and kube-controller-manager into _output/stock/bin
+	@hack/stock.sh
 
 bench-memory: build ## measure the memory and traffic of informers, into docs/benchmarks-memory.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),10000) --out=$(CURDIR)/docs/benchmarks-memory.md

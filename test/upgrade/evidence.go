@@ -1,0 +1,324 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apps "k8s.io/api/apps/v1"
+	coordination "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// auditPolicy records the writes of controllers and of the leader's Lease, with the
+// resulting objects.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitManagedFields: true
+omitStages: [RequestReceived]
+rules:
+- level: RequestResponse
+  verbs: [create, delete]
+  resources: [{group: "", resources: [pods]}]
+- level: RequestResponse
+  verbs: [create, update, patch]
+  resources:
+  - {group: apps, resources: [replicasets, replicasets/status, deployments, deployments/status]}
+  - {group: "", resources: [replicationcontrollers, replicationcontrollers/status]}
+  - {group: coordination.k8s.io, resources: [leases], resourceNames: [kube-controller-manager]}
+- level: RequestResponse
+  verbs: [create]
+  namespaces: [kube-system]
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources: [{group: sharding.k8s.io}]
+- level: None
+`
+
+// The names that --controllers has for the controllers that are judged.
+const (
+	replicaSetController            = "replicaset-controller"
+	replicationControllerController = "replicationcontroller-controller"
+	deploymentController            = "deployment-controller"
+)
+
+// controllerOf has the controllers by the user that each writes as.
+var controllerOf = map[string]string{
+	"system:serviceaccount:kube-system:replicaset-controller":  replicaSetController,
+	"system:serviceaccount:kube-system:replication-controller": replicationControllerController,
+	"system:serviceaccount:kube-system:deployment-controller":  deploymentController,
+}
+
+// auditEvent has the fields of an audit event that are used here.
+type auditEvent struct {
+	Verb      string
+	User      struct{ Username string }
+	SourceIPs []string
+	ObjectRef struct{ Resource, Subresource, Name string }
+
+	ResponseStatus                metav1.Status
+	RequestObject, ResponseObject *auditObject
+}
+
+// auditObject has the fields of an object in an audit event that are used here.
+type auditObject struct {
+	Metadata metav1.ObjectMeta
+	Spec     struct{ HolderIdentity string }
+}
+
+// writeID identifies a write that was stored: an object at a revision, or the one
+// deletion of a pod, which has revision 0.
+type writeID struct {
+	uid      types.UID
+	revision int64
+}
+
+// writer is who made a write.
+type writer struct {
+	process, controller string
+}
+
+// accounts is what the API servers' audit logs tell.
+type accounts struct {
+	writers map[writeID]writer
+	// unclear has those who may have made a write although the answer says that it failed:
+	// of the creation of a pod by "create " and its owner's UID, of its deletion by
+	// "delete " and its name.
+	unclear map[string][]writer
+	// leaders has the process that stands for leader under each identity.
+	leaders map[string]string
+}
+
+func newAccounts() accounts {
+	return accounts{writers: map[writeID]writer{}, unclear: map[string][]writer{}, leaders: map[string]string{}}
+}
+
+// readAudit adds an audit log. processAt returns the name of the process that sends from
+// an address, or "".
+func (a *accounts) readAudit(file string, processAt func(ip string) string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewReaderSize(f, 1<<20)
+	for number := 1; ; number++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, number, err)
+		}
+		if err := a.add(event, processAt); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, number, err)
+		}
+	}
+}
+
+func (a *accounts) add(e auditEvent, processAt func(ip string) string) error {
+	if len(e.SourceIPs) == 0 {
+		return nil
+	}
+	process, o := processAt(e.SourceIPs[0]), e.ResponseObject
+	stored := e.ResponseStatus.Code/100 == 2 && o != nil && o.Metadata.UID != ""
+	switch {
+	case process == "":
+		return nil
+	case e.ObjectRef.Resource == "leases":
+		if stored {
+			a.leaders[o.Spec.HolderIdentity] = process
+		}
+		return nil
+	}
+	by := writer{process, controllerOf[e.User.Username]}
+	switch {
+	case by.controller == "":
+		return nil
+	case !stored:
+		a.doubt(e, by)
+		return nil
+	}
+	id := writeID{uid: o.Metadata.UID}
+	if e.Verb != "delete" {
+		var err error
+		if id.revision, err = strconv.ParseInt(o.Metadata.ResourceVersion, 10, 64); err != nil {
+			return err
+		}
+	}
+	// An update that changes nothing, and a second delete, name an earlier write.
+	if _, again := a.writers[id]; !again {
+		a.writers[id] = by
+	}
+	return nil
+}
+
+// doubt notes the write of a pod that may have been done although it failed. The fence may
+// refuse a delete halfway: it has marked the object as deleted, and does not remove it.
+func (a *accounts) doubt(e auditEvent, by writer) {
+	halfway := e.Verb == "delete" && e.ResponseStatus.Code == http.StatusConflict
+	if e.ObjectRef.Resource != "pods" || e.ResponseStatus.Code/100 == 4 && !halfway {
+		return
+	}
+	what := "delete " + e.ObjectRef.Name
+	if e.Verb == "create" {
+		if e.RequestObject == nil {
+			return
+		}
+		ref := metav1.GetControllerOfNoCopy(&e.RequestObject.Metadata)
+		if ref == nil {
+			return
+		}
+		what = "create " + string(ref.UID)
+	}
+	a.unclear[what] = append(a.unclear[what], by)
+}
+
+// The etcd keys of what is judged, and of the mark after it.
+const (
+	endKey            = "/registry/end-of-the-run"
+	leaseKey          = "/registry/leases/kube-system/kube-controller-manager"
+	instancesPrefix   = "/registry/controllerinstances/"
+	setsPrefix        = "/registry/replicasets/"
+	rcsPrefix         = "/registry/controllers/"
+	deploymentsPrefix = "/registry/deployments/"
+	podsPrefix        = "/registry/pods/"
+)
+
+// replay passes all that etcd has stored since its first revision to the judge.
+func replay(ctx context.Context, endpoint string, j *judge) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	// A write of our own marks the end.
+	end, err := client.Put(ctx, endKey, "")
+	if err != nil {
+		return err
+	}
+	// A single watch, because only that preserves the order between resources.
+	for response := range client.Watch(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
+		if err := response.Err(); err != nil {
+			return err
+		}
+		for _, event := range response.Events {
+			if event.Kv.ModRevision == end.Header.Revision {
+				return nil
+			}
+			if err := apply(j, event); err != nil {
+				return fmt.Errorf("revision %d of %s: %w", event.Kv.ModRevision, event.Kv.Key, err)
+			}
+		}
+	}
+	return fmt.Errorf("the watch of etcd ended at revision %d of %d: %w", j.revision, end.Header.Revision, context.Cause(ctx))
+}
+
+func apply(j *judge, event *clientv3.Event) error {
+	j.revision = event.Kv.ModRevision
+	key, value := string(event.Kv.Key), event.Kv.Value
+	deleted := event.Type == clientv3.EventTypeDelete
+	if deleted {
+		if event.PrevKv == nil {
+			return nil
+		}
+		value = event.PrevKv.Value
+	}
+	switch {
+	case key == leaseKey:
+		var lease coordination.Lease
+		if err := decode(value, &lease); err != nil {
+			return err
+		}
+		holder := ""
+		if !deleted && lease.Spec.HolderIdentity != nil {
+			holder = *lease.Spec.HolderIdentity
+		}
+		j.leads(holder)
+	case strings.HasPrefix(key, instancesPrefix):
+		var i shardingv1alpha1.ControllerInstance
+		if err := decode(value, &i); err != nil {
+			return err
+		}
+		if deleted {
+			j.instanceGone(i.Name)
+		} else {
+			j.instanceWritten(&i)
+		}
+	case deleted && !strings.HasPrefix(key, podsPrefix):
+		// The load deletes no workload.
+	case strings.HasPrefix(key, setsPrefix):
+		var rs apps.ReplicaSet
+		if err := decode(value, &rs); err != nil {
+			return err
+		}
+		j.workloadWritten(replicaSetController, &rs.ObjectMeta, *rs.Spec.Replicas, rs.Status.ObservedGeneration)
+	case strings.HasPrefix(key, rcsPrefix):
+		var rc v1.ReplicationController
+		if err := decode(value, &rc); err != nil {
+			return err
+		}
+		j.workloadWritten(replicationControllerController, &rc.ObjectMeta, *rc.Spec.Replicas, rc.Status.ObservedGeneration)
+	case strings.HasPrefix(key, deploymentsPrefix):
+		var d apps.Deployment
+		if err := decode(value, &d); err != nil {
+			return err
+		}
+		j.workloadWritten(deploymentController, &d.ObjectMeta, *d.Spec.Replicas, d.Status.ObservedGeneration)
+	case strings.HasPrefix(key, podsPrefix):
+		var pod v1.Pod
+		if err := decode(value, &pod); err != nil {
+			return err
+		}
+		switch {
+		case deleted, pod.DeletionTimestamp != nil:
+			// A deletion may have two steps.
+			j.podDeleted(&pod)
+		case event.IsCreate():
+			j.podCreated(&pod)
+		}
+	}
+	return nil
+}
+
+func decode(value []byte, into runtime.Object) error {
+	_, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, into)
+	return err
+}

@@ -1,0 +1,257 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// maxReplicas is the most pods that a workload of the load wants.
+	maxReplicas = 6
+	// operations is how long lies between two operations of the load.
+	operations = 50 * time.Millisecond
+	// creations is how many operations lie between two creations, and maxWorkloads how
+	// many workloads the load creates in all.
+	creations, maxWorkloads = 12, 90
+)
+
+// The workloads of the load and of the probes.
+const (
+	aReplicaSet            = "ReplicaSet"
+	aReplicationController = "ReplicationController"
+	aDeployment            = "Deployment"
+)
+
+// load creates, scales and rolls out workloads at random until it is stopped.
+type load struct {
+	client kubernetes.Interface
+	rand   *rand.Rand
+	// names has the names by kind.
+	names map[string][]string
+	total int
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+	// failed is the first error, to be read once it is done.
+	failed error
+}
+
+// newLoad creates the first workloads.
+func newLoad(ctx context.Context, client kubernetes.Interface, random *rand.Rand) (*load, error) {
+	l := &load{client: client, rand: random, names: map[string][]string{}}
+	for range 12 {
+		if err := l.create(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// start begins the operations.
+func (l *load) start(ctx context.Context) {
+	ctx, l.stop = context.WithCancel(ctx)
+	l.done.Go(func() {
+		for n := 1; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(operations):
+			}
+			// An operation is done as a whole, so none ends where the load does.
+			if err := l.operate(context.WithoutCancel(ctx), n); err != nil {
+				l.failed = err
+				return
+			}
+		}
+	})
+}
+
+// end stops the load.
+func (l *load) end() error {
+	if l.stop != nil {
+		l.stop()
+	}
+	l.done.Wait()
+	return l.failed
+}
+
+func (l *load) operate(ctx context.Context, n int) error {
+	if n%creations == 0 && l.total < maxWorkloads {
+		return l.create(ctx)
+	}
+	kind := []string{aReplicaSet, aReplicationController, aDeployment}[l.rand.IntN(3)]
+	name := l.names[kind][l.rand.IntN(len(l.names[kind]))]
+	if kind == aDeployment && l.rand.IntN(2) == 0 {
+		return rollOut(ctx, l.client, name, n)
+	}
+	_, err := scale(ctx, l.client, kind, name, int32(l.rand.IntN(maxReplicas+1)))
+	return err
+}
+
+func (l *load) create(ctx context.Context) error {
+	kind := []string{aReplicaSet, aReplicationController, aDeployment}[l.total%3]
+	name := fmt.Sprintf("load-%s-%02d", strings.ToLower(kind), l.total/3)
+	l.total++
+	l.names[kind] = append(l.names[kind], name)
+	return create(ctx, l.client, kind, name, int32(l.rand.IntN(maxReplicas+1)))
+}
+
+// create creates a workload.
+func create(ctx context.Context, client kubernetes.Interface, kind, name string, replicas int32) error {
+	meta := metav1.ObjectMeta{Name: name}
+	labels := map[string]string{"of": name}
+	template := v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
+	}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	var err error
+	switch kind {
+	case aReplicaSet:
+		_, err = client.AppsV1().ReplicaSets(namespace).Create(ctx, &apps.ReplicaSet{ObjectMeta: meta, Spec: apps.ReplicaSetSpec{
+			Replicas: &replicas, Selector: selector, Template: template,
+		}}, metav1.CreateOptions{})
+	case aReplicationController:
+		_, err = client.CoreV1().ReplicationControllers(namespace).Create(ctx, &v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{
+			Replicas: &replicas, Selector: labels, Template: &template,
+		}}, metav1.CreateOptions{})
+	case aDeployment:
+		// No pod becomes ready here, so a rollout must not wait for one.
+		whole := intstr.FromString("100%")
+		_, err = client.AppsV1().Deployments(namespace).Create(ctx, &apps.Deployment{ObjectMeta: meta, Spec: apps.DeploymentSpec{
+			Replicas: &replicas, Selector: selector, Template: template,
+			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
+		}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("create %s %s: %w", kind, name, err)
+	}
+	return nil
+}
+
+// scale sets the replicas of a workload, and returns its generation.
+func scale(ctx context.Context, client kubernetes.Interface, kind, name string, replicas int32) (int64, error) {
+	return patch(ctx, client, kind, name, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+}
+
+// rollOut changes the template of a Deployment.
+func rollOut(ctx context.Context, client kubernetes.Interface, name string, n int) error {
+	_, err := patch(ctx, client, aDeployment, name, fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"n":"%d"}}}}}`, n))
+	return err
+}
+
+func patch(ctx context.Context, client kubernetes.Interface, kind, name string, content []byte) (int64, error) {
+	var meta metav1.Object
+	var err error
+	switch kind {
+	case aReplicaSet:
+		meta, err = client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{})
+	case aReplicationController:
+		meta, err = client.CoreV1().ReplicationControllers(namespace).Patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{})
+	case aDeployment:
+		meta, err = client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("patch %s %s: %w", kind, name, err)
+	}
+	return meta.GetGeneration(), nil
+}
+
+// settle waits until every workload has what was asked for, and its status says so.
+func (r *run) settle(ctx context.Context) error {
+	var left []string
+	ctx, cancel := context.WithTimeoutCause(ctx, soon, errSoon)
+	defer cancel()
+	for {
+		var err error
+		if left, err = unsettled(ctx, r.client); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil && len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for everything that was asked for: %w; %s", context.Cause(ctx), strings.Join(left, "; "))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// unsettled lists the workloads that do not have what was asked for.
+func unsettled(ctx context.Context, client kubernetes.Interface) ([]string, error) {
+	sets, err1 := client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+	rcs, err2 := client.CoreV1().ReplicationControllers(namespace).List(ctx, metav1.ListOptions{})
+	deployments, err3 := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	var left []string
+	check := func(kind string, meta *metav1.ObjectMeta, observed int64, wants, reports int32) {
+		if observed < meta.Generation || wants != reports {
+			left = append(left, fmt.Sprintf("%s %s wants %d, reports %d, generation %d observed %d", kind, meta.Name, wants, reports, meta.Generation, observed))
+		}
+	}
+	for i := range sets.Items {
+		o := &sets.Items[i]
+		check(aReplicaSet, &o.ObjectMeta, o.Status.ObservedGeneration, *o.Spec.Replicas, o.Status.Replicas)
+	}
+	for i := range rcs.Items {
+		o := &rcs.Items[i]
+		check(aReplicationController, &o.ObjectMeta, o.Status.ObservedGeneration, *o.Spec.Replicas, o.Status.Replicas)
+	}
+	for i := range deployments.Items {
+		o := &deployments.Items[i]
+		reports := o.Status.UpdatedReplicas
+		if o.Status.Replicas != reports {
+			// Pods of an earlier template are there, too.
+			reports = -1
+		}
+		check(aDeployment, &o.ObjectMeta, o.Status.ObservedGeneration, *o.Spec.Replicas, reports)
+	}
+	return left, nil
+}
+
+// awaitServiceAccount waits for the service account of pods.
+func (r *run) awaitServiceAccount(ctx context.Context) error {
+	err := r.await(ctx, func(ctx context.Context) (bool, error) {
+		_, err := r.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the service account of pods: %w", err)
+	}
+	return nil
+}
