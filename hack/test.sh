@@ -96,8 +96,8 @@ sources() {
 # -count=1, here and in e2e: the test cache does not notice new binaries.
 integration() {
   sources
-  (cd "$tree" && gotest integration -count=1 -timeout 30m -skip "$(pinned)" ./test/integration/ring/... ./test/integration/replicaset ./test/integration/etcd)
-  (cd "$tree" && CONTROLLER_RING=false gotest gate-off -timeout 30m -run "$(pinned off)" ./test/integration/replicaset)
+  (cd "$tree" && gotest integration -count=1 -timeout 30m -skip "$(pinned)" ./test/integration/ring/... ./test/integration/{replicaset,replicationcontroller,etcd})
+  (cd "$tree" && CONTROLLER_RING=false gotest gate-off -timeout 30m -run "$(pinned off)" ./test/integration/{replicaset,replicationcontroller})
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
 e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join); }

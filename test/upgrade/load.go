@@ -109,8 +109,11 @@ func (l *load) operate(ctx context.Context, n int) error {
 		return l.create(ctx)
 	}
 	kind := []string{aReplicaSet, aReplicationController, aDeployment}[l.rand.IntN(3)]
-	name := l.names[kind][l.rand.IntN(len(l.names[kind]))]
-	if kind == aDeployment && l.rand.IntN(2) == 0 {
+	i := l.rand.IntN(len(l.names[kind]))
+	name := l.names[kind][i]
+	// Every second Deployment is rolled out, and the others are scaled: one that is scaled
+	// amid its rollout may never be rolled out again (kubernetes/kubernetes#138036).
+	if kind == aDeployment && i%2 == 0 {
 		return rollOut(ctx, l.client, name, n)
 	}
 	_, err := scale(ctx, l.client, kind, name, int32(l.rand.IntN(maxReplicas+1)))

@@ -289,6 +289,15 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 		}
 	}()
 
+	go func() {
+		if by := e.untilDeposed(fits, lock.Identity()); by != "" {
+			// The elector would let everything run on until its renew deadline.
+			logger.Error(nil, "Another has taken the Lease", "lock", lock.Describe(), "holder", by)
+			callbacks.OnStoppedLeading()
+			klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+		}
+	}()
+
 	elector.Run(electing)
 	changed := errors.Is(context.Cause(fits), errUnfit)
 	switch {
@@ -356,6 +365,34 @@ func (e *ringElection) untilUnfit(ctx context.Context, set []string) bool {
 			return false
 		case <-e.changed:
 		case <-due:
+		}
+	}
+}
+
+// untilDeposed returns who holds the Lease after this process has, or "" when ctx ends. What
+// the watch shows from before is no news.
+func (e *ringElection) untilDeposed(ctx context.Context, self string) string {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	changed := make(chan struct{}, 1)
+	go e.host.leadership.Notify(ctx, func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	held := false
+	for {
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-changed:
+		}
+		switch leader, _ := e.host.leadership.Leader(); {
+		case leader.Holder == self:
+			held = true
+		case held && leader.Holder != "":
+			return leader.Holder
 		}
 	}
 }

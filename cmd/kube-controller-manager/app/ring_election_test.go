@@ -89,7 +89,8 @@ func TestALeaderRunsWhatTheRingsDoNotShare(t *testing.T) {
 type electionTest struct {
 	*testing.T
 	*ringElection
-	client *fake.Clientset
+	client     *fake.Clientset
+	leadership *ringLeadership
 
 	lock sync.Mutex
 	// instances is the registry, refusal why it cannot be read.
@@ -127,6 +128,8 @@ func newElectionTest(t *testing.T) *electionTest {
 		t.Fatal(err)
 	}
 	e.ringElection = newRingElection(c, &ringHost{config: c, settings: settings, enabled: []string{testRS, testRC}, identity: "me"}, e.client)
+	e.leadership = newRingLeadership(e.client, "kube-system", "kube-controller-manager")
+	e.host.leadership = e.leadership
 	return e
 }
 
@@ -319,6 +322,39 @@ func TestAProcessThatHasLostTheLeaseExitsAtOnce(t *testing.T) {
 		e.stand(ctx, set, e.leaseLock(set), "l", nil, e.callbacks(time.Hour, nil))
 		e.expectLog("works", "stopped", "exit 1")
 		time.Sleep(2 * time.Hour) // until the work has ended
+	})
+}
+
+// The elector would notice only at its renew deadline.
+func TestAProcessThatSeesAnotherHoldTheLeaseExitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		set := e.prepare(ctx)
+		lock := e.leaseLock(set)
+		see := func(after time.Duration, holder, version string) {
+			time.AfterFunc(after, func() {
+				if err := e.leadership.see(ring.Leader{Holder: holder}, version); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		// The watch lags, then the Lease is emptied for a moment.
+		see(time.Second, "before", "1")
+		see(2*time.Second, lock.Identity(), "2")
+		see(3*time.Second, "", "3")
+		see(4*time.Second, lock.Identity(), "4")
+		time.AfterFunc(5*time.Second, func() { e.expectLog("works") })
+		see(6*time.Second, "another", "5")
+		time.AfterFunc(7*time.Second, func() {
+			e.expectLog("works", "stopped", "exit 1")
+			cancel()
+		})
+		e.stand(ctx, set, lock, "l", nil, e.callbacks(0, nil))
 	})
 }
 

@@ -137,9 +137,10 @@ func TestTheLeaseIsWatchedByItsName(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	client := fake.NewClientset()
 	selectors := make(chan string, 10)
+	watched := watch.NewFake()
 	client.PrependWatchReactor("leases", func(action core.Action) (bool, watch.Interface, error) {
 		selectors <- action.(core.WatchAction).GetWatchRestrictions().Fields.String()
-		return false, nil, nil
+		return true, watched, nil
 	})
 	client.PrependReactor("list", "leases", func(core.Action) (bool, runtime.Object, error) {
 		return true, &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: "5"}}, nil
@@ -152,9 +153,7 @@ func TestTheLeaseIsWatchedByItsName(t *testing.T) {
 	if got, want := <-selectors, "metadata.name=kube-controller-manager"; got != want {
 		t.Errorf("watches %q, want %q", got, want)
 	}
-	if err := client.Tracker().Add(testLease("a", "6")); err != nil {
-		t.Fatal(err)
-	}
+	watched.Add(testLease("a", "6"))
 	told := make(chan struct{}, 10)
 	go l.Notify(ctx, func() { told <- struct{}{} })
 	for {

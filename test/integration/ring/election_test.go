@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/ring"
@@ -272,4 +273,49 @@ func TestAProcessThatHasLostTheLeaseLeavesNoRecord(t *testing.T) {
 	r.expectExit(leads, 1)
 	r.expectLeader(true, nil, leader)
 	r.expectRing(0)
+}
+
+func TestASecondSignalDoesNotWaitAndLeavesNoRecord(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+	}{
+		"a process that signals end":  {code: -1},
+		"a process that handles them": {args: []string{"--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}, code: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRingTest(t)
+			settings := "--controller-ring-config=" + r.settings("leaseDuration: 1h\n")
+			leaving := r.candidate(append([]string{settings}, tc.args...)...)
+			r.expectRing(1)
+			ring, err := r.ring(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := ring.Instances[0].Name
+			successor := r.candidate(settings)
+			r.expectRing(2)
+			// Whoever leaves waits for the caches of a successor that lives.
+			if err := successor.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if err := leaving.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			r.eventually(func(ctx context.Context) error {
+				instance, err := r.client.ShardingV1alpha1().ControllerInstances().Get(ctx, name, metav1.GetOptions{})
+				if err == nil && instance.Status.Phase != shardingv1alpha1.InstanceLeaving {
+					err = fmt.Errorf("%s is %s", name, instance.Status.Phase)
+				}
+				return err
+			})
+			if err := leaving.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			r.expectExit(leaving, tc.code)
+			if _, err := r.client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("the record is still there: %v", err)
+			}
+		})
+	}
 }

@@ -224,8 +224,8 @@ func TestMatch(t *testing.T) {
 		"":                        true,
 		"metadata.name=instance1": true,
 		"metadata.name=instance2": false,
-		"spec.ring=test":     true,
-		"spec.ring!=test":    false,
+		"spec.ring=test":          true,
+		"spec.ring!=test":         false,
 		"spec.ring=claims":        false,
 	} {
 		predicate := Match(labels.Everything(), fields.ParseSelectorOrDie(selector))
