@@ -145,9 +145,12 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	if !utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit) {
 		go leaveOnSignal(ctx, cancel, &wg)
 	}
-	return newRingElection(c, h, client), func() {
+	leave := func() {
 		cancel()
 		wg.Wait()
+	}
+	return newRingElection(c, h, client, leave), func() {
+		leave()
 		unwatch()
 		watches.Wait()
 		forgetHost()

@@ -20,12 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	shardinginformers "k8s.io/client-go/informers/sharding/v1alpha1"
@@ -44,16 +46,28 @@ const (
 	registrationLimit = 5 * time.Second
 	// registryPeriod is how often the registry is listed while its news are waited for.
 	registryPeriod = 500 * time.Millisecond
-	// unfitLimit is how long a leader's set may differ from what its process would decide now.
+	// unfitLimit is how long what a process has signed may differ from what it would decide now.
 	unfitLimit = 2 * time.Second
+	// shareLimit is how long a leader goes on that runs all that it should, and something that
+	// the rings could share by now. It keeps an instance that comes and goes from ending one
+	// term after the other.
+	shareLimit = time.Minute
+	// endLimit is how long a term's work may take to end.
+	endLimit = 30 * time.Second
+	// leaveLimit is how long the process then takes to leave its rings in good order.
+	leaveLimit = 3 * time.Second
 	// releaseLimit bounds the release of the Lease.
 	releaseLimit = 2 * time.Second
 	// waitLogPeriod is how often the log says whom a leader waits for.
 	waitLogPeriod = 5 * time.Second
 )
 
-// errUnfit is why a term ends whose set of controllers no longer fits.
-var errUnfit = errors.New("the leader would run other controllers now")
+var (
+	// errUnfit is why a term ends whose set of controllers no longer fits.
+	errUnfit = errors.New("the leader would run other controllers now")
+	// errDeposed is why a term ends whose Lease another has taken.
+	errDeposed = errors.New("another holds the Lease")
+)
 
 // ringElection is this process's part in the election of the leader. It decides which
 // controllers the process runs itself if it leads, and signs them in its identity: all that
@@ -63,6 +77,8 @@ type ringElection struct {
 	config *config.CompletedConfig
 	host   *ringHost
 	client shardingclient.ControllerInstanceInterface
+	// leave makes the process leave its rings in good order, and returns when it has.
+	leave func()
 	// records follows the registry, from when the process first stands. changed gets a token
 	// with each change.
 	records cache.SharedIndexInformer
@@ -75,10 +91,11 @@ type ringElection struct {
 	underLease int
 }
 
-func newRingElection(c *config.CompletedConfig, h *ringHost, client kubernetes.Interface) *ringElection {
+func newRingElection(c *config.CompletedConfig, h *ringHost, client kubernetes.Interface, leave func()) *ringElection {
 	return &ringElection{
 		config:  c,
 		host:    h,
+		leave:   leave,
 		client:  client.ShardingV1alpha1().ControllerInstances(),
 		records: shardinginformers.NewControllerInstanceInformer(client, 0, cache.Indexers{}),
 		changed: make(chan struct{}, 1),
@@ -109,17 +126,10 @@ func leaderControllers(listed, enabled []string, shared func(controller string) 
 }
 
 // decide returns which controllers this process runs itself if it leads. Without views it
-// takes for shared what it has on its rings.
+// takes all ring controllers for shared.
 func (e *ringElection) decide(views *ring.Views) []string {
-	var hosted []string
-	for _, part := range e.host.parts() {
-		hosted = append(hosted, part.ControllerNames()...)
-	}
 	return leaderControllers(e.config.ComponentConfig.Generic.Controllers, e.host.enabled, func(name string) bool {
-		if views == nil {
-			return slices.Contains(hosted, name)
-		}
-		return views.Ring(ringOf(name)).Shares(name)
+		return views == nil || views.Ring(ringOf(name)).Shares(name)
 	})
 }
 
@@ -221,7 +231,10 @@ func (e *ringElection) prepare(ctx context.Context) []string {
 	_ = wait.PollUntilContextTimeout(ctx, registryPeriod, registrationLimit, true, func(ctx context.Context) (bool, error) {
 		read, err := e.read(ctx)
 		if err != nil {
-			failed = err
+			// What was read before stands: the limit may have cut this off.
+			if views == nil {
+				failed = err
+			}
 			return false, nil
 		}
 		views, failed = &read, nil
@@ -229,7 +242,7 @@ func (e *ringElection) prepare(ctx context.Context) []string {
 	})
 	logger := klog.FromContext(ctx)
 	if failed != nil && ctx.Err() == nil {
-		logger.Error(failed, "Stands for leader as if its rings shared all that this process has on them")
+		logger.Error(failed, "Stands for leader as if the rings shared all their controllers")
 		views = nil
 	}
 	set := e.decide(views)
@@ -264,6 +277,7 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 				work, stop := context.WithCancel(lease)
 				defer stop()
 				defer context.AfterFunc(fits, stop)()
+				defer context.AfterFunc(work, func() { e.endWithin(ended) })()
 				callbacks.OnStartedLeading(work)
 			},
 			// It is called below, where it is known whether the process ever led.
@@ -283,7 +297,7 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 	e.leader = ring.Leader{Holder: lock.Identity()}
 	e.lock.Unlock()
 	go func() {
-		if e.untilUnfit(fits, set) {
+		if e.untilUnfit(fits, set, &lock.won) {
 			logger.Info("The controllers to run as leader have changed", "before", set)
 			unfit(errUnfit)
 		}
@@ -293,6 +307,7 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 		if by := e.untilDeposed(fits, lock.Identity()); by != "" {
 			// The elector would let everything run on until its renew deadline.
 			logger.Error(nil, "Another has taken the Lease", "lock", lock.Describe(), "holder", by)
+			unfit(errDeposed)
 			callbacks.OnStoppedLeading()
 			klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 		}
@@ -303,6 +318,10 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 	switch {
 	case !lock.won.Load():
 		if changed {
+			// The Lease may have been stored for an attempt that was given up.
+			if err := release(lock); err != nil {
+				logger.Error(err, "Could not look whether the Lease has to be released", "lock", lock.Describe())
+			}
 			return true
 		}
 		callbacks.OnStoppedLeading()
@@ -314,15 +333,15 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 		return false
 	}
 	<-ended
-	if changed {
-		e.host.abandonRings(context.WithoutCancel(ctx))
-	}
 	if e.isIdle() {
 		if err := release(lock); err != nil {
 			logger.Error(err, "Could not release the Lease, which stays until it expires", "lock", lock.Describe())
 		}
 	} else {
 		logger.Info("Not releasing the Lease: what runs under it has not ended in good order", "lock", lock.Describe())
+	}
+	if changed {
+		e.leaveRings()
 	}
 	callbacks.OnStoppedLeading()
 	if changed {
@@ -331,26 +350,65 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 	return false
 }
 
+// endWithin ends the process without releasing the Lease if the term's work has not ended
+// within endLimit: meanwhile the Lease is renewed.
+func (e *ringElection) endWithin(ended <-chan struct{}) {
+	select {
+	case <-ended:
+	case <-time.After(endLimit):
+		klog.Background().Error(nil, "What runs under the Lease does not end", "limit", endLimit)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
+}
+
+// leaveRings leaves the rings in good order, and deletes the records if that takes too long.
+func (e *ringElection) leaveRings() {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		e.leave()
+	}()
+	select {
+	case <-left:
+	case <-time.After(leaveLimit):
+		abandonAll()
+	}
+}
+
 // untilUnfit returns true when what this process would decide now has differed from set for
-// unfitLimit, false when ctx ends. It decides nothing while the registry cannot be read, or
-// does not have this process's records.
-func (e *ringElection) untilUnfit(ctx context.Context, set []string) bool {
-	differs := func(views ring.Views) bool {
-		return e.registered(views) && !slices.Equal(e.decide(&views), set)
+// too long, false when ctx ends. It decides nothing while the registry cannot be read, nor,
+// for registrationLimit, while that does not have this process's records.
+func (e *ringElection) untilUnfit(ctx context.Context, set []string, leads *atomic.Bool) bool {
+	// limit is how long the set may differ; 0: it does not.
+	limit := func(views ring.Views) time.Duration {
+		now := e.decide(&views)
+		switch {
+		case slices.Equal(now, set):
+			return 0
+		case !e.registered(views):
+			return max(registrationLimit, unfitLimit)
+		case leads.Load() && runsAll(set, now):
+			return shareLimit
+		}
+		return unfitLimit
 	}
 	var since time.Time
 	for {
 		var due <-chan time.Time
-		if views, ok := e.cached(); !ok || !differs(views) {
+		var allowed time.Duration
+		if views, ok := e.cached(); ok {
+			allowed = limit(views)
+		}
+		if allowed == 0 {
 			since = time.Time{}
 		} else {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			if time.Since(since) >= unfitLimit {
+			if time.Since(since) >= allowed {
 				// The informer may be behind.
 				now, err := e.read(ctx)
-				if err == nil && differs(now) {
+				if err == nil && limit(now) != 0 && time.Since(since) >= limit(now) {
 					return true
 				}
 				if err != nil && ctx.Err() == nil {
@@ -358,7 +416,7 @@ func (e *ringElection) untilUnfit(ctx context.Context, set []string) bool {
 				}
 				since = time.Now()
 			}
-			due = time.After(unfitLimit - time.Since(since))
+			due = time.After(allowed - time.Since(since))
 		}
 		select {
 		case <-ctx.Done():
@@ -404,8 +462,16 @@ func (e *ringElection) again() {
 	}
 }
 
+// runsAll says whether a leader with that set runs all ring controllers that it would with
+// the other.
+func runsAll(set, other []string) bool {
+	has, wants := ring.Leader{Holder: ring.SignLeader("", set)}, ring.Leader{Holder: ring.SignLeader("", other)}
+	return !slices.ContainsFunc(ringControllers(), func(name string) bool { return wants.Runs(name) && !has.Runs(name) })
+}
+
 // led returns run for what this process runs outside its rings: without the ring controllers
-// that are not in its set as leader, and not before no instance works on those that are.
+// that are not in its set as leader. Those that are it runs once no instance works on any
+// controller that the leader runs; all else does not wait for that.
 func (e *ringElection) led(run func(context.Context, map[string]*ControllerDescriptor) error) func(context.Context, map[string]*ControllerDescriptor) error {
 	if e == nil {
 		return run
@@ -414,42 +480,104 @@ func (e *ringElection) led(run func(context.Context, map[string]*ControllerDescr
 		e.lock.Lock()
 		leader := e.leader
 		e.lock.Unlock()
-		if err := e.untilLeft(ctx, leader); err != nil {
+		counted := func(ctx context.Context, descriptors map[string]*ControllerDescriptor) error {
+			e.count(1)
+			err := run(ctx, descriptors)
+			if err == nil {
+				e.count(-1)
+			}
 			return err
 		}
-		e.count(1)
-		err := run(ctx, withoutSharedControllers(descriptors, leader))
-		if err == nil {
-			e.count(-1)
+		var views *ring.Views
+		if leader.Holder != "" {
+			var err error
+			if views, err = e.readIfServed(ctx); err != nil {
+				return err
+			}
 		}
-		return err
+		others, own := apart(descriptors, leader, views)
+		if views != nil && len(workingBeside(*views, leader)) == 0 {
+			maps.Copy(others, own)
+			own = nil
+		}
+		if len(own) == 0 {
+			return counted(ctx, others)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var wg sync.WaitGroup
+		errs := make([]error, 2)
+		wg.Go(func() {
+			defer cancel()
+			errs[0] = counted(ctx, others)
+		})
+		wg.Go(func() {
+			defer cancel()
+			if e.untilLeft(ctx, leader) == nil {
+				errs[1] = counted(ctx, own)
+			}
+		})
+		wg.Wait()
+		return errors.Join(errs...)
 	}
 }
 
-// withoutSharedControllers takes out the ring controllers that the leader does not run.
-func withoutSharedControllers(controllers map[string]*ControllerDescriptor, leader ring.Leader) map[string]*ControllerDescriptor {
+// readIfServed reads the registry with quorum, and tries again where it could not. It returns
+// nil where the API server says that this process will not read it.
+func (e *ringElection) readIfServed(ctx context.Context) (views *ring.Views, err error) {
+	err = wait.PollUntilContextCancel(ctx, registryPeriod, true, func(ctx context.Context) (bool, error) {
+		read, err := e.read(ctx)
+		switch {
+		case err == nil:
+			views = &read
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+			klog.FromContext(ctx).Error(err, "Leads without the registry of rings, so it starts no ring controller")
+		default:
+			klog.FromContext(ctx).Error(err, "Leads, and starts nothing until it has read which controllers the rings work on")
+			return false, nil
+		}
+		return true, nil
+	})
+	return views, err
+}
+
+// apart returns what the leader runs that no ring may be working on, and apart from that what
+// some may: the ring controllers, and what instances of another version have on their rings.
+func apart(controllers map[string]*ControllerDescriptor, leader ring.Leader, views *ring.Views) (others, own map[string]*ControllerDescriptor) {
+	others, own = maps.Clone(controllers), map[string]*ControllerDescriptor{}
+	take := func(name string) {
+		if described, ok := others[name]; ok && leader.Runs(name) {
+			own[name] = described
+		}
+		delete(others, name)
+	}
 	for _, name := range ringControllers() {
-		if !leader.Runs(name) {
-			delete(controllers, name)
+		take(name)
+	}
+	if views != nil {
+		for _, name := range ring.ManagerRings {
+			for _, r := range views.Ring(name).Records() {
+				for _, c := range r.Working {
+					if leader.Runs(c) {
+						take(c)
+					}
+				}
+			}
 		}
 	}
-	return controllers
+	return others, own
 }
 
 // untilLeft waits until no instance works on a controller that the leader, this process, is
 // about to run. It fails only when ctx ends.
 func (e *ringElection) untilLeft(ctx context.Context, leader ring.Leader) error {
-	names := slices.DeleteFunc(ringControllers(), func(name string) bool { return !leader.Runs(name) })
-	if len(names) == 0 {
-		return ctx.Err()
-	}
 	logger := klog.FromContext(ctx)
 	var logged time.Time
 	return wait.PollUntilContextCancel(ctx, registryPeriod, true, func(ctx context.Context) (bool, error) {
 		views, err := e.read(ctx)
 		var working []string
 		if err == nil {
-			if working = workingOn(views, names); len(working) == 0 {
+			if working = workingBeside(views, leader); len(working) == 0 {
 				return true, nil
 			}
 		}
@@ -458,22 +586,27 @@ func (e *ringElection) untilLeft(ctx context.Context, leader ring.Leader) error 
 		}
 		logged = time.Now()
 		if err != nil {
-			logger.Error(err, "Leads, and starts nothing until it knows that no ring works on its controllers", "controllers", names)
+			logger.Error(err, "Leads, and starts no ring controller until it knows that no ring works on it")
 		} else {
-			logger.Info("Leads, and starts nothing while rings work on its controllers", "controllers", names, "instances", working)
+			logger.Info("Leads, and starts no ring controller while rings work on those that it runs", "instances", working)
 		}
 		return false, nil
 	})
 }
 
-// workingOn returns the instances that may be working on any of these controllers.
-func workingOn(views ring.Views, controllers []string) []string {
+// workingBeside returns the instances of built-in rings that may be working on a controller
+// that the leader runs. It goes by what the records say: they may have controllers on a ring
+// that this version does not know there.
+func workingBeside(views ring.Views, leader ring.Leader) []string {
 	var working []string
-	for _, name := range controllers {
-		working = append(working, views.Ring(ringOf(name)).WorkingOn(name)...)
+	for _, name := range ring.ManagerRings {
+		for _, r := range views.Ring(name).Records() {
+			if slices.ContainsFunc(r.Working, leader.Runs) {
+				working = append(working, r.Name)
+			}
+		}
 	}
-	slices.Sort(working)
-	return slices.Compact(working)
+	return working
 }
 
 func (e *ringElection) count(n int) {

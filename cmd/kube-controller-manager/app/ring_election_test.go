@@ -20,15 +20,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -68,7 +71,11 @@ func TestALeaderRunsWhatTheRingsDoNotShare(t *testing.T) {
 				t.Errorf("signs %q, want %q", got, tc.want)
 			}
 			leader := ring.Leader{Holder: ring.SignLeader("p", got)}
-			controllers := withoutSharedControllers(NewControllerDescriptors(), leader)
+			controllers, own := apart(NewControllerDescriptors(), leader, nil)
+			if len(own) != len(tc.runs) || controllers[testRS] != nil || controllers[testRC] != nil {
+				t.Errorf("ring controllers are not held apart: %d are, want %d", len(own), len(tc.runs))
+			}
+			maps.Copy(controllers, own)
 			for _, c := range []string{testRS, testRC} {
 				if runs := slices.Contains(tc.runs, c); leader.Runs(c) != runs || (controllers[c] != nil) != runs {
 					t.Errorf("says that it runs %s: %t, and runs it: %t; want %t", c, leader.Runs(c), controllers[c] != nil, runs)
@@ -80,7 +87,7 @@ func TestALeaderRunsWhatTheRingsDoNotShare(t *testing.T) {
 		})
 	}
 	// A process that elects no leader leaves its ring controllers to its rings.
-	if c := withoutSharedControllers(NewControllerDescriptors(), ring.Leader{}); c[testRS] != nil || c[testRC] != nil {
+	if others, own := apart(NewControllerDescriptors(), ring.Leader{}, nil); others[testRS] != nil || others[testRC] != nil || len(own) > 0 {
 		t.Error("a process without an election runs ring controllers itself")
 	}
 }
@@ -127,7 +134,7 @@ func newElectionTest(t *testing.T) *electionTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.ringElection = newRingElection(c, &ringHost{config: c, settings: settings, enabled: []string{testRS, testRC}, identity: "me"}, e.client)
+	e.ringElection = newRingElection(c, &ringHost{config: c, settings: settings, enabled: []string{testRS, testRC}, identity: "me"}, e.client, func() { e.note("left") })
 	e.leadership = newRingLeadership(e.client, "kube-system", "kube-controller-manager")
 	e.host.leadership = e.leadership
 	return e
@@ -249,10 +256,7 @@ func TestATermThatNoLongerFitsEndsInGoodOrder(t *testing.T) {
 		if e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(3*time.Second, nil)) {
 			t.Error("stands again, though it has led")
 		}
-		if !e.host.isAbandoned() {
-			t.Error("the process did not leave its rings")
-		}
-		e.expectLog("works", "renewed", "works no more", "released", "stopped", "exit 1")
+		e.expectLog("works", "renewed", "works no more", "released", "left", "stopped", "exit 1")
 	})
 }
 
@@ -263,8 +267,55 @@ func TestALeaseIsNotReleasedWhileWorkGoesOnUnderIt(t *testing.T) {
 		e.set(testInstance("me", both))
 		defer e.follow(ctx)()
 		e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(0, errors.New("controller shutdown timeout reached")))
-		e.expectLog("works", "works no more", "stopped", "exit 1")
+		e.expectLog("works", "works no more", "left", "stopped", "exit 1")
 	})
+}
+
+func TestATermWhoseWorkDoesNotEndIsNotRenewedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		e.set(testInstance("me", both))
+		defer e.follow(ctx)()
+		time.AfterFunc(shareLimit+endLimit+time.Second, func() {
+			e.lock.Lock()
+			defer e.lock.Unlock()
+			if !slices.Contains(e.log, "exit 1") {
+				t.Errorf("the process goes on: %q", e.log)
+			}
+		})
+		e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(time.Hour, nil))
+	})
+}
+
+// What nobody works on is urgent, what the rings could share is not: an instance that comes and
+// goes must not end one term after the other.
+func TestATermThatCouldShareMoreEndsLaterThanOneThatLeavesSomethingUndone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set  []string
+		want time.Duration
+	}{
+		"the leader runs more than it has to": {[]string{"*"}, shareLimit},
+		"nobody runs one":                     {[]string{"*", "-" + testRS, "-" + testRC}, unfitLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, ctx := ktesting.NewTestContext(t)
+				e := newElectionTest(t)
+				e.set(testInstance("me", both))
+				if tc.want == unfitLimit {
+					e.set(testInstance("me", both), testInstance("other", []string{testRC}))
+				}
+				defer e.follow(ctx)()
+				began := time.Now()
+				var leads atomic.Bool
+				leads.Store(true)
+				if !e.untilUnfit(ctx, tc.set, &leads) || time.Since(began).Round(time.Second) != tc.want {
+					t.Errorf("ended after %v, want %v", time.Since(began), tc.want)
+				}
+			})
+		})
+	}
 }
 
 func TestACandidateStandsAnewWhenItsSetNoLongerFits(t *testing.T) {
@@ -358,52 +409,108 @@ func TestAProcessThatSeesAnotherHoldTheLeaseExitsAtOnce(t *testing.T) {
 	})
 }
 
-func TestALeaderStartsNothingWhileAnInstanceWorksOnItsControllers(t *testing.T) {
+// leading runs what a leader with that set runs, until the test ends. It returns which of these
+// controllers have begun.
+func (e *electionTest) leading(ctx context.Context, set []string, names ...string) (begun func() []string) {
+	e.leader = ring.Leader{Holder: ring.SignLeader("p", set)}
+	ctx, cancel := context.WithCancel(ctx)
+	var lock sync.Mutex
+	var ran []string
+	done := make(chan error, 1)
+	go func() {
+		done <- e.led(func(ctx context.Context, descriptors map[string]*ControllerDescriptor) error {
+			lock.Lock()
+			for _, c := range names {
+				if descriptors[c] != nil {
+					ran = append(ran, c)
+				}
+			}
+			lock.Unlock()
+			<-ctx.Done()
+			return nil
+		})(ctx, NewControllerDescriptors())
+	}()
+	e.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			e.Error(err)
+		}
+		if !e.isIdle() {
+			e.Error("what has ended in good order counts as running")
+		}
+	})
+	return func() []string {
+		time.Sleep(time.Minute)
+		lock.Lock()
+		defer lock.Unlock()
+		return slices.Clone(ran)
+	}
+}
+
+const testOther, testUnknown = "node-lifecycle-controller", "ttl-controller"
+
+func TestALeaderStartsARingControllerOnlyOnceNoInstanceWorksOnIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		e := newElectionTest(t)
 		e.set(testInstance("me", both), testInstance("other", both, testRS))
-		e.leader = ring.Leader{Holder: ring.SignLeader("p", []string{"*", "-" + testRC})}
-		var lock sync.Mutex
-		var ran []string
-		done := make(chan error, 1)
-		go func() {
-			done <- e.led(func(_ context.Context, descriptors map[string]*ControllerDescriptor) error {
-				lock.Lock()
-				defer lock.Unlock()
-				for _, c := range []string{testRS, testRC} {
-					if descriptors[c] != nil {
-						ran = append(ran, c)
-					}
-				}
-				return nil
-			})(ctx, NewControllerDescriptors())
-		}()
+		begun := e.leading(ctx, []string{"*", "-" + testRC}, testRS, testRC, testOther)
 		expect := func(when string, want ...string) {
 			t.Helper()
-			time.Sleep(time.Minute)
-			lock.Lock()
-			defer lock.Unlock()
-			if !slices.Equal(ran, want) {
-				t.Errorf("%s: ran %q, want %q", when, ran, want)
+			if got := begun(); !slices.Equal(got, want) {
+				t.Errorf("%s: began %q, want %q", when, got, want)
 			}
 		}
-		expect("while another works on it")
+		expect("while another works on it", testOther)
 		e.lock.Lock()
 		e.refusal = errors.New("down")
 		e.lock.Unlock()
 		e.set(testInstance("me", both))
-		expect("while the registry cannot be read")
+		expect("while the registry cannot be read", testOther)
 		e.lock.Lock()
 		e.refusal = nil
 		e.lock.Unlock()
 		e.set(testInstance("me", both), testInstance("other", both, testRC))
-		expect("while another works on what the leader does not run", testRS)
-		if err := <-done; err != nil {
-			t.Error(err)
+		expect("while another works on what the leader does not run", testOther, testRS)
+	})
+}
+
+// A later version has controllers on its rings that this one runs as leader.
+func TestALeaderWaitsForControllersThatOnlyAnotherVersionHasOnARing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		later := append(slices.Clone(both), testUnknown)
+		e.set(testInstance("me", both), testInstance("later", later, testRS, testUnknown))
+		begun := e.leading(ctx, []string{"*", "-" + testRS, "-" + testRC}, testRS, testUnknown, testOther)
+		if got, want := begun(), []string{testOther}; !slices.Equal(got, want) {
+			t.Errorf("while the other works on it, began %q, want %q", got, want)
 		}
-		if !e.isIdle() {
-			t.Error("what has ended in good order counts as running")
+		e.set(testInstance("me", both), testInstance("later", later, testRS))
+		if got, want := begun(), []string{testOther, testUnknown}; !slices.Equal(got, want) {
+			t.Errorf("then began %q, want %q", got, want)
 		}
 	})
+}
+
+func TestALeaderWithoutARegistryStartsAllButRingControllers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refusal error
+		want    []string
+	}{
+		"not served": {apierrors.NewNotFound(shardingv1alpha1.Resource("controllerinstances"), ""), []string{testOther}},
+		"forbidden":  {apierrors.NewForbidden(shardingv1alpha1.Resource("controllerinstances"), "", errors.New("no")), []string{testOther}},
+		"no answer":  {errors.New("down"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, ctx := ktesting.NewTestContext(t)
+				e := newElectionTest(t)
+				e.refusal = tc.refusal
+				if got := e.leading(ctx, []string{"*"}, testRS, testRC, testOther)(); !slices.Equal(got, tc.want) {
+					t.Errorf("began %q, want %q", got, tc.want)
+				}
+			})
+		})
+	}
 }

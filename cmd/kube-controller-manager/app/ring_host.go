@@ -143,7 +143,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		Ring:           ring.Name,
 		Controllers:    on,
 		Governs:        ring.Governs(),
-		Leadership:     h.leadership,
+		Leadership:     h.obeyed(),
 		HolderIdentity: h.identity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
@@ -174,6 +174,15 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	})
 	instance.Run(part)
 	return nil
+}
+
+// obeyed returns who leads, as far as the rings obey. Without an election nobody here takes the
+// Lease from a holder that is gone, so its rings would wait for ever.
+func (h *ringHost) obeyed() member.Leadership {
+	if !h.config.ComponentConfig.Generic.LeaderElection.LeaderElect {
+		return nil
+	}
+	return h.leadership
 }
 
 // follow applies the settings as they change: the numbers of workers, and which controllers

@@ -18,19 +18,13 @@ package member
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/klog/v2"
 )
-
-// barredTime is how long an instance does not work after an API server without the fence has
-// answered. Another such answer begins it anew.
-const barredTime = 30 * time.Second
 
 // duties is a term's part in each of its controllers. It belongs to the deciding goroutine.
 type duties struct {
@@ -40,9 +34,6 @@ type duties struct {
 	releasing map[string]bool
 	// states is what the record is to say.
 	states []ring.ControllerState
-	// barred says why nothing may be worked on until that time.
-	barred string
-	until  time.Time
 	// asked are the controllers whose doors open once all sources hold ranges as of a moment
 	// after the question, which forget ends; fresh says that they do.
 	asked  []string
@@ -85,11 +76,8 @@ func (t *term) assign(ctx context.Context) []string {
 
 func (t *term) rosterInput() ring.RosterInput {
 	stored := t.news.stored
-	if !t.cfg.Clock.Now().Before(t.duties.until) {
-		t.duties.barred = ""
-	}
 	in := ring.RosterInput{
-		Barred: t.duties.barred,
+		Barred: t.cfg.Gate.whyBarred(),
 		View:   t.machine.View(),
 		Leader: &ring.Leader{},
 		Reported: func(c string) bool {
@@ -107,15 +95,6 @@ func (t *term) rosterInput() ring.RosterInput {
 		}
 	}
 	return in
-}
-
-// bar stops all work for a while: an API server has carried a request out without judging it.
-func (t *term) bar(ctx context.Context, request string) {
-	t.duties.until = t.cfg.Clock.Now().Add(barredTime)
-	if t.duties.barred == "" {
-		t.duties.barred = fmt.Sprintf("an API server without the feature gate ControllerRing has answered (%s); it is tried again every %v", request, barredTime)
-		klog.FromContext(ctx).Error(nil, "Stops working: an API server without the feature gate ControllerRing does not refuse what an instance may not write. Turn it on in all API servers behind this address", "request", request, "for", barredTime)
-	}
 }
 
 // readLeader reads who leads beside the deciding goroutine, which gets the answer.

@@ -319,7 +319,6 @@ func TestAnAnswerOfAServerWithoutTheFenceStopsAllWorkForAWhile(t *testing.T) {
 			t.Helper()
 			s.answer = func(*http.Request) (*http.Response, error) {
 				resp := response(code, strings.NewReader(""))
-				resp.Header = http.Header{}
 				resp.Header.Set(fence.Header, header)
 				return resp, nil
 			}
@@ -339,6 +338,11 @@ func TestAnAnswerOfAServerWithoutTheFenceStopsAllWorkForAWhile(t *testing.T) {
 		}
 		epoch := i.record().Status.Epoch
 		answer(http.MethodPost, "", http.StatusCreated)
+		// The rest of the work in hand is not sent either.
+		if _, err := send(t, rt, http.MethodPost); err == nil {
+			t.Error("a request was sent to where nobody judges")
+		}
+		answer(http.MethodGet, "", http.StatusOK)
 		i.waits("an API server without the feature gate ControllerRing has answered (POST /path)")
 		if got := i.record().Status.Epoch; got != epoch+1 {
 			t.Errorf("the epoch is %d, want %d", got, epoch+1)
@@ -348,5 +352,44 @@ func TestAnAnswerOfAServerWithoutTheFenceStopsAllWorkForAWhile(t *testing.T) {
 			t.Error("the door is open too early")
 		}
 		i.works()
+	})
+}
+
+// A leader waits for that work, so it must not be forgotten while other work gets on.
+func TestWorkThatHangsBehindAShutDoorCostsTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &election{}
+		e.lead("host;controllers=", true)
+		i := under(t, newRegistry(t), e, func(c *Config) {
+			c.Controllers = map[string]Controller{controllerName: c.Controllers[controllerName], "job-controller": b0{}}
+		})
+		i.controller.abandoned = true
+		i.start()
+		other := i.gate.For("job-controller")
+		eventually(t, "both doors are open", func() bool { return i.door().ServesAll() && other.ServesAll() })
+		self, _ := i.gate.identity()
+		leave := i.work(1)
+		defer leave()
+		working, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer end()
+		wg.Go(func() {
+			for working.Err() == nil {
+				if leave, ok := other.Enter(2); ok {
+					leave()
+				}
+				time.Sleep(time.Second)
+			}
+		})
+		time.Sleep(2 * DefaultHungLimit)
+		if _, ok := i.registry.get(self.Name); !ok {
+			t.Fatal("the record is gone while the door is open")
+		}
+		e.lead("host;controllers="+controllerName, true)
+		time.Sleep(DefaultHungLimit + 2*lease)
+		if _, ok := i.registry.get(self.Name); ok {
+			t.Error("the record is still renewed")
+		}
 	})
 }

@@ -19,6 +19,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,6 +27,10 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/utils/clock"
 )
+
+// barredTime is how long no controller sends a request after an API server without the fence
+// has answered.
+const barredTime = 30 * time.Second
 
 // errNotRenewed is why a request is not sent, or given up.
 var errNotRenewed = errors.New("this instance could not renew its ControllerInstance in time, so another may own the object now")
@@ -60,8 +65,13 @@ type Gate struct {
 	onLeave    func()
 	// refused is told who has refused a write.
 	refused func(by string)
-	// unjudged is told of a request that was carried out by an API server without the fence.
-	unjudged func(request string)
+	// barred says why no request of a controller may be sent before that time.
+	barred      string
+	barredUntil time.Time
+	// onBar is told when it has been barred.
+	onBar func(reason string)
+	// shutAt is when the door of a controller was shut.
+	shutAt map[string]time.Time
 }
 
 // piece is what a controller works on, by hash key.
@@ -72,7 +82,7 @@ type piece struct {
 
 // NewGate returns a gate that is shut for everything.
 func NewGate(c clock.WithDelayedExecution) *Gate {
-	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece]int{}, onLeave: func() {}, refused: func(string) {}, unjudged: func(string) {}}
+	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece]int{}, onLeave: func() {}, refused: func(string) {}, onBar: func(string) {}, shutAt: map[string]time.Time{}}
 }
 
 // Door is the gate as one controller meets it.
@@ -144,6 +154,9 @@ func (d *Door) isOpen() bool {
 func (d *Door) set(open bool) {
 	d.gate.lock.Lock()
 	defer d.gate.lock.Unlock()
+	if d.gate.working[d.controller] && !open {
+		d.gate.shutAt[d.controller] = d.gate.clock.Now()
+	}
 	d.gate.working[d.controller] = open
 }
 
@@ -182,14 +195,21 @@ func (g *Gate) Busy(ranges hashkey.Ranges) int {
 }
 
 // stalled returns for how long, up to now, work has been under way while none began or
-// ended, and no request of it did.
+// ended, and no request of it did; or, if that is longer, work behind a shut door: others
+// wait for its end, whatever goes on behind other doors.
 func (g *Gate) stalled(now time.Time) time.Duration {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if len(g.busy) == 0 {
 		return 0
 	}
-	return now.Sub(g.stirred)
+	longest := now.Sub(g.stirred)
+	for work := range g.busy {
+		if at, ok := g.shutAt[work.controller]; ok && !g.working[work.controller] {
+			longest = max(longest, now.Sub(at))
+		}
+	}
+	return longest
 }
 
 // stir notes that a request has begun or ended.
@@ -329,19 +349,38 @@ func (g *Gate) countRefused(f func(by string)) {
 	g.refused = f
 }
 
-// watchJudgement calls f for each request that was carried out by an API server without the
-// fence. f must not block.
-func (g *Gate) watchJudgement(f func(request string)) {
+// bar lets no controller send a request for a while: an API server has carried this one out
+// without judging it. Another such request begins the time anew.
+func (g *Gate) bar(request string) {
 	g.lock.Lock()
-	defer g.lock.Unlock()
-	g.unjudged = f
+	now := g.clock.Now()
+	anew := !now.Before(g.barredUntil)
+	g.barredUntil = now.Add(barredTime)
+	if anew {
+		g.barred = fmt.Sprintf("an API server without the feature gate ControllerRing has answered (%.256s); it is tried again every %v", request, barredTime)
+	}
+	reason, onBar := g.barred, g.onBar
+	g.lock.Unlock()
+	if anew {
+		onBar(reason)
+	}
 }
 
-func (g *Gate) tellUnjudged(request string) {
+// whyBarred says why no controller may send a request now; "" if each may.
+func (g *Gate) whyBarred() string {
 	g.lock.Lock()
-	unjudged := g.unjudged
-	g.lock.Unlock()
-	unjudged(request)
+	defer g.lock.Unlock()
+	if !g.clock.Now().Before(g.barredUntil) {
+		return ""
+	}
+	return g.barred
+}
+
+// notifyBar calls f when the gate has been barred. f must not block.
+func (g *Gate) notifyBar(f func(reason string)) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.onBar = f
 }
 
 func (g *Gate) refuse(by string) {

@@ -76,7 +76,7 @@ func (t *term) run(ctx context.Context) {
 		cancel()
 		t.drain(ctx)
 		t.cfg.Gate.notify(func() {})
-		t.cfg.Gate.watchJudgement(func(string) {})
+		t.cfg.Gate.notifyBar(func(string) {})
 		wg.Wait()
 		for name, c := range t.cfg.Controllers {
 			c.Released(hashkey.All())
@@ -84,7 +84,10 @@ func (t *term) run(ctx context.Context) {
 		}
 	}()
 	t.cfg.Gate.notify(t.again)
-	t.cfg.Gate.watchJudgement(func(request string) { go t.post(work, func() { t.bar(work, request) }) })
+	t.cfg.Gate.notifyBar(func(reason string) {
+		logger.Error(nil, "Stops working: an API server without the feature gate ControllerRing does not refuse what an instance may not write. Turn it on in all API servers behind this address, and let no proxy drop the header from their answers", "header", fence.Header, "reason", reason)
+		t.again()
+	})
 	for _, s := range t.cfg.Sources {
 		wg.Go(func() { t.forward(work, s.HeldChanged()) })
 	}

@@ -82,6 +82,9 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isRead(req) {
 		return t.next.RoundTrip(req)
 	}
+	if reason := t.gate.whyBarred(); reason != "" {
+		return nil, fmt.Errorf("%s %s not sent: %s", req.Method, req.URL.Path, reason)
+	}
 	self, ctx, cancel, err := t.gate.admit(req.Context())
 	if err != nil {
 		t.gate.refuse(RefusedBySelf)
@@ -95,7 +98,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = t.look(resp)
 	}
 	if err == nil && resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
-		t.gate.tellUnjudged(req.Method + " " + req.URL.Path)
+		t.gate.bar(req.Method + " " + req.URL.Path)
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, errNotRenewed) {

@@ -43,8 +43,9 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.answer(req)
 }
 
+// response is one of an API server that judges.
 func response(code int, body io.Reader) *http.Response {
-	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
+	return &http.Response{StatusCode: code, Header: http.Header{fence.Header: {"judged"}}, Body: io.NopCloser(body)}
 }
 
 // fenced returns a gate and the transport that it wraps round a server that answers each

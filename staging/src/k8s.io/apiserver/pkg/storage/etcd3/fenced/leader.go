@@ -52,8 +52,10 @@ func (s *store) storesLeader(key string) bool {
 // leaderWrite is a write of the leader's Lease. A holder that is not signed knows no rings: it
 // may run each of their controllers, and it renews without asking anybody. So it gets the Lease
 // only while no ring of kube-controller-manager has an instance. An instance creates its record
-// first and then reads the Lease with quorum, so one of the two sees the other. The names of
-// those instances, and only those, begin with the ring and "-".
+// first and then reads the Lease with quorum, so one of the two sees the other. Nor is the
+// Lease taken from it meanwhile but by a signed holder: a leader that loses its Lease goes on
+// until it notices, and the rings begin once nobody holds it. The names of those instances,
+// and only those, begin with the ring and "-".
 type leaderWrite struct {
 	store     *store
 	registry  *registry
@@ -92,8 +94,13 @@ func (c *leaderChange) to(ctx context.Context, object runtime.Object) error {
 		return err
 	}
 	c.condition.comparisons = nil
-	if after == c.before || after.Holder == "" || after.Signed() {
+	fromUnsigned := c.before.Holder != "" && !c.before.Signed()
+	if after == c.before || after.Signed() || after.Holder == "" && !fromUnsigned {
 		return nil
+	}
+	advice := "Stop them, or wait until their records are gone, before one without rings can lead"
+	if after.Holder == "" {
+		advice = fmt.Sprintf("They would begin at once where nobody holds the Lease, and %s, which knows no rings, may be at work. Stop that: one of them takes the Lease when it has expired", c.before.Holder)
 	}
 	if c.condition.apart, err = c.store.apart(ctx, c.registry); err != nil {
 		return apierrors.NewInternalError(err)
@@ -101,13 +108,12 @@ func (c *leaderChange) to(ctx context.Context, object runtime.Object) error {
 	for _, name := range ring.ManagerRings {
 		c.condition.comparisons = append(c.condition.comparisons, comparison{key: c.registry.etcdKey(name + "-"), prefix: true})
 	}
-	c.condition.judge = c.judge
+	c.condition.judge = func(ctx context.Context) error { return c.judge(ctx, advice) }
 	return nil
 }
 
-// judge refuses the Lease to the holder while a ring of kube-controller-manager has an
-// instance.
-func (w *leaderWrite) judge(ctx context.Context) error {
+// judge refuses the write while a ring of kube-controller-manager has an instance.
+func (w *leaderWrite) judge(ctx context.Context, advice string) error {
 	quorumReads.WithContext(ctx).Inc()
 	all, err := w.registry.list(ctx)
 	if err != nil {
@@ -115,7 +121,7 @@ func (w *leaderWrite) judge(ctx context.Context) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all.instances)) {
 		if slices.ContainsFunc(ring.ManagerRings, func(ring string) bool { return strings.HasPrefix(name, ring+"-") }) {
-			return w.store.refuse(ctx, leaderName, fence.CauseRingsRunning, &refusal{reasonUnsignedLeader, fmt.Sprintf("ControllerInstance %s is registered: kube-controller-managers with rings are running. Stop them, or wait until their records are gone, before one without rings can lead", name)})
+			return w.store.refuse(ctx, leaderName, fence.CauseRingsRunning, &refusal{reasonUnsignedLeader, fmt.Sprintf("ControllerInstance %s is registered: kube-controller-managers with rings are running. %s", name, advice)})
 		}
 	}
 	return nil
