@@ -47,7 +47,11 @@ func TestRingRules(t *testing.T) {
 	for resource, want := range map[string]map[string]string{
 		"controllerinstances":        {manager: "create delete get list patch update watch"},
 		"controllerinstances/status": {manager: "get patch update"},
-		"rings":                      {manager: "work workloads", "system:controller:replicaset-controller": "work workloads"},
+		"rings": {
+			manager: "work workloads",
+			"system:controller:replicaset-controller":  "work workloads",
+			"system:controller:replication-controller": "work workloads",
+		},
 	} {
 		if got := ringVerbs(append(ClusterRoles(), ControllerRoles()...), resource); !maps.Equal(got, want) {
 			t.Errorf("roles with rules for %s: %v, want %v", resource, got, want)
