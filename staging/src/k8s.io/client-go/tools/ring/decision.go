@@ -33,6 +33,9 @@ type Input struct {
 	// Reported is the newest report of this instance that the registry is known to have,
 	// from the log or from an answer.
 	Reported Report
+	// Told holds the keys that this instance has said, or is saying, that its caches hold. Its
+	// record in the log may not say so yet, but others may have seen it, and rely on it.
+	Told hashkey.Ranges
 	// Serving holds the keys for which the gate is open.
 	Serving hashkey.Ranges
 	// Idle says whether the gate is shut for these keys and nothing of them is in

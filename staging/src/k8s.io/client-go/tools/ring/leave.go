@@ -29,7 +29,7 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 		d.Open = d.Open.Intersect(in.Serving)
 	}
 	// A predecessor that leaves may rely on these caches.
-	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached))
+	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached.Union(in.Told)))
 	shut := m.leave.shut
 	if !shut && !m.warmWithout() && in.Now-m.leave.since < m.limits.Leave {
 		d.wakeAt(m.leave.since + m.limits.Leave)

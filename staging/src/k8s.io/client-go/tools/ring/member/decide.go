@@ -76,6 +76,7 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Now:      now.Sub(t.epoch),
 		Leaving:  leaving,
 		Reported: t.news.stored.Report,
+		Told:     ring.CachedRanges(t.news.status.Cached),
 		Serving:  gate.serving(),
 		Idle: func(r hashkey.Ranges) bool {
 			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
