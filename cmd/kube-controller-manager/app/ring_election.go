@@ -243,7 +243,6 @@ func (e *ringElection) prepare(ctx context.Context) []string {
 	logger := klog.FromContext(ctx)
 	if failed != nil && ctx.Err() == nil {
 		logger.Error(failed, "Stands for leader as if the rings shared all their controllers")
-		views = nil
 	}
 	set := e.decide(views)
 	logger.Info("Stands for leader", "controllers", set)
@@ -386,7 +385,7 @@ func (e *ringElection) untilUnfit(ctx context.Context, set []string, leads *atom
 		case slices.Equal(now, set):
 			return 0
 		case !e.registered(views):
-			return max(registrationLimit, unfitLimit)
+			return registrationLimit
 		case leads.Load() && runsAll(set, now):
 			return shareLimit
 		}
@@ -408,10 +407,11 @@ func (e *ringElection) untilUnfit(ctx context.Context, set []string, leads *atom
 			if time.Since(since) >= allowed {
 				// The informer may be behind.
 				now, err := e.read(ctx)
-				if err == nil && limit(now) != 0 && time.Since(since) >= limit(now) {
-					return true
-				}
-				if err != nil && ctx.Err() == nil {
+				if err == nil {
+					if still := limit(now); still != 0 && time.Since(since) >= still {
+						return true
+					}
+				} else if ctx.Err() == nil {
 					klog.FromContext(ctx).Error(err, "Does not know whether its controllers as leader still fit; will try again")
 				}
 				since = time.Now()
