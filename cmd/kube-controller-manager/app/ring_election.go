@@ -555,12 +555,10 @@ func apart(controllers map[string]*ControllerDescriptor, leader ring.Leader, vie
 		take(name)
 	}
 	if views != nil {
-		for _, name := range ring.ManagerRings {
-			for _, r := range views.Ring(name).Records() {
-				for _, c := range r.Working {
-					if leader.Runs(c) {
-						take(c)
-					}
+		for _, r := range workingBeside(*views, leader) {
+			for _, c := range r.Working {
+				if leader.Runs(c) {
+					take(c)
 				}
 			}
 		}
@@ -577,7 +575,10 @@ func (e *ringElection) untilLeft(ctx context.Context, leader ring.Leader) error 
 		views, err := e.read(ctx)
 		var working []string
 		if err == nil {
-			if working = workingBeside(views, leader); len(working) == 0 {
+			for _, r := range workingBeside(views, leader) {
+				working = append(working, r.Name)
+			}
+			if len(working) == 0 {
 				return true, nil
 			}
 		}
@@ -597,12 +598,12 @@ func (e *ringElection) untilLeft(ctx context.Context, leader ring.Leader) error 
 // workingBeside returns the instances of built-in rings that may be working on a controller
 // that the leader runs. It goes by what the records say: they may have controllers on a ring
 // that this version does not know there.
-func workingBeside(views ring.Views, leader ring.Leader) []string {
-	var working []string
+func workingBeside(views ring.Views, leader ring.Leader) []ring.Record {
+	var working []ring.Record
 	for _, name := range ring.ManagerRings {
 		for _, r := range views.Ring(name).Records() {
 			if slices.ContainsFunc(r.Working, leader.Runs) {
-				working = append(working, r.Name)
+				working = append(working, r)
 			}
 		}
 	}
