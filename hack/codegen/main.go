@@ -19,6 +19,7 @@ limitations under the License.
 //
 //	go run ./hack/codegen -tree DIR            code, for builds
 //	go run ./hack/codegen -tree DIR -fixtures  then test data, for upstream's tests
+//	go run ./hack/codegen -tree DIR -api BIN   OpenAPI and discovery, from the built server
 //	go run ./hack/codegen -tree DIR -verify    checks the generators against upstream
 //
 // The generators work in a copy of the tree, and the files that they change are written
@@ -57,8 +58,9 @@ func main() {
 	dir := flag.String("tree", "", "the `folder` of the tree")
 	verify := flag.Bool("verify", false, "run the generators over upstream's sources, and compare with upstream's files")
 	fixtures := flag.Bool("fixtures", false, "make the test data that upstream's tests compare the code with")
+	api := flag.String("api", "", "make the OpenAPI and discovery files from the kube-apiserver and etcd in this `folder`; with -verify, compare them")
 	flag.Parse()
-	if *dir == "" || flag.NArg() > 0 || *verify && *fixtures {
+	if *dir == "" || flag.NArg() > 0 || *fixtures && (*verify || *api != "") {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -69,6 +71,10 @@ func main() {
 	}
 	log := &progress{out: os.Stdout}
 	switch {
+	case *api != "" && *verify:
+		exit("codegen", verifyAPI(ctx, log, *dir, *api))
+	case *api != "":
+		exit("codegen", runAPI(ctx, log, *dir, *api))
 	case *verify:
 		exit("codegen", runVerify(ctx, log, *dir))
 	case *fixtures:
@@ -169,9 +175,9 @@ func runGenerate(ctx context.Context, log *progress, dir string) error {
 	})
 }
 
-// isCode reports whether a file is generated code, excluding test data.
+// isCode reports whether a file is generated code, excluding test data and files of the API.
 func isCode(name string) bool {
-	return generated.Is(name) && !generated.IsFixture(name)
+	return generated.Is(name) && !generated.IsFixture(name) && !generated.IsAPI(name)
 }
 
 // split divides names into those that match and the others.
@@ -232,8 +238,16 @@ func (t *tree) finish(ctx context.Context, log *progress, kind string, w *worksp
 		return err
 	}
 	made, _ := split(changed, mine)
-	stamp, err := t.stamp(&w.tree, inputs, made)
+	return t.setDone(kind, &w.tree, inputs, made)
+}
+
+// setDone records the inputs, as they are in source, and the files that a run made of them.
+func (t *tree) setDone(kind string, source *tree, inputs, made []string) error {
+	stamp, err := t.stamp(source, inputs, made)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(t.stampFile(kind)), 0o777); err != nil {
 		return err
 	}
 	return os.WriteFile(t.stampFile(kind), []byte(stamp), 0o666)

@@ -45,7 +45,8 @@ var binaries = []binary{
 	{"local-up-cluster", "./cmd/local-up-cluster", true},
 }
 
-// build builds the named binaries, or all if none is named, into _output/bin.
+// build builds the named binaries into _output/bin. If none is named, it builds all, and makes
+// the tree's OpenAPI and discovery files with them.
 func (h *house) build(names []string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(binaries, func(b binary) bool { return b.name == name }) {
@@ -82,7 +83,10 @@ func (h *house) build(names []string) error {
 			}
 		}
 	}
-	return nil
+	if len(names) > 0 {
+		return nil
+	}
+	return runCodegen(h.root, h.tree.dir, "-api", filepath.Join(h.root, "_output", "bin"))
 }
 
 func binaryNames() string {

@@ -108,8 +108,8 @@ func findRoot() (string, error) {
 }
 
 // runCodegen runs hack/codegen, which determines what to generate.
-func runCodegen(root, tree string) error {
-	cmd := exec.Command("go", "run", "./hack/codegen", "-tree", tree)
+func runCodegen(root, tree string, flags ...string) error {
+	cmd := exec.Command("go", append([]string{"run", "./hack/codegen", "-tree", tree}, flags...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr
 	return cmd.Run()
 }

@@ -23,7 +23,7 @@ import (
 	"strings"
 )
 
-// Is reports whether the file is generated code or a fixture. The path is
+// Is reports whether the file is generated code, a fixture or a file of the API. The path is
 // relative to the root of the tree and has slashes.
 func Is(file string) bool {
 	base := path.Base(file)
@@ -34,8 +34,16 @@ func Is(file string) bool {
 	case "generated.proto", "generated.pb.go", "generated.protomessage.pb.go", "types_swagger_doc_generated.go":
 		return true
 	}
-	return isClient(file) || IsFixture(file)
+	return isClient(file) || IsFixture(file) || IsAPI(file)
 }
+
+// IsAPI reports whether the file is an OpenAPI or discovery file, which the built API server
+// serves. The path is as for Is.
+func IsAPI(file string) bool {
+	return under(file, served) && strings.HasSuffix(file, ".json")
+}
+
+var served = []string{"api/discovery/", "api/openapi-spec/"}
 
 // IsFixture reports whether the file is test data that is derived from the code,
 // which only upstream's tests need. The path is as for Is.
@@ -50,8 +58,6 @@ func isRoundTrip(file string) bool {
 }
 
 var fixtures = []string{
-	"api/discovery/",
-	"api/openapi-spec/",
 	"plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata/",
 	"staging/src/k8s.io/api/testdata/HEAD/",
 	"staging/src/k8s.io/apiextensions-apiserver/pkg/apis/testdata/HEAD/",

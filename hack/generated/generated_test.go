@@ -44,7 +44,10 @@ func TestIs(t *testing.T) {
 		staging + "client-go/listers/apps/v1/replicaset_expansion.go":                       false,
 		staging + "client-go/listers/rbac/OWNERS":                                           false,
 		staging + "client-go/tools/cache/reflector.go":                                      false,
+		"api/discovery/apis.json":                                                           true,
+		"api/openapi-spec/README.md":                                                        false,
 		"api/openapi-spec/swagger.json":                                                     true,
+		"api/openapi-spec/v3/.well-known__openid-configuration_openapi.json":                true,
 		"test/compatibility_lifecycle/reference/OWNERS":                                     false,
 		"test/compatibility_lifecycle/reference/versioned_feature_list.yaml":                true,
 	} {
@@ -58,6 +61,7 @@ func TestIsFixture(t *testing.T) {
 	for file, want := range map[string]bool{
 		"plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata/cluster-roles.yaml": true,
 		"plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go":                   false,
+		"api/openapi-spec/swagger.json":                                               false,
 		"pkg/apis/apps/zz_generated.deepcopy.go":                                      false,
 	} {
 		if got := IsFixture(file); got != want {
