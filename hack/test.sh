@@ -63,6 +63,8 @@ verify() {
   go run ./hack/codegen -tree "$tree" -verify
 }
 build() { go run ./hack/forktree build; }
+# api checks the OpenAPI and discovery files that build has made.
+api() { go run ./hack/codegen -tree "$tree" -api "$root/_output/bin" -verify; }
 # imports checks the imports of our packages: upstream's import-boss against the
 # .import-restrictions files of ours, then the order of layers.
 imports() {
@@ -119,8 +121,76 @@ explore() {
   (cd "$tree" && go test -v -count=1 -timeout 24h -run '^Test(Roster)?Exploration$' k8s.io/client-go/tools/ring)
 }
 
+# upstream runs those of upstream's integration tests that our patches could break, and
+# kubectl's suite, all unchanged. It takes hours. PACKAGES names some of them, such as
+# "./test/integration/quota test-cmd", where test-cmd is kubectl's suite.
+upstream() {
+  local packages package n=0 junit=$results/upstream
+  read -ra packages <<<"${PACKAGES-}"
+  if [ ${#packages[@]} -eq 0 ]; then
+    mapfile -t packages < <(cd "$tree" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
+      ./test/integration/{apiserver/...,garbagecollector,client,dryrun,quota,namespace,deployment,statefulset,job,daemonset,cronjob,endpointslice,disruption,podgc,controlplane} |
+      sed 's|^k8s.io/kubernetes|.|')
+    packages+=(test-cmd)
+  fi
+  sources
+  rm -rf "$junit"
+  mkdir -p "$junit"
+  for package in "${packages[@]}"; do
+    n=$((n + 1))
+    printf -- '--- %s (%d of %d, after %dm)\n' "$package" $n ${#packages[@]} $((SECONDS / 60))
+    case $package in
+    test-cmd) test-cmd "$junit" ;;
+    *) (cd "$tree" && GOTESTSUM_JUNITFILE=$junit/$n.xml gotest "upstream-$n" -count=1 -timeout 60m "$package") || [ -s "$junit/$n.xml" ] ;;
+    esac
+  done
+  go run ./hack/failures hack/upstream-failures.txt "$junit"
+}
+# test-cmd JUNIT runs kubectl's suite, and leaves its report in a folder. The suite litters the
+# folder that it runs in, so that has links to the tree. It uses the binaries that are built,
+# as its make does nothing.
+test-cmd() {
+  local dir=$root/_output/test-cmd log=$results/test-cmd.log
+  rm -rf "$dir"
+  mkdir -p "$dir/_output/bin" "$dir/_output/make"
+  find "$tree" -mindepth 1 -maxdepth 1 ! -name .git ! -name _output -exec ln -s -t "$dir" {} +
+  ln -s "$root"/_output/bin/{kube-apiserver,kube-controller-manager,kubectl} "$dir/_output/bin"
+  (cd "$tree" && go build -o "$dir/_output/bin/" ./cmd/kubectl-convert)
+  ln -s "$(command -v true)" "$dir/_output/make/make"
+  (cd "$dir" && PATH=$dir/_output/make:$PATH TERM=xterm KUBE_JUNIT_REPORT_DIR=$1 hack/make-rules/test-cmd.sh 2>&1) | tee "$log" |
+    awk '/^\+\+\+ Running case: /{name = $4} /^\+\+\+ exit code: /{print $4 == 0 ? "passed" : "FAILED", name; fflush()}' || true
+  if ! grep -q -e 'TESTS PASSED' -e '^FAILED TESTS: ' "$log"; then
+    echo "kubectl's suite ended early; see $log"
+    return 1
+  fi
+}
+
+# controller-runtime runs its own suites, unchanged, against stock's API server and ours.
+controller-runtime() {
+  local module=sigs.k8s.io/controller-runtime@v0.25.2 dir=$root/_output/controller-runtime
+  local source server package name
+  hack/stock.sh
+  source=$(cd / && go mod download -json $module | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  rm -rf "$dir"
+  for server in stock ours; do
+    mkdir -p "$dir/$server/bin"
+    ln -s "$root"/_output/bin/{etcd,kube-apiserver,kubectl} "$dir/$server/bin"
+  done
+  ln -sf "$root/_output/stock/bin/kube-apiserver" "$dir/stock/bin"
+  for package in client cache controller/controllerutil manager builder; do
+    name=${package##*/}
+    for server in stock ours; do
+      echo "--- pkg/$package with $server"
+      (cd "$source" && KUBEBUILDER_ASSETS=$dir/$server/bin GOTESTSUM_JUNITFILE=$dir/$server/$name.xml \
+        gotest "controller-runtime-$server-$name" -count=1 -timeout 60m "./pkg/$package" \
+        -args -ginkgo.flake-attempts=2 -ginkgo.junit-report="$dir/$server/$name-specs.xml") || [ -s "$dir/$server/$name-specs.xml" ]
+    done
+  done
+  go run ./hack/failures hack/upstream-failures.txt "$dir/ours" "$dir/stock"
+}
+
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build imports unit integration e2e faults)
+[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build api imports unit integration e2e faults)
 mkdir -p "$results"
 rm -f "$results"/*.json
 
