@@ -17,8 +17,9 @@ limitations under the License.
 // Package hashkey places objects on a line of hash keys, and describes parts of
 // that line as ranges. It is pure: it knows types.UID and nothing else of the API.
 //
-// A hash key is an int64 in [0, MaxInt64], made from an object's UID. It never
-// changes and is no identifier: two objects may share one.
+// A hash key is an int64 in [0, MaxInt64], made from an object's UID or, for the key of
+// a namespace, from its name. It never changes and is no identifier: two objects may
+// share one.
 package hashkey
 
 import (
@@ -40,10 +41,17 @@ const (
 // The shift keeps the order of upstream's hash of a UID, so that the hash keys
 // [s, e) are exactly the UID hashes [2s, 2e) of a shardRange over
 // object.metadata.uid. It does not allocate.
-func OfUID(uid types.UID) int64 {
+func OfUID(uid types.UID) int64 { return of(string(uid)) }
+
+// OfNamespace returns the hash key of the namespace with that name:
+// FNV-1a-64(name) >> 1. It is made from the name, which every object in the namespace
+// carries, and not from the UID, which none does. It does not allocate.
+func OfNamespace(name string) int64 { return of(name) }
+
+func of(s string) int64 {
 	hash := fnvOffset64
-	for i := 0; i < len(uid); i++ {
-		hash ^= uint64(uid[i])
+	for i := 0; i < len(s); i++ {
+		hash ^= uint64(s[i])
 		hash *= fnvPrime64
 	}
 	return int64(hash >> 1)

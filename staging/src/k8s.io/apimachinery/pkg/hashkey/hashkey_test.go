@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestOfUIDIsUpstreamsHashHalved(t *testing.T) {
+func TestKeysAreUpstreamsHashHalved(t *testing.T) {
 	uids := []types.UID{"", "a", "not-a-uuid", "日本語"}
 	for range 1000 {
 		uids = append(uids, types.UID(uuid.NewString()))
@@ -39,8 +39,12 @@ func TestOfUIDIsUpstreamsHashHalved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := hashkey.OfUID(uid), int64(hash>>1); got != want || got < 0 {
+		want := int64(hash >> 1)
+		if got := hashkey.OfUID(uid); got != want || got < 0 {
 			t.Errorf("OfUID(%q) = %d, want %d", uid, got, want)
+		}
+		if got := hashkey.OfNamespace(string(uid)); got != want {
+			t.Errorf("OfNamespace(%q) = %d, want %d", uid, got, want)
 		}
 	}
 }

@@ -19,40 +19,74 @@ package sharding
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 )
 
+// The field paths of hash keys, as selectors name them.
 const (
-	// HashKeyPath is the field path of an object's own hash key, metadata.hashKey.
+	// HashKeyPath is the field path of KeyPathOwn.
 	HashKeyPath = "object.metadata.hashKey"
 
-	// ControllerHashKeyPath is the field path of the hash key of an object's
-	// controller: the hashKey of the owner reference with controller: true.
+	// ControllerHashKeyPath is the field path of KeyPathController.
 	ControllerHashKeyPath = "object.metadata.controllerRef.hashKey"
-)
 
-// keyPaths defines every path of hash keys. To add a path, add its entry.
-var keyPaths = [...]struct {
-	// fieldPath names the path in selectors.
-	fieldPath string
-	// optional says that objects may lack this key.
-	optional bool
-	// keyOf reads the key of an object. It must not allocate.
-	keyOf func(runtime.Object) (key int64, found bool, err error)
-}{
-	{fieldPath: HashKeyPath, keyOf: keyOfObject},
-	{fieldPath: ControllerHashKeyPath, optional: true, keyOf: keyOfController},
-}
+	// HomeHashKeyPath is the field path of KeyPathHome.
+	HomeHashKeyPath = "object.metadata.home.hashKey"
+
+	// NamespaceHashKeyPath is the field path of KeyPathNamespace.
+	NamespaceHashKeyPath = "object.metadata.namespace.hashKey"
+
+	// ClaimHashKeyPath is the field path of KeyPathClaim. The API server serves it for
+	// PersistentVolumes alone.
+	ClaimHashKeyPath = "object.spec.claimRef.hashKey"
+)
 
 // KeyPath is a path of hash keys: it says which key of an object a range is about.
 // An object without the key is in every range of the path, since any instance may
-// have to adopt it.
+// have to adopt it. A field path is parsed once, where it comes in.
 //
 // Key paths count from 0 to NumKeyPaths-1, so they can index an array.
 type KeyPath uint8
 
-// NumKeyPaths is the number of key paths.
-const NumKeyPaths = KeyPath(len(keyPaths))
+const (
+	// KeyPathOwn is an object's own key, metadata.hashKey.
+	KeyPathOwn KeyPath = iota
+
+	// KeyPathController is the key of an object's controller: the hashKey of the owner
+	// reference with controller: true. Optional.
+	KeyPathController
+
+	// KeyPathHome is the controller's key, or the object's own where it has no
+	// controller. So disjoint ranges share out all objects, each exactly once.
+	KeyPathHome
+
+	// KeyPathNamespace is the key of the namespace that an object is in, and of a
+	// Namespace that of its own name. Optional: other cluster-scoped objects have none.
+	KeyPathNamespace
+
+	// KeyPathClaim is the key of a PersistentVolume's claim, from the UID in
+	// spec.claimRef. Optional: a volume may have no claim, or one without a UID yet, and
+	// objects of other types have none.
+	KeyPathClaim
+
+	// NumKeyPaths is the number of key paths.
+	NumKeyPaths
+)
+
+var keyPaths = [NumKeyPaths]struct {
+	// fieldPath names the path in selectors.
+	fieldPath string
+	// optional says that objects may lack this key.
+	optional bool
+}{
+	KeyPathOwn:        {fieldPath: HashKeyPath},
+	KeyPathController: {fieldPath: ControllerHashKeyPath, optional: true},
+	KeyPathHome:       {fieldPath: HomeHashKeyPath},
+	KeyPathNamespace:  {fieldPath: NamespaceHashKeyPath, optional: true},
+	KeyPathClaim:      {fieldPath: ClaimHashKeyPath, optional: true},
+}
 
 // ParseKeyPath returns the key path that fieldPath names, and whether it names one.
 func ParseKeyPath(fieldPath string) (KeyPath, bool) {
@@ -72,35 +106,84 @@ func (p KeyPath) Optional() bool { return keyPaths[p].optional }
 
 // KeyOf returns the key of obj at this path, and whether obj has one: only an
 // Optional key can be missing. It fails for an object without metadata, which has no
-// keys at all. It does not allocate for objects that carry their keys.
+// keys at all. It does not allocate for types that embed ObjectMeta and unstructured
+// objects.
 func (p KeyPath) KeyOf(obj runtime.Object) (key int64, found bool, err error) {
-	return keyPaths[p].keyOf(obj)
-}
-
-func keyOfObject(obj runtime.Object) (int64, bool, error) {
-	// Nearly all objects carry their key, and can be asked for it without an accessor.
-	if keyed, ok := obj.(interface{ GetHashKey() int64 }); ok {
-		if key := keyed.GetHashKey(); key != 0 {
-			return key, true, nil
+	keyed, ok := obj.(hashKeyed)
+	if !ok {
+		if keyed, err = hashKeyedFrom(obj); err != nil {
+			return 0, false, err
 		}
 	}
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return 0, false, err
+	switch p {
+	case KeyPathOwn:
+		return ownKeyOf(keyed), true, nil
+	case KeyPathController:
+		key, found = keyed.GetControllerHashKey()
+	case KeyPathHome:
+		if key, found = keyed.GetControllerHashKey(); !found {
+			return ownKeyOf(keyed), true, nil
+		}
+	case KeyPathNamespace:
+		key, found = keyed.GetNamespaceHashKey()
+	case KeyPathClaim:
+		key, found = claimKeyOf(obj)
 	}
-	return metav1.HashKeyOf(accessor), true, nil
+	return key, found, nil
 }
 
-func keyOfController(obj runtime.Object) (int64, bool, error) {
-	// Nearly all objects know their controller's key.
-	if keyed, ok := obj.(metav1.ControllerHashKeyed); ok {
-		key, found := keyed.GetControllerHashKey()
-		return key, found, nil
-	}
+// hashKeyed is an object that knows its keys, as unstructured objects and all types that
+// embed ObjectMeta do: one assertion, and no accessor, gives access to all of them.
+type hashKeyed interface {
+	metav1.ControllerHashKeyed
+	// GetHashKey returns the object's own key, or 0 if it does not carry it.
+	GetHashKey() int64
+	GetUID() types.UID
+	// GetNamespaceHashKey returns the key of the object's namespace, of a Namespace that
+	// of its own name, and whether there is one.
+	GetNamespaceHashKey() (int64, bool)
+}
+
+// hashKeyedFrom returns the hashKeyed of an object that is none itself.
+func hashKeyedFrom(obj runtime.Object) (hashKeyed, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return 0, false, err
+		return nil, err
 	}
-	key, found := metav1.HashKeyOfController(accessor)
-	return key, found, nil
+	if keyed, ok := accessor.(hashKeyed); ok {
+		return keyed, nil
+	}
+	return derivedKeys{accessor}, nil
+}
+
+// derivedKeys makes the keys of an object that implements no more than metav1.Object.
+type derivedKeys struct{ metav1.Object }
+
+func (d derivedKeys) GetHashKey() int64 { return metav1.HashKeyOf(d.Object) }
+
+func (d derivedKeys) GetControllerHashKey() (int64, bool) {
+	return metav1.HashKeyOfController(d.Object)
+}
+
+func (d derivedKeys) GetNamespaceHashKey() (int64, bool) {
+	if d.GetNamespace() == "" {
+		return 0, false
+	}
+	return hashkey.OfNamespace(d.GetNamespace()), true
+}
+
+func ownKeyOf(obj hashKeyed) int64 {
+	if key := obj.GetHashKey(); key != 0 {
+		return key
+	}
+	return hashkey.OfUID(obj.GetUID())
+}
+
+// claimKeyOf returns the key of the claim of obj, and whether it has one. The types of
+// PersistentVolumes have the method for it.
+func claimKeyOf(obj runtime.Object) (int64, bool) {
+	if claimed, ok := obj.(interface{ GetClaimHashKey() (int64, bool) }); ok {
+		return claimed.GetClaimHashKey()
+	}
+	return 0, false
 }

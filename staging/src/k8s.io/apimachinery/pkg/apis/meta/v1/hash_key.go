@@ -37,6 +37,15 @@ func (meta *ObjectMeta) GetControllerHashKey() (int64, bool) {
 	return 0, false
 }
 
+// GetNamespaceHashKey returns the hash key of the namespace that the object is in, and
+// whether it is in one. The type Namespace has a method of that name of its own.
+func (meta *ObjectMeta) GetNamespaceHashKey() (int64, bool) {
+	if meta.Namespace == "" {
+		return 0, false
+	}
+	return hashkey.OfNamespace(meta.Namespace), true
+}
+
 // HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that the API server
 // set, or, if a server without hash keys wrote the object, the one that follows from the
 // UID. Every reader of metadata.hashKey has to do the same.

@@ -36,11 +36,11 @@ func (u *Unstructured) GetControllerHashKey() (int64, bool) {
 	return 0, false
 }
 
-// SetOwnerHashKeys sets the hashKey of each owner reference to what keyOf returns for its
-// UID; 0 removes the field. It keeps all other fields, including unknown ones. Another
+// SetOwnerHashKeys sets the hashKey of each owner reference to what keyOf returns for it and
+// its index; 0 removes the field. It keeps all other fields, including unknown ones. Another
 // object may share the references, so they are copied before they change; if all keys
 // are right already, nothing is copied.
-func (u *Unstructured) SetOwnerHashKeys(keyOf func(types.UID) int64) {
+func (u *Unstructured) SetOwnerHashKeys(keyOf func(i int, ref metav1.OwnerReference) int64) {
 	refs := u.rawOwnerReferences()
 	copied := false
 	for i := range refs {
@@ -48,7 +48,7 @@ func (u *Unstructured) SetOwnerHashKeys(keyOf func(types.UID) int64) {
 		if !ok {
 			continue // not an owner reference: validation refuses it
 		}
-		key := keyOf(ownerUID(ref))
+		key := keyOf(i, extractOwnerReference(ref))
 		stored, found := ref["hashKey"]
 		if key == 0 && !found || key != 0 && stored == key {
 			continue
