@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,7 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -53,6 +55,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/history"
 	"k8s.io/kubernetes/test/integration/etcd"
 	"k8s.io/kubernetes/test/integration/framework"
+	"k8s.io/utils/ptr"
 )
 
 // Owners whose keys lie in the lower and in the upper half of all hash keys.
@@ -91,7 +94,13 @@ type keyResource struct {
 
 func startKeyServer(t *testing.T, flags ...string) *keyServer {
 	t.Helper()
-	server := kubeapiservertesting.StartTestServerOrDie(t, nil, append(framework.DefaultTestServerFlags(), flags...), framework.SharedEtcd())
+	return startKeyServerOn(t, framework.SharedEtcd(), flags...)
+}
+
+// startKeyServerOn starts one on storage that other servers may share.
+func startKeyServerOn(t *testing.T, storage *storagebackend.Config, flags ...string) *keyServer {
+	t.Helper()
+	server := kubeapiservertesting.StartTestServerOrDie(t, nil, append(framework.DefaultTestServerFlags(), flags...), storage)
 	t.Cleanup(server.TearDownFn)
 	s := &keyServer{
 		TestServer: server,
@@ -99,7 +108,7 @@ func startKeyServer(t *testing.T, flags ...string) *keyServer {
 		dynamic:    dynamic.NewForConfigOrDie(server.ClientConfig),
 		namespace:  "keys",
 	}
-	if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	s.configMaps = s.resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap", "/api/v1")
@@ -166,14 +175,23 @@ func withKey(obj *unstructured.Unstructured, key int64) *unstructured.Unstructur
 	return obj
 }
 
+// withOwnerKeys sets the key of each owner reference.
+func withOwnerKeys(obj *unstructured.Unstructured, keyOf func(metav1.OwnerReference) int64) *unstructured.Unstructured {
+	obj.SetOwnerHashKeys(func(_ int, ref metav1.OwnerReference) int64 { return keyOf(ref) })
+	return obj
+}
+
+// rightKey returns the only key that a server stores in ref.
+func rightKey(ref metav1.OwnerReference) int64 { return hashkey.OfUID(ref.UID) }
+
 // withoutKeys returns the object as a client without the key fields would send it back.
 func withoutKeys(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	obj = obj.DeepCopy()
 	obj.SetHashKey(0)
-	obj.SetOwnerHashKeys(func(types.UID) int64 { return 0 })
-	return obj
+	return withOwnerKeys(obj, func(metav1.OwnerReference) int64 { return 0 })
 }
 
+// expectKeys expects the object's own key, and in each owner reference the right key or none.
 func expectKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstructured.Unstructured {
 	t.Helper()
 	if err != nil {
@@ -183,11 +201,23 @@ func expectKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstru
 		t.Errorf("%s (uid %q) has the key %s, want %s", obj.GetName(), obj.GetUID(), hashkey.Format(got), hashkey.Format(want))
 	}
 	for _, ref := range obj.GetOwnerReferences() {
-		if want := hashkey.OfUID(ref.UID); ref.HashKey != want {
+		if want := rightKey(ref); ref.HashKey != 0 && ref.HashKey != want {
 			t.Errorf("%s: the owner %s has the key %x, want %x", obj.GetName(), ref.UID, ref.HashKey, want)
 		}
 	}
 	return obj
+}
+
+// expectOwnerKeys expects so many owner references, with a key where keyed says so.
+func expectOwnerKeys(t *testing.T, obj *unstructured.Unstructured, keyed ...bool) {
+	t.Helper()
+	var got []bool
+	for _, ref := range obj.GetOwnerReferences() {
+		got = append(got, ref.HashKey != 0)
+	}
+	if !slices.Equal(got, keyed) {
+		t.Errorf("%s: the owner references have keys: %t, want %t", obj.GetName(), got, keyed)
+	}
 }
 
 // store writes obj as JSON directly into etcd, and returns its resource version.
@@ -285,6 +315,7 @@ func TestHashKeysOfEveryResource(t *testing.T) {
 				t.Skip("cannot be created")
 			}
 			expectKeys(t, created, err)
+			expectOwnerKeys(t, created, true, false)
 			t.Cleanup(func() {
 				zero := int64(0)
 				if err := collection.Delete(context.Background(), created.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
@@ -321,7 +352,8 @@ func TestHashKeysOfEveryResource(t *testing.T) {
 	}
 }
 
-// TestHashKeysCannotBeForged sends forged keys by every way that a client can write.
+// TestHashKeysCannotBeForged sends forged keys by every way that a client can write. No write
+// adds a key to an owner reference, or removes one.
 func TestHashKeysCannotBeForged(t *testing.T) {
 	s := startKeyServer(t)
 	forgedRefs := []interface{}{owner(lowUID, true, 3), owner(highUID, false, 4)}
@@ -331,14 +363,16 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 	}
 	for _, r := range []keyResource{s.replicas, s.custom} {
 		t.Run(r.Resource, func(t *testing.T) {
-			forged := withKey(r.object("forged", owner(lowUID, true, 1), owner(highUID, false, 2)), 3)
+			forged := withKey(r.object("forged", owner(lowUID, true, 1), owner(highUID, false, 0)), 3)
 			created, err := r.Create(t.Context(), forged, metav1.CreateOptions{})
 			expectKeys(t, created, err)
+			expectOwnerKeys(t, created, true, false)
 
 			generated := r.object("", owner(lowUID, true, 1))
 			generated.SetGenerateName("generated-")
 			obj, err := r.Create(t.Context(), withKey(generated, 3), metav1.CreateOptions{})
 			expectKeys(t, obj, err)
+			expectOwnerKeys(t, obj, true)
 
 			dry := withKey(r.object("dry", owner(lowUID, true, 1)), 3)
 			obj, err = r.Create(t.Context(), dry, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -347,6 +381,7 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 			applied := withKey(r.object("applied", owner(lowUID, true, 1)), 3)
 			obj, err = r.Apply(t.Context(), "applied", applied, metav1.ApplyOptions{FieldManager: "applier"})
 			expectKeys(t, obj, err)
+			expectOwnerKeys(t, obj, true)
 
 			// These change nothing but keys, so the server writes nothing.
 			applyForged := func(ctx context.Context, subresources ...string) (*unstructured.Unstructured, error) {
@@ -368,7 +403,7 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 			}
 			forge := func(obj *unstructured.Unstructured) {
 				obj.SetHashKey(7)
-				obj.SetOwnerHashKeys(func(types.UID) int64 { return 8 })
+				withOwnerKeys(obj, func(metav1.OwnerReference) int64 { return 8 })
 			}
 			forget := func(obj *unstructured.Unstructured) { *obj = *withoutKeys(obj) }
 			forgetUID := func(obj *unstructured.Unstructured) { forget(obj); obj.SetUID(""); obj.SetResourceVersion("") }
@@ -378,7 +413,8 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 				"put to status, forged":     put(forge, "status"),
 				"put to status, no keys":    put(forget, "status"),
 				"JSON patch, replaced":      patch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/hashKey","value":7},{"op":"replace","path":"/metadata/ownerReferences/0/hashKey","value":7}]`)),
-				"JSON patch, removed":       patch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/hashKey"},{"op":"remove","path":"/metadata/ownerReferences/1/hashKey"}]`)),
+				"JSON patch, removed":       patch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/hashKey"},{"op":"remove","path":"/metadata/ownerReferences/0/hashKey"}]`)),
+				"JSON patch, added":         patch(types.JSONPatchType, []byte(`[{"op":"add","path":"/metadata/ownerReferences/1/hashKey","value":7}]`)),
 				"JSON patch to status":      patch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/hashKey","value":7},{"op":"remove","path":"/metadata/ownerReferences/0/hashKey"}]`), "status"),
 				"merge patch, forged":       patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": forgedRefs})),
 				"merge patch, removed":      patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": nil, "ownerReferences": refsWithoutKeys})),
@@ -401,20 +437,19 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 					expectKeys(t, written, err)
 					read, err := r.Get(t.Context(), "forged", metav1.GetOptions{})
 					expectKeys(t, read, err)
+					expectOwnerKeys(t, read, true, false)
 					if read.GetResourceVersion() != created.GetResourceVersion() {
 						t.Errorf("a write that changes nothing but keys was stored:\n%v\nbefore:\n%v", read, created)
 					}
 				})
 			}
 
-			// A new owner is a change, and gets its own key.
+			// New owners are a change. They get their own keys where the client sent one.
 			added, err := r.Patch(t.Context(), "forged", types.MergePatchType, patchOf(map[string]interface{}{
-				"hashKey": 7, "ownerReferences": append(refsWithoutKeys, owner("a third owner", false, 9)),
+				"hashKey": 7, "ownerReferences": append(refsWithoutKeys, owner("a third owner", false, 9), owner("a fourth", false, 0)),
 			}), metav1.PatchOptions{})
 			expectKeys(t, added, err)
-			if len(added.GetOwnerReferences()) != 3 {
-				t.Errorf("the new owner is missing: %v", added)
-			}
+			expectOwnerKeys(t, added, true, false, true, false)
 
 			// Two references that differ only in their keys are merged, as without keys.
 			twice, err := r.Create(t.Context(), r.object("twice", owner(lowUID, false, 1), owner(lowUID, false, 0)), metav1.CreateOptions{})
@@ -437,23 +472,20 @@ func managedBy(obj *unstructured.Unstructured, manager string) string {
 	return strings.Join(fields, "\n")
 }
 
-// TestHashKeysAndFieldManagement: the keys that the server adds do not change owner
-// references for clients that sent them without keys and write them again.
+// TestHashKeysAndFieldManagement: keys do not change owner references for clients that send
+// them without keys, or with others.
 func TestHashKeysAndFieldManagement(t *testing.T) {
 	s := startKeyServer(t)
 	for _, r := range []keyResource{s.replicas, s.custom} {
-		for _, stock := range []bool{false, true} {
-			name := r.Resource
-			if stock {
-				name += ", stored by a stock server"
-			}
-			t.Run(name, func(t *testing.T) {
-				name := fmt.Sprintf("managed-%t", stock)
+		for name, key := range map[string]int64{"keyed": 7, "bare": 0, "stock": 0} {
+			stock := name == "stock" // stored by a stock server
+			t.Run(r.Resource+", "+name, func(t *testing.T) {
 				apply := func(manager string, refs ...interface{}) (*unstructured.Unstructured, error) {
 					return r.Apply(t.Context(), name, r.object(name, refs...), metav1.ApplyOptions{FieldManager: manager})
 				}
-				created, err := apply("one", owner(lowUID, true, 0))
+				created, err := apply("one", owner(lowUID, true, key))
 				expectKeys(t, created, err)
+				expectOwnerKeys(t, created, key != 0)
 				ownerReference := fmt.Sprintf(`"k:{\"uid\":\"%s\"}"`, lowUID)
 				if !strings.Contains(managedBy(created, "one"), ownerReference) {
 					t.Fatalf("the applier does not own its owner reference: %s", managedBy(created, "one"))
@@ -497,6 +529,7 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 				for manager, key := range map[string]int64{"two": 0, "three": 42} {
 					applied, err := apply(manager, owner(lowUID, true, key))
 					expectKeys(t, applied, err)
+					expectOwnerKeys(t, applied, created.GetOwnerReferences()[0].HashKey != 0)
 					if owned := managedBy(applied, manager); !strings.Contains(owned, ownerReference) {
 						t.Errorf("the applier %s owns %s", manager, owned)
 					}
@@ -555,11 +588,12 @@ func TestObjectsStoredByAStockServer(t *testing.T) {
 				}
 			}
 
-			// The first update stores the keys.
+			// The first update stores the object's own key.
 			sent := stored.DeepCopy()
 			sent.SetLabels(map[string]string{"changed": "true"})
 			updated, err := r.Update(t.Context(), sent, metav1.UpdateOptions{})
 			expectKeys(t, updated, err)
+			expectOwnerKeys(t, updated, false)
 
 			// A status update does so, too.
 			other := s.byStockServer(t, r, r.object("stock-status", owner(lowUID, true, 0)))
@@ -568,6 +602,7 @@ func TestObjectsStoredByAStockServer(t *testing.T) {
 			}
 			updated, err = r.UpdateStatus(t.Context(), other, metav1.UpdateOptions{})
 			expectKeys(t, updated, err)
+			expectOwnerKeys(t, updated, false)
 
 			for _, name := range []string{"stock", "stock-status"} {
 				if err := r.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -576,6 +611,64 @@ func TestObjectsStoredByAStockServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// setControllerReference does what controller-runtime's controllerutil does: it replaces the
+// reference to the same owner by a new one, which it fills in without a key.
+func setControllerReference(obj metav1.Object, kind, name string, uid types.UID) {
+	anew := metav1.OwnerReference{
+		APIVersion: "v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}
+	refs := obj.GetOwnerReferences()
+	if i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.Kind == kind && ref.Name == name }); i >= 0 {
+		refs[i] = anew
+	} else {
+		refs = append(refs, anew)
+	}
+	obj.SetOwnerReferences(refs)
+}
+
+// TestOwnersSetAnewAreTheSame: an operator that knows no keys, and sets the owner of its
+// objects anew each time that it reconciles, sees no difference, and its update writes nothing.
+func TestOwnersSetAnewAreTheSame(t *testing.T) {
+	s := startKeyServer(t)
+	ctx := t.Context()
+	for _, r := range []keyResource{s.replicas, s.custom} {
+		t.Run(r.Resource, func(t *testing.T) {
+			for name, keyOf := range map[string]func(metav1.OwnerReference) int64{
+				"owned":         func(metav1.OwnerReference) int64 { return 0 },
+				"created-by-us": rightKey,
+			} {
+				obj := r.object(name)
+				setControllerReference(obj, "Owner", "owner", lowUID)
+				read, err := r.Create(ctx, withOwnerKeys(obj, keyOf), metav1.CreateOptions{})
+				expectKeys(t, read, err)
+				expectOwnerKeys(t, read, name == "created-by-us")
+				anew := read.DeepCopy()
+				setControllerReference(anew, "Owner", "owner", lowUID)
+				if name == "owned" && !reflect.DeepEqual(anew, read) {
+					t.Errorf("with its owner set anew it is %v, was %v", anew, read)
+				}
+				updated, err := r.Update(ctx, anew, metav1.UpdateOptions{})
+				expectKeys(t, updated, err)
+				expectOwnerKeys(t, updated, name == "created-by-us")
+				if updated.GetResourceVersion() != read.GetResourceVersion() {
+					t.Errorf("%s: an update with the same owner was written", name)
+				}
+			}
+		})
+	}
+	t.Run("typed", func(t *testing.T) {
+		read, err := s.client.AppsV1().ReplicaSets(s.namespace).Get(ctx, "owned", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		setControllerReference(read, "Owner", "owner", lowUID)
+		updated, err := s.client.AppsV1().ReplicaSets(s.namespace).Update(ctx, read, metav1.UpdateOptions{})
+		if err != nil || updated.ResourceVersion != read.ResourceVersion {
+			t.Errorf("an update with the same owner was written: %v, %v", updated, err)
+		}
+	})
 }
 
 // TestAdoption runs the adoption patches that controllers send.
@@ -616,7 +709,7 @@ func TestAdoption(t *testing.T) {
 				t.Errorf("%d objects by %v, want %t", len(items), ranges, want)
 			}
 			for _, item := range items {
-				expectKeys(t, &unstructured.Unstructured{Object: item.(map[string]interface{})}, nil)
+				expectOwnerKeys(t, expectKeys(t, &unstructured.Unstructured{Object: item.(map[string]interface{})}, nil), true)
 			}
 		}
 	}
@@ -671,7 +764,8 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// TestHashKeysWithTheGateOff: with the feature gate off, the server behaves like stock.
+// TestHashKeysWithTheGateOff: with the feature gate off, the server behaves like stock, but
+// leaves stored owner references as they are.
 func TestHashKeysWithTheGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startKeyServer(t)
@@ -685,18 +779,17 @@ func TestHashKeysWithTheGateOff(t *testing.T) {
 				t.Errorf("created with keys: %v", created)
 			}
 
-			// An object stored with keys loses them with the first update.
-			keyed := created.DeepCopy()
+			// An object stored with keys loses its own with the first update.
+			keyed := withOwnerKeys(created.DeepCopy(), rightKey)
 			keyed.SetHashKey(hashkey.OfUID(keyed.GetUID()))
-			keyed.SetOwnerHashKeys(hashkey.OfUID)
 			keyed.SetResourceVersion(s.store(t, r, keyed))
 			keyed.SetLabels(map[string]string{"changed": "true"})
 			updated, err := r.Update(t.Context(), keyed, metav1.UpdateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := withoutKeys(updated); !reflect.DeepEqual(updated, want) {
-				t.Errorf("updated with keys: %v", updated)
+			if updated.GetHashKey() != 0 || !reflect.DeepEqual(updated.GetOwnerReferences(), keyed.GetOwnerReferences()) {
+				t.Errorf("updated to %v, was %v", updated, keyed)
 			}
 
 			for _, pathName := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {

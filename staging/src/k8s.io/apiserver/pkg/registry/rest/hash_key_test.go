@@ -18,6 +18,7 @@ package rest
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -113,24 +114,43 @@ func expectKeys(t *testing.T, obj metav1.Object, own int64, owners ...int64) {
 	}
 }
 
-func TestStampHashKeys(t *testing.T) {
-	for name, obj := range map[string]*metav1.PartialObjectMetadata{
-		"missing": object(ownUID, 0, ref(ownerUID, 0), ref(newUID, 0)),
-		"right":   object(ownUID, ownKey, ref(ownerUID, ownerKey), ref(newUID, newKey)),
-		"forged":  object(ownUID, 1, ref(ownerUID, 2), ref(newUID, -3)),
-		"swapped": object(ownUID, ownerKey, ref(ownerUID, newKey), ref(newUID, ownerKey)),
+// named returns a reference that differs from ref(uid, key) in the owner's name.
+func named(name string, uid types.UID, key int64) metav1.OwnerReference {
+	r := ref(uid, key)
+	r.Name = name
+	return r
+}
+
+func TestStampHashKeysOfNewObjects(t *testing.T) {
+	for name, tc := range map[string]struct {
+		obj    *metav1.PartialObjectMetadata
+		own    int64
+		owners []int64
+	}{
+		"missing":  {object(ownUID, 0, ref(ownerUID, 0), ref(newUID, 0)), ownKey, []int64{0, 0}},
+		"right":    {object(ownUID, ownKey, ref(ownerUID, ownerKey), ref(newUID, newKey)), ownKey, []int64{ownerKey, newKey}},
+		"forged":   {object(ownUID, 1, ref(ownerUID, 2), ref(newUID, -3)), ownKey, []int64{ownerKey, newKey}},
+		"swapped":  {object(ownUID, ownerKey, ref(ownerUID, newKey), ref(newUID, ownerKey)), ownKey, []int64{ownerKey, newKey}},
+		"one":      {object(ownUID, 0, ref(ownerUID, 0), ref(newUID, 7)), ownKey, []int64{0, newKey}},
+		"same UID": {object(ownUID, 0, ref(ownerUID, 0), named("b", ownerUID, 7)), ownKey, []int64{0, ownerKey}},
+		"no UID":   {object("", 5, ref("", 6)), 0, []int64{0}},
+		"no owner": {object(ownUID, 0), ownKey, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBothForms(t, obj, func(t *testing.T, obj metav1.Object) {
-				StampHashKeys(obj)
-				expectKeys(t, obj, ownKey, ownerKey, newKey)
+			inBothForms(t, tc.obj, func(t *testing.T, obj metav1.Object) {
+				StampHashKeys(obj, nil)
+				expectKeys(t, obj, tc.own, tc.owners...)
 			})
 		})
 		t.Run(name+", gate off", func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
-			inBothForms(t, obj, func(t *testing.T, obj metav1.Object) {
-				StampHashKeys(obj)
-				expectKeys(t, obj, 0, 0, 0)
+			inBothForms(t, tc.obj, func(t *testing.T, obj metav1.Object) {
+				StampHashKeys(obj, nil)
+				var none []int64
+				for range tc.owners {
+					none = append(none, 0)
+				}
+				expectKeys(t, obj, 0, none...)
 				if u, ok := obj.(*unstructured.Unstructured); ok {
 					if _, found, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", "hashKey"); found {
 						t.Errorf("the field is still there: %v", u)
@@ -139,41 +159,131 @@ func TestStampHashKeys(t *testing.T) {
 			})
 		})
 	}
-	t.Run("no UID", func(t *testing.T) {
-		inBothForms(t, object("", 5, ref("", 6)), func(t *testing.T, obj metav1.Object) {
-			StampHashKeys(obj)
-			expectKeys(t, obj, 0, 0)
-		})
-	})
-	t.Run("no owner", func(t *testing.T) {
-		inBothForms(t, object(ownUID, 0), func(t *testing.T, obj metav1.Object) {
-			StampHashKeys(obj)
-			expectKeys(t, obj, ownKey)
-		})
-	})
 	t.Run("a type without the field", func(t *testing.T) {
 		meta := object(ownUID, 5, ref(ownerUID, 6))
-		StampHashKeys(keyless{meta})
+		StampHashKeys(keyless{meta}, nil)
 		expectKeys(t, meta, 5, ownerKey)
 	})
 }
 
+// TestOwnerKeysAreCorrectedNeverAdded: both functions follow one rule for owner references.
+func TestOwnerKeysAreCorrectedNeverAdded(t *testing.T) {
+	type refs = []metav1.OwnerReference
+	keyed, bare := refs{ref(ownerUID, ownerKey)}, refs{ref(ownerUID, 0)}
+	for name, tc := range map[string]struct {
+		sent, old refs
+		on, off   []int64 // the keys with the gate on and off
+	}{
+		"unchanged":                  {keyed, keyed, []int64{ownerKey}, []int64{ownerKey}},
+		"unchanged, by stock":        {bare, bare, []int64{0}, []int64{0}},
+		"client without keys":        {bare, keyed, []int64{ownerKey}, []int64{ownerKey}},
+		"client with keys, by stock": {keyed, bare, []int64{0}, []int64{0}},
+		"forged":                     {refs{ref(ownerUID, 2)}, keyed, []int64{ownerKey}, []int64{ownerKey}},
+		"forged, by stock":           {refs{ref(ownerUID, 2)}, bare, []int64{0}, []int64{0}},
+		"corrupted":                  {bare, refs{ref(ownerUID, 9)}, []int64{ownerKey}, []int64{ownerKey}},
+		"changed":                    {refs{named("b", ownerUID, 0)}, keyed, []int64{ownerKey}, []int64{ownerKey}},
+		"changed, by stock":          {refs{named("b", ownerUID, 3)}, bare, []int64{0}, []int64{0}},
+		"all removed":                {nil, keyed, nil, nil},
+		"first removed":              {bare, refs{ref(newUID, 0), ref(ownerUID, ownerKey)}, []int64{ownerKey}, []int64{ownerKey}},
+		"reordered":                  {refs{ref(newUID, 3), ref(ownerUID, 0)}, refs{ref(ownerUID, ownerKey), ref(newUID, 0)}, []int64{0, ownerKey}, []int64{0, ownerKey}},
+		"added without a key":        {refs{ref(newUID, 0), ref(ownerUID, 0)}, keyed, []int64{0, ownerKey}, []int64{0, ownerKey}},
+		"added with a key":           {refs{ref(newUID, newKey), ref(ownerUID, 0)}, keyed, []int64{newKey, ownerKey}, []int64{0, ownerKey}},
+		"added, forged":              {refs{ref(ownerUID, 0), ref(newUID, 4)}, bare, []int64{0, newKey}, []int64{0, 0}},
+		"one UID, two keys": {
+			refs{named("a", ownerUID, 0), named("b", ownerUID, 1)}, refs{named("a", ownerUID, ownerKey), named("b", ownerUID, 0)},
+			[]int64{ownerKey, 0}, []int64{ownerKey, 0},
+		},
+		"one UID, reordered": {
+			refs{named("b", ownerUID, 1), named("a", ownerUID, 0)}, refs{named("a", ownerUID, ownerKey), named("b", ownerUID, 0)},
+			[]int64{0, ownerKey}, []int64{0, ownerKey},
+		},
+		"one UID, one removed": {
+			refs{named("b", ownerUID, 1)}, refs{named("a", ownerUID, ownerKey), named("b", ownerUID, 0)},
+			[]int64{0}, []int64{0},
+		},
+		"one UID, one changed": {
+			refs{named("a", ownerUID, 0), named("c", ownerUID, 1)}, refs{named("a", ownerUID, ownerKey), named("b", ownerUID, 0)},
+			[]int64{ownerKey, 0}, []int64{ownerKey, 0},
+		},
+		"one UID, equal but for the key": {
+			refs{ref(ownerUID, 0), ref(ownerUID, 0)}, refs{ref(ownerUID, 0), ref(ownerUID, ownerKey)},
+			[]int64{0, ownerKey}, []int64{0, ownerKey},
+		},
+		"one UID, one added": {refs{ref(ownerUID, 0), named("b", ownerUID, 5)}, bare, []int64{0, 0}, []int64{0, 0}},
+	} {
+		for gate, owners := range map[bool][]int64{true: tc.on, false: tc.off} {
+			t.Run(fmt.Sprintf("%s, gate %t", name, gate), func(t *testing.T) {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, gate)
+				own := int64(0)
+				if gate {
+					own = ownKey
+				}
+				old := object(ownUID, own, tc.old...)
+				inBothForms(t, object(ownUID, own, tc.sent...), func(t *testing.T, sent metav1.Object) {
+					for _, old := range []runtime.Object{old.DeepCopy(), asUnstructured(t, old)} {
+						before := old.DeepCopyObject()
+						aligned := sent.(runtime.Object).DeepCopyObject().(metav1.Object)
+						AlignHashKeys(aligned.(runtime.Object), old)
+						expectKeys(t, aligned, own, owners...)
+
+						// Before validation a second time, and with what admission has changed.
+						StampHashKeys(aligned, old.(metav1.Object))
+						expectKeys(t, aligned, own, owners...)
+						stamped := sent.(runtime.Object).DeepCopyObject().(metav1.Object)
+						StampHashKeys(stamped, old.(metav1.Object))
+						expectKeys(t, stamped, own, owners...)
+						if !reflect.DeepEqual(old, before) {
+							t.Errorf("the old object has changed: %v, was %v", old, before)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestEqualButKeys(t *testing.T) {
+	a := ref(ownerUID, 1)
+	for name, tc := range map[string]struct {
+		change func(b *metav1.OwnerReference)
+		equal  bool
+	}{
+		"nothing":            {func(*metav1.OwnerReference) {}, true},
+		"key":                {func(b *metav1.OwnerReference) { b.HashKey = 2 }, true},
+		"version":            {func(b *metav1.OwnerReference) { b.APIVersion = "v2" }, false},
+		"kind":               {func(b *metav1.OwnerReference) { b.Kind = "K" }, false},
+		"name":               {func(b *metav1.OwnerReference) { b.Name = "n" }, false},
+		"UID":                {func(b *metav1.OwnerReference) { b.UID = newUID }, false},
+		"same controller":    {func(b *metav1.OwnerReference) { b.Controller = ptr.To(true) }, true},
+		"controller":         {func(b *metav1.OwnerReference) { b.Controller = ptr.To(false) }, false},
+		"no controller":      {func(b *metav1.OwnerReference) { b.Controller = nil }, false},
+		"blockOwnerDeletion": {func(b *metav1.OwnerReference) { b.BlockOwnerDeletion = ptr.To(false) }, false},
+	} {
+		b := a
+		tc.change(&b)
+		if got := equalButKeys(a, b); got != tc.equal {
+			t.Errorf("with another %s: %t, want %t", name, got, tc.equal)
+		}
+	}
+}
+
 // Strategies share slices between the old object and the new one.
 func TestStampHashKeysLeavesASharedSliceAlone(t *testing.T) {
-	shared := []metav1.OwnerReference{ref(ownerUID, ownerKey), ref(newUID, 0)}
-	obj := object(ownUID, 0, shared...)
+	shared := []metav1.OwnerReference{ref(ownerUID, ownerKey), ref(newUID, 1)}
+	obj := object(ownUID, 0)
 	obj.OwnerReferences = shared
-	StampHashKeys(obj)
+	StampHashKeys(obj, nil)
 	expectKeys(t, obj, ownKey, ownerKey, newKey)
-	if shared[1].HashKey != 0 {
+	if shared[1].HashKey != 1 {
 		t.Error("the slice that another object shares has changed")
 	}
 }
 
 func TestStampHashKeysDoesNotAllocateWhenKeysAreRight(t *testing.T) {
-	obj := object(ownUID, ownKey, ref(ownerUID, ownerKey), ref(newUID, newKey))
+	obj := object(ownUID, ownKey, ref(ownerUID, ownerKey), ref(newUID, 0))
+	old := object(ownUID, ownKey, ref(ownerUID, ownerKey), ref(newUID, 0))
 	refs := &obj.OwnerReferences[0]
-	if allocs := testing.AllocsPerRun(100, func() { StampHashKeys(obj) }); allocs != 0 {
+	if allocs := testing.AllocsPerRun(100, func() { StampHashKeys(obj, old) }); allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
 	if refs != &obj.OwnerReferences[0] {
@@ -194,31 +304,26 @@ func TestAlignHashKeys(t *testing.T) {
 		"forged":                                  {object(ownUID, 1, ref(ownerUID, 2)), byUs, ownKey, []int64{ownerKey}},
 		"unchanged, written by stock":             {object(ownUID, 0, ref(ownerUID, 0)), byStock, 0, []int64{0}},
 		"sent with keys, written by stock":        {object(ownUID, ownKey, ref(ownerUID, ownerKey)), byStock, 0, []int64{0}},
-		"owner added":                             {object(ownUID, 0, ref(newUID, 0), ref(ownerUID, 0)), byUs, ownKey, []int64{newKey, ownerKey}},
-		"owner added, forged, written by stock":   {object(ownUID, 0, ref(ownerUID, 1), ref(newUID, 2)), byStock, 0, []int64{0, newKey}},
-		"owner removed":                           {object(ownUID, 0), byUs, ownKey, nil},
 		"another UID, for preconditions to catch": {object(newUID, 5), byUs, newKey, nil},
 		"created by an update":                    {object("", 5, ref(ownerUID, 6)), object("", 0), 0, []int64{ownerKey}},
+		"created by an update, no keys":           {object("", 0, ref(ownerUID, 0)), object("", 0), 0, []int64{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBothForms(t, tc.sent, func(t *testing.T, sent metav1.Object) {
 				for _, live := range []runtime.Object{tc.live.DeepCopy(), asUnstructured(t, tc.live)} {
-					before := live.DeepCopyObject()
 					AlignHashKeys(sent.(runtime.Object), live)
 					expectKeys(t, sent, tc.own, tc.owners...)
-					if !reflect.DeepEqual(live, before) {
-						t.Errorf("the live object has changed: %v, was %v", live, before)
-					}
 				}
 			})
 		})
 	}
 	t.Run("gate off, written with it on", func(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
-		sent := object(ownUID, 0, ref(ownerUID, 0), ref(newUID, 4))
+		sent := object(ownUID, 0, ref(ownerUID, 0))
 		AlignHashKeys(sent, byUs)
-		// Stored keys do not count; new references get no key.
-		expectKeys(t, sent, ownKey, ownerKey, 0)
+		expectKeys(t, sent, ownKey, ownerKey)
+		StampHashKeys(sent, byUs)
+		expectKeys(t, sent, 0, ownerKey)
 	})
 	t.Run("no metadata", func(t *testing.T) {
 		AlignHashKeys(&metav1.Status{}, byUs)
@@ -245,10 +350,10 @@ func (keyStrategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
 	obj.(metav1.Object).SetOwnerReferences([]metav1.OwnerReference{ref(newUID, 7)})
 }
 func (keyStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return requireKeys(obj)
+	return requireKeys(obj, newKey)
 }
-func (keyStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
-	return requireKeys(obj)
+func (keyStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return requireKeys(obj, old.(metav1.Object).GetOwnerReferences()[0].HashKey)
 }
 func (keyStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
 func (keyStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
@@ -257,9 +362,9 @@ func (keyStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Obj
 func (keyStrategy) Canonicalize(runtime.Object) {}
 
 // requireKeys makes validation fail if the keys are not right yet.
-func requireKeys(obj runtime.Object) field.ErrorList {
+func requireKeys(obj runtime.Object, owner int64) field.ErrorList {
 	meta := obj.(metav1.Object)
-	if meta.(hashKeyed).GetHashKey() != hashkey.OfUID(meta.GetUID()) || meta.GetOwnerReferences()[0].HashKey != newKey {
+	if meta.(hashKeyed).GetHashKey() != hashkey.OfUID(meta.GetUID()) || meta.GetOwnerReferences()[0].HashKey != owner {
 		return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, "wrong keys")}
 	}
 	return nil
@@ -285,12 +390,13 @@ func TestBeforeCreateAndUpdateStampHashKeys(t *testing.T) {
 		update.(hashKeyed).SetHashKey(8)
 		byStock := obj.DeepCopyObject()
 		byStock.(hashKeyed).SetHashKey(0)
+		byStock.(metav1.Object).SetOwnerReferences([]metav1.OwnerReference{ref(newUID, 0)})
 		for _, stored := range []runtime.Object{obj, byStock} {
 			updated := update.DeepCopyObject()
 			if err := BeforeUpdate(keyStrategy{}, ctx, updated, stored); err != nil {
 				t.Fatal(err)
 			}
-			expectKeys(t, updated.(metav1.Object), key, newKey)
+			expectKeys(t, updated.(metav1.Object), key, stored.(metav1.Object).GetOwnerReferences()[0].HashKey)
 		}
 	}
 }

@@ -65,7 +65,14 @@ func sentPod(name string, own, owner int64) *example.Pod {
 	}
 }
 
+// expectStamped expects the keys that follow from the UIDs, that of the owner included.
 func expectStamped(t *testing.T, obj runtime.Object, err error) *example.Pod {
+	t.Helper()
+	return expectKeys(t, obj, err, hashkey.OfUID(hashKeyOwner))
+}
+
+// expectKeys expects the pod's own key, and that key of its owner.
+func expectKeys(t *testing.T, obj runtime.Object, err error, owner int64) *example.Pod {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +81,8 @@ func expectStamped(t *testing.T, obj runtime.Object, err error) *example.Pod {
 	if want := hashkey.OfUID(pod.UID); pod.UID == "" || pod.HashKey != want {
 		t.Errorf("pod %s, uid %q, has the key %x, want %x", pod.Name, pod.UID, pod.HashKey, want)
 	}
-	if want := hashkey.OfUID(hashKeyOwner); pod.OwnerReferences[0].HashKey != want {
-		t.Errorf("pod %s: its owner has the key %x, want %x", pod.Name, pod.OwnerReferences[0].HashKey, want)
+	if pod.OwnerReferences[0].HashKey != owner {
+		t.Errorf("pod %s: its owner has the key %x, want %x", pod.Name, pod.OwnerReferences[0].HashKey, owner)
 	}
 	return pod
 }
@@ -100,6 +107,9 @@ func TestStoreStampsHashKeys(t *testing.T) {
 		created, err = store.Create(ctx, sentPod("dry", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		expectStamped(t, created, err)
 
+		created, err = store.Create(ctx, sentPod("no owner key", 1, 0), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		expectKeys(t, created, err, 0)
+
 		// A real change comes with forged keys.
 		changed := sentPod("named", 3, 4)
 		changed.Labels = map[string]string{"changed": "true"}
@@ -112,13 +122,15 @@ func TestStoreStampsHashKeys(t *testing.T) {
 
 func TestUpdateOfHashKeysAloneIsNotWritten(t *testing.T) {
 	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
-		obj, err := store.Create(ctx, sentPod("pod", 0, 0), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		created := expectStamped(t, obj, err)
-		for _, sent := range []*example.Pod{sentPod("pod", 0, 0), sentPod("pod", 1, 2), created.DeepCopy()} {
-			sent.Labels = created.Labels
-			obj, err := update(ctx, store, sent)
-			if updated := expectStamped(t, obj, err); updated.ResourceVersion != created.ResourceVersion {
-				t.Errorf("an update with the keys %x and %x was written", sent.HashKey, sent.OwnerReferences[0].HashKey)
+		for name, owner := range map[string]int64{"with": hashkey.OfUID(hashKeyOwner), "without": 0} {
+			obj, err := store.Create(ctx, sentPod(name, 0, owner), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+			created := expectKeys(t, obj, err, owner)
+			for _, sent := range []*example.Pod{sentPod(name, 0, 0), sentPod(name, 1, 2), created.DeepCopy()} {
+				sent.Labels = created.Labels
+				obj, err := update(ctx, store, sent)
+				if updated := expectKeys(t, obj, err, owner); updated.ResourceVersion != created.ResourceVersion {
+					t.Errorf("%s an owner key: an update with the keys %x and %x was written", name, sent.HashKey, sent.OwnerReferences[0].HashKey)
+				}
 			}
 		}
 	})
@@ -149,17 +161,17 @@ func TestUpdateStampsWhatAStockServerStored(t *testing.T) {
 		changed := sentPod("pod", 0, 0)
 		changed.Labels = map[string]string{"changed": "true"}
 		obj, err = update(ctx, store, changed)
-		stamped := expectStamped(t, obj, err)
+		stamped := expectKeys(t, obj, err, 0)
 		obj, err = update(ctx, store, changed)
-		if again := expectStamped(t, obj, err); again.ResourceVersion != stamped.ResourceVersion {
+		if again := expectKeys(t, obj, err, 0); again.ResourceVersion != stamped.ResourceVersion {
 			t.Error("once stamped, an update that changes nothing was written")
 		}
 	})
 }
 
-func TestStoreDropsHashKeysWithTheGateOff(t *testing.T) {
+func TestStoreAddsNoHashKeysWithTheGateOff(t *testing.T) {
 	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
-		obj, err := store.Create(ctx, sentPod("before", 0, 0), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		obj, err := store.Create(ctx, sentPod("before", 0, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 		expectStamped(t, obj, err)
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 
@@ -167,14 +179,16 @@ func TestStoreDropsHashKeysWithTheGateOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		updated, err := update(ctx, store, sentPod("before", 1, 2))
+		if pod := created.(*example.Pod); pod.HashKey != 0 || pod.OwnerReferences[0].HashKey != 0 {
+			t.Errorf("created with the keys %x and %x", pod.HashKey, pod.OwnerReferences[0].HashKey)
+		}
+		updated, err := update(ctx, store, sentPod("before", 1, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, obj := range []runtime.Object{created, updated} {
-			if pod := obj.(*example.Pod); pod.HashKey != 0 || pod.OwnerReferences[0].HashKey != 0 {
-				t.Errorf("pod %s has the keys %x and %x", pod.Name, pod.HashKey, pod.OwnerReferences[0].HashKey)
-			}
+		// The owner references stay as they are.
+		if pod := updated.(*example.Pod); pod.HashKey != 0 || pod.OwnerReferences[0].HashKey != hashkey.OfUID(hashKeyOwner) {
+			t.Errorf("updated to the keys %x and %x", pod.HashKey, pod.OwnerReferences[0].HashKey)
 		}
 	})
 }
@@ -188,6 +202,7 @@ func TestMalformedShardSelectorIsABadRequest(t *testing.T) {
 			"nonsense",
 			"shardRange(object.metadata.hashKey, '0x0', '0x5')",
 			"shardRange(object.metadata.name, '0x0000000000000000', '0x8000000000000000')",
+			hashkey.All().Selector(apisharding.ClaimHashKeyPath), // pods have no claims
 		} {
 			options := &metainternalversion.ListOptions{ShardSelector: selector}
 			_, listErr := store.List(ctx, options)
@@ -211,7 +226,7 @@ func TestDeleteCollectionObeysTheHashKeys(t *testing.T) {
 	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
 		pods := map[string]int64{}
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			obj, err := store.Create(ctx, sentPod(name, 0, 0), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+			obj, err := store.Create(ctx, sentPod(name, 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 			pods[name] = expectStamped(t, obj, err).HashKey
 		}
 		doomed := hashkey.NewRanges(hashkey.Range{Start: uint64(pods["b"]), End: uint64(pods["b"]) + 1}, hashkey.Range{Start: uint64(pods["e"]), End: uint64(pods["e"]) + 1})
