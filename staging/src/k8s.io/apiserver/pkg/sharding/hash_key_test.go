@@ -17,11 +17,13 @@ limitations under the License.
 package sharding
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apisharding "k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -29,7 +31,8 @@ import (
 )
 
 func TestParseHashKeys(t *testing.T) {
-	for _, path := range []string{apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
+	for p := range apisharding.NumKeyPaths {
+		path := p.String()
 		for name, tc := range map[string]struct {
 			// P stands for the path.
 			expr string
@@ -155,21 +158,24 @@ func TestParseRefusesMalformedHashKeys(t *testing.T) {
 	}
 }
 
-func TestParseNamesTheSupportedPaths(t *testing.T) {
-	_, err := Parse("shardRange(object.metadata.name, '0x0000000000000000', '0x8000000000000000')")
-	if err == nil {
-		t.Fatal("a selector on metadata.name was accepted")
+var (
+	pods    = schema.GroupResource{Resource: "pods"}
+	volumes = schema.GroupResource{Resource: "persistentvolumes"}
+)
+
+// ranges returns a selector of n ranges that do not touch.
+func ranges(path string, n int) string {
+	var parts []string
+	for i := range n {
+		parts = append(parts, fmt.Sprintf("shardRange(%s, '0x%016x', '0x%016x')", path, 2*i, 2*i+1))
 	}
-	for _, path := range []string{"object.metadata.uid", "object.metadata.namespace", apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
-		if !strings.Contains(err.Error(), path) {
-			t.Errorf("%q does not name %s", err, path)
-		}
-	}
+	return strings.Join(parts, " || ")
 }
 
 func TestParseHashKeysWithTheGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
-	for _, path := range []string{apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
+	for p := range apisharding.NumKeyPaths {
+		path := p.String()
 		_, err := Parse("shardRange(" + path + ", '0x0000000000000000', '0x8000000000000000')")
 		// The exact words of an upstream server.
 		if want := `unsupported field path "` + path + `"; supported: object.metadata.uid, object.metadata.namespace`; err == nil || err.Error() != want {
@@ -179,21 +185,101 @@ func TestParseHashKeysWithTheGateOff(t *testing.T) {
 	if _, err := Parse("shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"); err != nil {
 		t.Errorf("upstream's path: %v", err)
 	}
-	if err := NewBadSelector("x", nil); strings.Contains(err.Error(), "hashKey") {
+	if _, err := ParseFor(pods, "x"); strings.Contains(err.Error(), "hashKey") {
 		t.Errorf("%q offers a path that the feature gate turns off", err)
+	}
+	if _, err := Parse(ranges(apisharding.HashKeyPath, 129)); err == nil || !strings.Contains(err.Error(), "unsupported field path") {
+		t.Errorf("129 ranges: %v, want upstream's refusal of the path", err)
 	}
 }
 
-func TestNewBadSelector(t *testing.T) {
-	selector := "shardRange(object.metadata.hashKey, '0x0', '0x5')"
-	_, reason := Parse(selector)
-	err := NewBadSelector(selector, reason)
-	if !apierrors.IsBadRequest(err) {
-		t.Errorf("%v is not a BadRequest", err)
+// The answer to a bad selector says what is wrong and what form is expected.
+func TestBadSelectorIsABadRequest(t *testing.T) {
+	for selector, reason := range map[string]string{
+		"shardRange(object.metadata.hashKey, '0x0', '0x5')":                                         "16-digit",
+		"shardRange(object.metadata.name, '0x0000000000000000', '0x8000000000000000')":              `unsupported field path "object.metadata.name"`,
+		"shardRange(object.spec.claimRef.hashKey, '0x0000000000000000', '0x8000000000000000')":      "only persistentvolumes have object.spec.claimRef.hashKey, not pods",
+		"shardRange(object.metadata.hashKey, '0x0000000000000006', '0x0000000000000005')":           "must be less than end",
+		"shardRange(object.metadata.hashKey, '0x0000000000000000', '0x8000000000000000') && hashes": "only shardRange() and ||",
+	} {
+		_, err := ParseFor(pods, selector)
+		if !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: got %v, want a BadRequest", selector, err)
+			continue
+		}
+		want := append(fieldPaths(), selector, reason, "shardRange(<path>", "16")
+		for _, part := range want {
+			if len(part) <= 100 && !strings.Contains(err.Error(), part) {
+				t.Errorf("%q lacks %q", err, part)
+			}
+		}
 	}
-	for _, part := range []string{selector, reason.Error(), "shardRange(<path>", apisharding.ControllerHashKeyPath, "16"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q lacks %q", err, part)
+}
+
+func TestOnlyPersistentVolumesHaveClaims(t *testing.T) {
+	selector := ranges(apisharding.ClaimHashKeyPath, 1)
+	if _, err := ParseFor(volumes, selector); err != nil {
+		t.Errorf("persistentvolumes: %v", err)
+	}
+	for _, resource := range []schema.GroupResource{pods, {Resource: "persistentvolumeclaims"}, {Group: "example.com", Resource: "persistentvolumes"}} {
+		if _, err := ParseFor(resource, selector); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: got %v, want a BadRequest", resource, err)
+		}
+		for p := range apisharding.NumKeyPaths {
+			if _, err := ParseFor(resource, ranges(p.String(), 1)); err != nil && p != apisharding.KeyPathClaim {
+				t.Errorf("%s by %s: %v", resource, p, err)
+			}
+		}
+	}
+}
+
+func TestRangesOfHashKeysAreLimited(t *testing.T) {
+	for p := range apisharding.NumKeyPaths {
+		if _, err := Parse(ranges(p.String(), MaxRanges)); err != nil {
+			t.Errorf("%d ranges of %s: %v", MaxRanges, p, err)
+		}
+		for _, n := range []int{MaxRanges + 1, 10 * MaxRanges} {
+			_, err := ParseFor(volumes, ranges(p.String(), n))
+			if !apierrors.IsBadRequest(err) {
+				t.Errorf("%d ranges of %s: got %v, want a BadRequest", n, p, err)
+				continue
+			}
+			for _, part := range []string{fmt.Sprint(n, " ranges"), "at most 128", "merge adjacent ranges", "several requests"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%d ranges of %s: %q lacks %q", n, p, err, part)
+				}
+			}
+		}
+	}
+	// A stock server takes any number of these.
+	if _, err := Parse(ranges("object.metadata.uid", 5*MaxRanges)); err != nil {
+		t.Errorf("upstream's path: %v", err)
+	}
+}
+
+// However long the selector is, and wherever its length is, the answer is short.
+func TestErrorOfALongSelectorIsShort(t *testing.T) {
+	for name, long := range map[string]func(n int) string{
+		"nonsense": func(n int) string { return strings.Repeat("x", n) },
+		"path":     func(n int) string { return ranges("object."+strings.Repeat("x", n), 1) },
+		"bound": func(n int) string {
+			return "shardRange(object.metadata.hashKey, '0x" + strings.Repeat("0", n) + "', '0x1')"
+		},
+		"unterminated bound": func(n int) string { return "shardRange(object.metadata.hashKey, '0x" + strings.Repeat("0", n) },
+		"function":           func(n int) string { return strings.Repeat("f", n) + "()" },
+		"many ranges":        func(n int) string { return ranges(apisharding.HashKeyPath, n/90) },
+		"many of upstream's": func(n int) string { return ranges("object.metadata.uid", n/80) + "||" },
+		"blanks":             func(n int) string { return strings.Repeat(" ", n) },
+		"not ASCII":          func(n int) string { return strings.Repeat("鍵", n/3) },
+		"not UTF-8":          func(n int) string { return strings.Repeat("\xff", n) },
+	} {
+		for _, n := range []int{90_000, 1_000_000} {
+			_, err := ParseFor(pods, long(n))
+			if !apierrors.IsBadRequest(err) {
+				t.Errorf("%s, %d bytes: got %.200v, want a BadRequest", name, n, err)
+			} else if len(err.Error()) > 1500 {
+				t.Errorf("%s, %d bytes: an error of %d bytes: %.200q", name, n, len(err.Error()), err)
+			}
 		}
 	}
 }

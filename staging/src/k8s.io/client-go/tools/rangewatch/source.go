@@ -170,6 +170,10 @@ func (s *Source) NewInformer(options cache.SharedIndexInformerOptions) cache.Sha
 
 // SetRanges sets the ranges to hold, and returns at once. Ranges that are left out are no longer in
 // Held when SetRanges returns. Their objects leave the store soon after.
+//
+// One request asks for all ranges that are missing or followed, and a server refuses one for more
+// than 128. So keep the number of separate ranges, old and new ones together, below that: a refused
+// request is logged and retried for ever. A member of a ring follows a handful.
 func (s *Source) SetRanges(r hashkey.Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
