@@ -16,7 +16,7 @@ limitations under the License.
 
 package cacher
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import "k8s.io/apimachinery/pkg/sharding"
 
 // GetHashKey returns the key as it is stored, or 0 if there is none. To read an object's
 // key, call metav1.HashKeyOf.
@@ -32,7 +32,24 @@ func (o *cachingObject) GetHashKey() int64 {
 // GetControllerHashKey returns the hash key of the object's controller, and whether the
 // object has one.
 func (o *cachingObject) GetControllerHashKey() (int64, bool) {
+	return o.keyAt(sharding.KeyPathController)
+}
+
+// GetNamespaceHashKey returns the hash key of the object's namespace, of a Namespace that of
+// its own name, and whether there is one.
+func (o *cachingObject) GetNamespaceHashKey() (int64, bool) {
+	return o.keyAt(sharding.KeyPathNamespace)
+}
+
+// GetClaimHashKey returns the hash key of a PersistentVolume's claim, and whether there is one.
+func (o *cachingObject) GetClaimHashKey() (int64, bool) {
+	return o.keyAt(sharding.KeyPathClaim)
+}
+
+func (o *cachingObject) keyAt(path sharding.KeyPath) (int64, bool) {
 	o.lock.RLock()
 	defer o.lock.RUnlock()
-	return metav1.HashKeyOfController(o.object)
+	// It cannot fail: the object has metadata.
+	key, found, _ := path.KeyOf(o.object)
+	return key, found
 }

@@ -24,42 +24,46 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	apisharding "k8s.io/apimachinery/pkg/sharding"
-	"k8s.io/utils/ptr"
 )
 
 // Events are filtered after their objects were wrapped, so the wrapper must match like the
 // object in it, and as cheaply.
 func TestHashKeysOfCachingObject(t *testing.T) {
-	controller := metav1.OwnerReference{UID: "controller", Controller: ptr.To(true), HashKey: hashkey.OfUID("controller")}
-	unkeyed := controller
-	unkeyed.HashKey = 0
-	for name, obj := range map[string]*v1.Pod{
-		"keyed":     {ObjectMeta: metav1.ObjectMeta{UID: "pod", HashKey: hashkey.OfUID("pod"), OwnerReferences: []metav1.OwnerReference{controller}}},
-		"no keys":   {ObjectMeta: metav1.ObjectMeta{UID: "pod", OwnerReferences: []metav1.OwnerReference{unkeyed}}},
-		"no owners": {ObjectMeta: metav1.ObjectMeta{UID: "pod", HashKey: hashkey.OfUID("pod")}},
+	keyed := keyedVolume("team", "volume", "controller", "claim")
+	unkeyed := keyed.DeepCopy()
+	unkeyed.HashKey, unkeyed.OwnerReferences[0].HashKey = 0, 0
+	bare := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: "bare"}}
+	for name, obj := range map[string]interface {
+		runtime.Object
+		metav1.Object
+		GetHashKey() int64
+	}{
+		"keyed":     keyed,
+		"no keys":   unkeyed,
+		"bare":      bare,
+		"pod":       &v1.Pod{ObjectMeta: keyed.ObjectMeta},
+		"namespace": &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "namespace"}},
 	} {
 		wrapped, err := newCachingObject(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := wrapped.GetHashKey(), obj.HashKey; got != want {
+		if got, want := wrapped.GetHashKey(), obj.GetHashKey(); got != want {
 			t.Errorf("%s: GetHashKey() = %x, want %x", name, got, want)
 		}
-		if got, want := metav1.HashKeyOf(wrapped), hashkey.OfUID("pod"); got != want {
+		if got, want := metav1.HashKeyOf(wrapped), hashkey.OfUID(obj.GetUID()); got != want {
 			t.Errorf("%s: HashKeyOf() = %x, want %x", name, got, want)
 		}
-		key, found := metav1.HashKeyOfController(wrapped)
-		if wantFound := len(obj.OwnerReferences) > 0; found != wantFound || found && key != hashkey.OfUID("controller") {
-			t.Errorf("%s: HashKeyOfController() = %x, %t", name, key, found)
-		}
-
-		for _, path := range []string{apisharding.HashKeyPath, apisharding.ControllerHashKeyPath} {
-			selector := apisharding.NewSelector(apisharding.ShardRangeRequirement{Key: path, Start: "0x0000000000000000", End: "0x8000000000000000"})
-			if matched, err := selector.Matches(runtime.Object(wrapped)); err != nil || !matched {
-				t.Errorf("%s: the whole line of %s does not match: %t, %v", name, path, matched, err)
+		for path := range apisharding.NumKeyPaths {
+			want, wantFound, err := path.KeyOf(obj)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if allocs := testing.AllocsPerRun(100, func() { _, _ = selector.Matches(wrapped) }); allocs != 0 {
-				t.Errorf("%s: %v allocations for a match on %s", name, allocs, path)
+			if key, found, err := path.KeyOf(wrapped); err != nil || key != want || found != wantFound {
+				t.Errorf("%s: %s = %x, %t, %v; want %x, %t", name, path, key, found, err, want, wantFound)
+			}
+			if allocs := testing.AllocsPerRun(100, func() { _, _, _ = path.KeyOf(wrapped) }); allocs != 0 {
+				t.Errorf("%s: %v allocations for the key at %s", name, allocs, path)
 			}
 		}
 	}

@@ -20,11 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -41,6 +43,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher/store"
@@ -166,8 +169,7 @@ func part(b testing.TB, path string, i, n uint64) storage.SelectionPredicate {
 			return fmt.Sprintf("0x%016x", i*2*width)
 		}
 	}
-	predicate := storage.Everything
-	predicate.GetAttrs = getCorev1PodAttrs
+	predicate := everything()
 	predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{Key: path, Start: bound(i), End: bound(i + 1)})
 	return predicate
 }
@@ -178,6 +180,8 @@ var benchPaths = []struct{ name, path string }{
 	{"upstream", uidPath},
 	{"hashKey", sharding.HashKeyPath},
 	{"controllerRef.hashKey", sharding.ControllerHashKeyPath},
+	{"home.hashKey", sharding.HomeHashKeyPath},
+	{"namespace.hashKey", sharding.NamespaceHashKeyPath},
 }
 
 func withGates(b testing.TB) {
@@ -189,8 +193,11 @@ func withGates(b testing.TB) {
 // variant is one way of doing something.
 type variant struct {
 	name string
-	// batch is the number of operations measured at a time.
+	// batch is the number of operations of a run, which are measured together.
 	batch int
+	// collections is how often garbage is collected in what is measured, as it is in a server.
+	// That takes so many runs as lead to it. If it is 0, one run is measured, without.
+	collections uint32
 	// prepare makes the input of a batch, unmeasured. It may be nil.
 	prepare func()
 	run     func()
@@ -212,12 +219,12 @@ func compare(b *testing.B, variants ...variant) {
 			}
 			runtime.GC()
 			allocatedBefore, before := totalAlloc(), processTime(b)
-			v.run()
+			runs := v.repeat()
 			if round == 0 {
 				continue // the first round builds the orders, and grows the heap
 			}
-			samples[i] = append(samples[i], float64(processTime(b)-before)/float64(v.batch))
-			allocated[i] += totalAlloc() - allocatedBefore
+			samples[i] = append(samples[i], float64(processTime(b)-before)/float64(runs*v.batch))
+			allocated[i] += (totalAlloc() - allocatedBefore) / uint64(runs)
 		}
 	}
 	for i, v := range variants {
@@ -226,6 +233,25 @@ func compare(b *testing.B, variants ...variant) {
 		b.ReportMetric(float64(allocated[i])/float64(b.N*v.batch), v.name+"-B")
 	}
 	b.ReportMetric(0, "ns/op") // meaningless: an operation here is a round of batches
+}
+
+// repeat runs v as often as it is to be, and returns how often that was.
+func (v variant) repeat() (runs int) {
+	if v.collections > 0 {
+		defer debug.SetGCPercent(debug.SetGCPercent(100))
+	}
+	for first := collections(); ; {
+		v.run()
+		if runs++; collections()-first >= v.collections {
+			return runs
+		}
+	}
+}
+
+func collections() uint32 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.NumGC
 }
 
 func totalAlloc() uint64 {
@@ -273,45 +299,177 @@ func BenchmarkHashKeyList(b *testing.B) {
 	list := func(name string, batch int, cacher *Cacher, predicate storage.SelectionPredicate) {
 		variants = append(variants, variant{name: name, batch: batch, run: func() {
 			for range batch {
-				opts := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: predicate}
-				if err := cacher.GetList(context.Background(), "/pods/", opts, &corev1.PodList{}); err != nil {
+				benchList(b, cacher, "/pods/", predicate)
+			}
+		}})
+	}
+	for _, p := range benchPaths {
+		predicate := evenPart(b, p.path, pods[:benchPods])
+		list(p.name, 10, cacher, predicate)
+		if p.path != sharding.HashKeyPath && p.path != sharding.ControllerHashKeyPath {
+			continue
+		}
+		members, _ := divide(b, predicate, pods[:benchPods])
+		_, more := divide(b, predicate, pods[benchPods:])
+		list(p.name+"-devoted", 10, benchCacher(b, members), everything())
+		larger := benchCacher(b, slices.Concat(pods[:benchPods], more))
+		list(p.name+"-doubled", 10, larger, predicate)
+		if p.path == sharding.ControllerHashKeyPath {
+			owner := ofOwner(p.path, members[0])
+			list("owner", 1000, cacher, owner)
+			list("owner-doubled", 1000, larger, owner)
+		}
+	}
+	compare(b, variants...)
+}
+
+// everything selects all pods.
+func everything() storage.SelectionPredicate {
+	predicate := storage.Everything
+	predicate.GetAttrs = getCorev1PodAttrs
+	return predicate
+}
+
+// ofOwner selects the dependents of the owner that pod has, by one of its keys.
+func ofOwner(path string, pod *corev1.Pod) storage.SelectionPredicate {
+	key, _ := pod.GetControllerHashKey()
+	predicate := everything()
+	predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{
+		Key: path, Start: fmt.Sprintf("0x%016x", key), End: fmt.Sprintf("0x%016x", uint64(key)+1)})
+	return predicate
+}
+
+// evenPart selects as nearly 1/benchParts of pods as ranges of path can.
+func evenPart(b testing.TB, path string, pods []*corev1.Pod) storage.SelectionPredicate {
+	if path != sharding.NamespaceHashKeyPath {
+		return part(b, path, 3, benchParts)
+	}
+	// All pods of a namespace have one key, and similar names have keys close to each other: so
+	// the part is of the namespaces, in the order of their keys, as a ring cuts it.
+	keys := map[int64]bool{}
+	for _, pod := range pods {
+		keys[hashkey.OfNamespace(pod.Namespace)] = true
+	}
+	sorted := slices.Sorted(maps.Keys(keys))
+	end := len(sorted) / benchParts
+	predicate := everything()
+	predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{
+		Key: path, Start: "0x0000000000000000", End: fmt.Sprintf("0x%016x", sorted[end])})
+	return predicate
+}
+
+// benchList lists the newest pods below a prefix, all in one page.
+func benchList(b testing.TB, cacher *Cacher, prefix string, predicate storage.SelectionPredicate) {
+	ctx := context.Background()
+	if namespace := strings.Trim(strings.TrimPrefix(prefix, "/pods/"), "/"); namespace != "" {
+		ctx = request.WithNamespace(ctx, namespace)
+	}
+	opts := storage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: predicate}
+	if err := cacher.GetList(ctx, prefix, opts, &corev1.PodList{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// The same list, with garbage collected as often as in a server, and counted.
+func BenchmarkHashKeyListWithGC(b *testing.B) {
+	withGates(b)
+	pods := benchPodList(benchPods)
+	cacher := benchCacher(b, pods)
+	var variants []variant
+	list := func(name string, cacher *Cacher, predicate storage.SelectionPredicate) {
+		variants = append(variants, variant{name: name, batch: 1, collections: 2, run: func() {
+			benchList(b, cacher, "/pods/", predicate)
+		}})
+	}
+	for _, p := range benchPaths {
+		predicate := evenPart(b, p.path, pods)
+		list(p.name, cacher, predicate)
+		if p.path == sharding.HashKeyPath || p.path == sharding.ControllerHashKeyPath {
+			members, _ := divide(b, predicate, pods)
+			list(p.name+"-devoted", benchCacher(b, members), everything())
+		}
+	}
+	compare(b, variants...)
+}
+
+// divide returns the pods that a range selects, and the others.
+func divide(b testing.TB, predicate storage.SelectionPredicate, pods []*corev1.Pod) (members, others []*corev1.Pod) {
+	for _, pod := range pods {
+		member, err := predicate.ShardSelector.Matches(pod)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if member {
+			members = append(members, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	return members, others
+}
+
+// A list of one namespace of 100, and of a part of it by hash key. All pods have owners, or in
+// another cacher only every other one.
+func BenchmarkHashKeyNamespace(b *testing.B) {
+	withGates(b)
+	pods := benchPodList(2 * benchPods)
+	cacher := benchCacher(b, pods)
+	var variants []variant
+	list := func(name string, batch int, cacher *Cacher, predicate storage.SelectionPredicate) {
+		variants = append(variants, variant{name: name, batch: batch, run: func() {
+			for range batch {
+				benchList(b, cacher, "/pods/"+pods[0].Namespace+"/", predicate)
+			}
+		}})
+	}
+	list("all", 20, cacher, everything())
+	for _, p := range benchPaths[1:4] {
+		benchList(b, cacher, "/pods/", part(b, p.path, 3, benchParts)) // somebody else's, which makes the order
+		list(p.name, 20, cacher, part(b, p.path, 3, benchParts))
+		list(p.name+"-half", 20, cacher, part(b, p.path, 1, 2))
+		list(p.name+"-whole", 20, cacher, part(b, p.path, 0, 1))
+	}
+	list("owner", 1000, cacher, ofOwner(sharding.HomeHashKeyPath, pods[0]))
+	halfOwned := make([]*corev1.Pod, len(pods))
+	for i, pod := range pods {
+		halfOwned[i] = pod
+		if i/10%2 == 1 {
+			halfOwned[i] = pod.DeepCopy()
+			halfOwned[i].OwnerReferences = nil
+		}
+	}
+	beside := benchCacher(b, halfOwned)
+	benchList(b, beside, "/pods/", ofOwner(sharding.HomeHashKeyPath, pods[0]))
+	list("owner-beside-unowned", 1000, beside, ofOwner(sharding.HomeHashKeyPath, pods[0]))
+	compare(b, variants...)
+}
+
+// All pages of 500 of a list.
+func BenchmarkHashKeyPages(b *testing.B) {
+	withGates(b)
+	pods := benchPodList(benchPods)
+	cacher := benchCacher(b, pods)
+	var variants []variant
+	pages := func(name string, predicate storage.SelectionPredicate) {
+		predicate.Limit = 500
+		variants = append(variants, variant{name: name, batch: 1, run: func() {
+			opts := storage.ListOptions{Recursive: true, Predicate: predicate}
+			for {
+				list := &corev1.PodList{}
+				if err := cacher.GetList(context.Background(), "/pods/", opts, list); err != nil {
 					b.Fatal(err)
+				}
+				if opts.Predicate.Continue = list.Continue; list.Continue == "" {
+					return
 				}
 			}
 		}})
 	}
-	all := storage.Everything
-	all.GetAttrs = getCorev1PodAttrs
+	pages("all", everything())
 	for _, p := range benchPaths {
-		predicate := part(b, p.path, 3, benchParts)
-		list(p.name, 10, cacher, predicate)
-		if p.path == uidPath {
-			continue
-		}
-		var members []*corev1.Pod
-		doubled := slices.Clone(pods[:benchPods])
-		for i, pod := range pods {
-			member, err := predicate.ShardSelector.Matches(pod)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if member && i < benchPods {
-				members = append(members, pod)
-			}
-			if !member && i >= benchPods {
-				doubled = append(doubled, pod)
-			}
-		}
-		list(p.name+"-devoted", 10, benchCacher(b, members), all)
-		larger := benchCacher(b, doubled)
-		list(p.name+"-doubled", 10, larger, predicate)
-		if p.path == sharding.ControllerHashKeyPath {
-			key, _ := members[0].GetControllerHashKey()
-			owner := predicate
-			owner.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{
-				Key: p.path, Start: fmt.Sprintf("0x%016x", key), End: fmt.Sprintf("0x%016x", uint64(key)+1)})
-			list("owner", 1000, cacher, owner)
-			list("owner-doubled", 1000, larger, owner)
+		pages(p.name, evenPart(b, p.path, pods))
+		if p.path != uidPath {
+			pages(p.name+"-whole", part(b, p.path, 0, 1))
 		}
 	}
 	compare(b, variants...)
@@ -332,7 +490,7 @@ func BenchmarkHashKeyInitialEvents(b *testing.B) {
 	defer func() { etcdfeature.DefaultFeatureSupportChecker = checker }()
 	cacher := benchCacher(b, benchPodList(benchPods))
 	var variants []variant
-	for _, p := range benchPaths {
+	for _, p := range benchPaths[:3] {
 		predicate := part(b, p.path, 3, benchParts)
 		predicate.AllowWatchBookmarks = true
 		variants = append(variants, variant{name: p.name, batch: 5, run: func() {
@@ -368,7 +526,7 @@ func BenchmarkHashKeyDispatch(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var variants []variant
 	for _, watchers := range []uint64{1, 256} {
-		for _, p := range benchPaths {
+		for _, p := range benchPaths[:3] {
 			cacher := benchCacher(b, pods)
 			received := make(chan struct{}, 1)
 			var wg sync.WaitGroup
@@ -438,12 +596,13 @@ var benchKept = map[string][]string{
 	"without":                    nil,
 	"with-controllerRef.hashKey": {sharding.ControllerHashKeyPath},
 	"with-both":                  {sharding.ControllerHashKeyPath, sharding.HashKeyPath},
+	"with-all":                   {sharding.ControllerHashKeyPath, sharding.HashKeyPath, sharding.HomeHashKeyPath, sharding.NamespaceHashKeyPath},
 }
 
 // The cost of keeping the indexes: writes into the watch caches of collections of a
 // constant size. It is smaller than the noise of the machine, so the collections take
-// turns after a few writes each. A batch ends with a list of a narrow range of each
-// order, to count the work that the index has put off until then.
+// turns after a few writes each. A batch ends with the work that the index has put off until
+// then, and with a list of a narrow range of each order.
 func BenchmarkHashKeyWrite(b *testing.B) {
 	withGates(b)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -497,7 +656,10 @@ func BenchmarkHashKeyWrite(b *testing.B) {
 				})
 			})
 		}
-		inTurns(func(c *collection) { measure(c, func() { list(c) }) })
+		inTurns(func(c *collection) {
+			measure(c, func() { c.cacher.watchCache.storage.SettleHashKeys() })
+			measure(c, func() { list(c) })
+		})
 	}
 	extras := func(c *collection) []*corev1.Pod { return c.extras }
 	version := uint64(benchPods + 1)
@@ -534,18 +696,14 @@ func benchExtras(n int, version *uint64) []*corev1.Pod {
 func BenchmarkHashKeyMemory(b *testing.B) {
 	withGates(b)
 	cacher := benchCacher(b, nil)
-	predicate := func(path string) sharding.HashKeySelector {
-		return part(b, path, 0, 1).ShardSelector.(sharding.HashKeySelector)
-	}
 	pods := benchPodList(benchPods)
 	rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
 	held := func(paths []string) float64 {
 		before := liveBytes()
 		storage := store.NewWatchCacheStorage(cacher.watchCache.config.keyFunc, nil)
-		for _, path := range paths {
-			if _, ok := storage.LatestRangeLocked(predicate(path)); !ok {
-				b.Fatal("there is no index")
-			}
+		for _, fieldPath := range paths {
+			path, _ := sharding.ParseKeyPath(fieldPath)
+			storage.KeepHashKeys(path)
 		}
 		for i, pod := range pods {
 			key, _ := cacher.watchCache.config.keyFunc(pod)
@@ -554,6 +712,7 @@ func BenchmarkHashKeyMemory(b *testing.B) {
 			}
 			storage.CompactSnapshotsLocked(uint64(i + 2))
 		}
+		storage.SettleHashKeys()
 		after := liveBytes()
 		runtime.KeepAlive(storage)
 		return float64(after-before) / benchPods

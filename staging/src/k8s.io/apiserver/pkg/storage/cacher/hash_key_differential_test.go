@@ -30,6 +30,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -40,11 +41,12 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
 	etcd3testing "k8s.io/apiserver/pkg/storage/etcd3/testing"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -95,7 +97,7 @@ type differential struct {
 
 type change struct {
 	revision      uint64
-	before, after *example.Pod
+	before, after *corev1.PersistentVolume
 }
 
 type side struct {
@@ -140,8 +142,7 @@ func (s *expiringStorage) expire() {
 
 func newDifferential(t *testing.T, seed int64) *differential {
 	withGates(t)
-	server, etcd := newEtcdTestStorage(t, etcd3testing.PathPrefix())
-	t.Cleanup(func() { server.Terminate(t) })
+	etcd := newVolumeStorage(t)
 	forceRequestWatchProgressSupport(t)
 	d := &differential{t: t, random: rand.New(rand.NewSource(seed)), etcd: etcd}
 	for i := range d.sides {
@@ -158,24 +159,24 @@ func newDifferential(t *testing.T, seed int64) *differential {
 	})
 
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := etcd.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: storage.Everything})
+	w, err := etcd.Watch(ctx, "/volumes/", storage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: storage.Everything})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		now := map[string]*example.Pod{}
+		now := map[string]*corev1.PersistentVolume{}
 		for event := range w.ResultChan() {
-			pod, ok := event.Object.(*example.Pod)
+			volume, ok := event.Object.(*corev1.PersistentVolume)
 			if !ok || event.Type == watch.Bookmark {
 				continue
 			}
-			c := change{revision: revisionOf(pod), before: now[computePodKey(pod)], after: pod}
+			c := change{revision: revisionOf(volume), before: now[volumeKey(volume)], after: volume}
 			if event.Type == watch.Deleted {
 				c.after = nil
-				delete(now, computePodKey(pod))
+				delete(now, volumeKey(volume))
 			} else {
-				now[computePodKey(pod)] = pod
+				now[volumeKey(volume)] = volume
 			}
 			d.lock.Lock()
 			d.log = append(d.log, c)
@@ -197,14 +198,14 @@ func (d *differential) start(i int) {
 	s.cacher, err = NewCacherFromConfig(Config{
 		Storage:             s.storage,
 		Versioner:           storage.APIObjectVersioner{},
-		GroupResource:       schema.GroupResource{Resource: "pods"},
+		GroupResource:       schema.GroupResource{Resource: "volumes"},
 		EventsHistoryWindow: DefaultEventFreshDuration,
-		ResourcePrefix:      "/pods/",
-		KeyFunc:             func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", obj) },
+		ResourcePrefix:      "/volumes/",
+		KeyFunc:             func(obj runtime.Object) (string, error) { return volumeKey(obj.(*corev1.PersistentVolume)), nil },
 		GetAttrsFunc:        differentialAttrs,
-		NewFunc:             newPod,
-		NewListFunc:         newPodList,
-		Codec:               examplev1ProtoCodec,
+		NewFunc:             newVolume,
+		NewListFunc:         newVolumeList,
+		Codec:               corev1ProtoCodec,
 		Clock:               clock.RealClock{},
 	})
 	if err != nil {
@@ -220,13 +221,41 @@ func (d *differential) start(i int) {
 	d.sides[i] = s
 }
 
-func differentialAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	pod := obj.(*example.Pod)
-	return pod.Labels, fields.Set{"metadata.name": pod.Name, "metadata.namespace": pod.Namespace, "spec.nodeName": pod.Spec.NodeName}, nil
+// The objects are PersistentVolumes, which have a key at every path. Here most of them are in
+// a namespace, and some are cluster-scoped.
+func newVolume() runtime.Object     { return &corev1.PersistentVolume{} }
+func newVolumeList() runtime.Object { return &corev1.PersistentVolumeList{} }
+
+func volumeKey(volume *corev1.PersistentVolume) string {
+	if volume.Namespace == "" {
+		return "/volumes/" + volume.Name
+	}
+	return "/volumes/" + volume.Namespace + "/" + volume.Name
 }
 
-func revisionOf(pod *example.Pod) uint64 {
-	revision, _ := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+func newVolumeStorage(t *testing.T) storage.Interface {
+	server, _ := etcd3testing.NewUnsecuredEtcd3TestClientServer(t)
+	t.Cleanup(func() { server.Terminate(t) })
+	versioner := storage.APIObjectVersioner{}
+	compactor := etcd3.NewCompactor(server.V3Client.Client, 0, clock.RealClock{}, nil)
+	t.Cleanup(compactor.Stop)
+	s, err := etcd3.New(server.V3Client, compactor, corev1ProtoCodec, newVolume, newVolumeList, etcd3testing.PathPrefix(), "/volumes/",
+		schema.GroupResource{Resource: "volumes"}, identity.NewEncryptCheckTransformer(), etcd3.NewDefaultLeaseManagerConfig(),
+		etcd3.NewDefaultDecoder(corev1ProtoCodec, versioner), versioner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func differentialAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	volume := obj.(*corev1.PersistentVolume)
+	return volume.Labels, fields.Set{"metadata.name": volume.Name, "metadata.namespace": volume.Namespace, "spec.storageClassName": volume.Spec.StorageClassName}, nil
+}
+
+func revisionOf(volume *corev1.PersistentVolume) uint64 {
+	revision, _ := strconv.ParseUint(volume.ResourceVersion, 10, 64)
 	return revision
 }
 
@@ -288,7 +317,7 @@ func (d *differential) quiet() {
 		// During a relist the cacher is not ready.
 		d.await("a cacher to be ready and up to date", func() bool {
 			opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(head, 10), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Recursive: true, Predicate: storage.Everything}
-			return s.cacher.Ready() && s.cacher.GetList(context.Background(), "/pods/", opts, &example.PodList{}) == nil
+			return s.cacher.Ready() && s.cacher.GetList(context.Background(), "/volumes/", opts, &corev1.PersistentVolumeList{}) == nil
 		})
 	}
 	kept := d.pairs[:0]
@@ -322,9 +351,9 @@ func (d *differential) reach(revision uint64) {
 	if reached {
 		return
 	}
-	marker := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "marker", Name: fmt.Sprintf("marker-%d", rand.Int63()), UID: types.UID(fmt.Sprint(rand.Int63()))}}
-	out := &example.Pod{}
-	if err := d.etcd.Create(context.Background(), computePodKey(marker), marker, out, 0); err != nil {
+	marker := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "marker", Name: fmt.Sprintf("marker-%d", rand.Int63()), UID: types.UID(fmt.Sprint(rand.Int63()))}}
+	out := &corev1.PersistentVolume{}
+	if err := d.etcd.Create(context.Background(), volumeKey(marker), marker, out, 0); err != nil {
 		d.t.Fatal(err)
 	}
 	d.await("the log", func() bool {
@@ -335,19 +364,19 @@ func (d *differential) reach(revision uint64) {
 }
 
 // at returns what etcd held at revision.
-func (d *differential) at(revision uint64) map[string]*example.Pod {
+func (d *differential) at(revision uint64) map[string]*corev1.PersistentVolume {
 	d.reach(revision)
 	d.lock.Lock()
 	defer d.lock.Unlock()
-	now := map[string]*example.Pod{}
+	now := map[string]*corev1.PersistentVolume{}
 	for _, c := range d.log {
 		if c.revision > revision {
 			break
 		}
 		if c.after != nil {
-			now[computePodKey(c.after)] = c.after
+			now[volumeKey(c.after)] = c.after
 		} else if c.before != nil {
-			delete(now, computePodKey(c.before))
+			delete(now, volumeKey(c.before))
 		}
 	}
 	return now
@@ -361,8 +390,19 @@ var (
 		}
 		return owners
 	}()
-	differentialNamespaces = []string{"a", "b", "b-b"}
+	differentialNamespaces = []string{"a", "b", "b-b", ""}
 )
+
+// claim returns a reference to a claim, to one whose UID is not known yet, or none.
+func (d *differential) claim() *corev1.ObjectReference {
+	switch d.random.Intn(6) {
+	case 0:
+		return nil
+	case 1:
+		return &corev1.ObjectReference{Name: "claim"}
+	}
+	return &corev1.ObjectReference{Name: "claim", UID: differentialOwners[d.random.Intn(len(differentialOwners))]}
+}
 
 func (d *differential) owners() []metav1.OwnerReference {
 	var refs []metav1.OwnerReference
@@ -379,41 +419,47 @@ func (d *differential) owners() []metav1.OwnerReference {
 	return refs
 }
 
-// write creates, changes, adopts, orphans, or deletes an object, or creates one that expires.
+// write creates, changes, adopts, orphans, binds or deletes an object, or creates one that
+// expires.
 func (d *differential) write() {
 	d.t.Helper()
-	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
 		Namespace: differentialNamespaces[d.random.Intn(len(differentialNamespaces))],
-		Name:      fmt.Sprintf("pod-%d", d.random.Intn(60)),
+		Name:      fmt.Sprintf("volume-%d", d.random.Intn(60)),
 	}}
-	key, ctx := computePodKey(pod), context.Background()
-	change := func(f func(*example.Pod)) error {
-		return d.etcd.GuaranteedUpdate(ctx, key, &example.Pod{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-			f(obj.(*example.Pod))
+	key, ctx := volumeKey(volume), context.Background()
+	change := func(f func(*corev1.PersistentVolume)) error {
+		return d.etcd.GuaranteedUpdate(ctx, key, &corev1.PersistentVolume{}, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+			f(obj.(*corev1.PersistentVolume))
 			return obj, nil
 		}), nil)
 	}
 	var err error
 	switch operation := d.random.Intn(10); operation {
 	case 0, 1, 2, 3:
-		pod.UID = types.UID(fmt.Sprintf("pod-%x", d.random.Int63()))
-		pod.Labels = map[string]string{"color": []string{"red", "blue"}[d.random.Intn(2)]}
-		pod.Spec.NodeName = fmt.Sprintf("node-%d", d.random.Intn(3))
-		pod.OwnerReferences = d.owners()
+		volume.UID = types.UID(fmt.Sprintf("volume-%x", d.random.Int63()))
+		volume.Labels = map[string]string{"color": []string{"red", "blue"}[d.random.Intn(2)]}
+		volume.Spec.StorageClassName = fmt.Sprintf("class-%d", d.random.Intn(3))
+		volume.Spec.ClaimRef = d.claim()
+		volume.OwnerReferences = d.owners()
 		if d.random.Intn(3) > 0 {
-			pod.HashKey = hashkey.OfUID(pod.UID)
+			volume.HashKey = hashkey.OfUID(volume.UID)
 		}
 		ttl := uint64(0)
 		if operation == 0 {
 			ttl = 1
 		}
-		err = d.etcd.Create(ctx, key, pod, &example.Pod{}, ttl)
+		err = d.etcd.Create(ctx, key, volume, &corev1.PersistentVolume{}, ttl)
 	case 4, 5:
-		err = change(func(p *example.Pod) { p.OwnerReferences = d.owners() })
-	case 6, 7:
-		err = change(func(p *example.Pod) { p.Labels["color"] = []string{"red", "blue", "green"}[d.random.Intn(3)] })
+		err = change(func(p *corev1.PersistentVolume) { p.OwnerReferences = d.owners() })
+	case 6:
+		err = change(func(p *corev1.PersistentVolume) { p.Spec.ClaimRef = d.claim() })
+	case 7:
+		err = change(func(p *corev1.PersistentVolume) {
+			p.Labels["color"] = []string{"red", "blue", "green"}[d.random.Intn(3)]
+		})
 	default:
-		err = d.etcd.Delete(ctx, key, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+		err = d.etcd.Delete(ctx, key, &corev1.PersistentVolume{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 	}
 	if err != nil && !storage.IsNotFound(err) && !storage.IsExist(err) {
 		d.t.Fatal(err)
@@ -435,31 +481,44 @@ func (q question) context(ctx context.Context) context.Context {
 	return ctx
 }
 
-func (q question) matches(pod *example.Pod) bool {
-	if pod == nil || !strings.HasPrefix(computePodKey(pod), q.prefix) {
+func (q question) matches(volume *corev1.PersistentVolume) bool {
+	if volume == nil || !strings.HasPrefix(volumeKey(volume), q.prefix) {
 		return false
 	}
-	own := hashkey.OfUID(pod.UID)
 	selector := q.ShardSelector.(sharding.HashKeySelector)
-	inRange := selector.Ranges().Contains(own)
-	if selector.Path().String() == sharding.ControllerHashKeyPath {
-		inRange = true
-		for _, ref := range pod.OwnerReferences {
-			if ref.Controller != nil && *ref.Controller {
-				inRange = selector.Ranges().Contains(hashkey.OfUID(ref.UID))
-			}
-		}
-	}
-	l, f, _ := differentialAttrs(pod)
+	key, found := plainKeyOf(volume, selector.Path())
+	inRange := !found || selector.Ranges().Contains(key)
+	l, f, _ := differentialAttrs(volume)
 	return inRange && q.Label.Matches(l) && q.Field.Matches(f)
 }
 
+// plainKeyOf reads a key from what it is made of, never from hashKey.
+func plainKeyOf(volume *corev1.PersistentVolume, path sharding.KeyPath) (key int64, found bool) {
+	switch path {
+	case sharding.KeyPathOwn, sharding.KeyPathHome:
+		key, found = hashkey.OfUID(volume.UID), true
+	case sharding.KeyPathNamespace:
+		return hashkey.OfNamespace(volume.Namespace), volume.Namespace != ""
+	case sharding.KeyPathClaim:
+		if ref := volume.Spec.ClaimRef; ref != nil && ref.UID != "" {
+			return hashkey.OfUID(ref.UID), true
+		}
+		return 0, false
+	}
+	for _, ref := range volume.OwnerReferences {
+		if path != sharding.KeyPathOwn && ref.Controller != nil && *ref.Controller {
+			key, found = hashkey.OfUID(ref.UID), true
+		}
+	}
+	return key, found
+}
+
 func (d *differential) question(random *rand.Rand) question {
-	q := question{prefix: "/pods/", SelectionPredicate: storage.SelectionPredicate{
+	q := question{prefix: "/volumes/", SelectionPredicate: storage.SelectionPredicate{
 		Label: labels.Everything(), Field: fields.Everything(), GetAttrs: differentialAttrs, AllowWatchBookmarks: random.Intn(2) == 0,
 	}}
-	if random.Intn(4) == 0 {
-		q.namespace = differentialNamespaces[random.Intn(len(differentialNamespaces))]
+	if random.Intn(2) == 0 {
+		q.namespace = differentialNamespaces[random.Intn(3)]
 		q.prefix += q.namespace + "/"
 	}
 	if random.Intn(4) == 0 {
@@ -467,15 +526,18 @@ func (d *differential) question(random *rand.Rand) question {
 	}
 	switch random.Intn(8) {
 	case 0:
-		q.Field = fields.OneTermEqualSelector("spec.nodeName", "node-1")
+		q.Field = fields.OneTermEqualSelector("spec.storageClassName", "class-1")
 	case 1:
-		q.Field = fields.OneTermEqualSelector("metadata.name", fmt.Sprintf("pod-%d", random.Intn(60)))
+		q.Field = fields.OneTermEqualSelector("metadata.name", fmt.Sprintf("volume-%d", random.Intn(60)))
 	}
-	path := []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath}[random.Intn(2)]
+	path := sharding.KeyPath(random.Intn(int(sharding.NumKeyPaths)))
 	var ranges hashkey.Ranges
 	switch random.Intn(6) {
-	case 0: // the dependents of one owner
+	case 0: // the dependents of one owner, or what is in one namespace
 		key := uint64(hashkey.OfUID(differentialOwners[random.Intn(len(differentialOwners))]))
+		if path == sharding.KeyPathNamespace {
+			key = uint64(hashkey.OfNamespace(differentialNamespaces[random.Intn(3)]))
+		}
 		ranges = hashkey.NewRanges(hashkey.Range{Start: key, End: key + 1})
 	case 1: // across the seam, mostly
 		ranges = hashkey.Between(random.Int63(), random.Int63())
@@ -492,10 +554,10 @@ func (d *differential) question(random *rand.Rand) question {
 	}
 	var requirements []sharding.ShardRangeRequirement
 	for _, r := range ranges {
-		requirements = append(requirements, sharding.ShardRangeRequirement{Key: path, Start: fmt.Sprintf("0x%016x", r.Start), End: fmt.Sprintf("0x%016x", r.End)})
+		requirements = append(requirements, sharding.ShardRangeRequirement{Key: path.String(), Start: fmt.Sprintf("0x%016x", r.Start), End: fmt.Sprintf("0x%016x", r.End)})
 	}
 	if random.Intn(20) == 0 { // above all keys
-		requirements = []sharding.ShardRangeRequirement{{Key: path, Start: "0x9000000000000000", End: "0xa000000000000000"}}
+		requirements = []sharding.ShardRangeRequirement{{Key: path.String(), Start: "0x9000000000000000", End: "0xa000000000000000"}}
 	}
 	q.ShardSelector = sharding.NewSelector(requirements...)
 	return q
@@ -527,12 +589,12 @@ func (d *differential) compareList(random *rand.Rand) {
 	for i, s := range d.sides {
 		what := fmt.Sprintf("side %d, list of %s by %s, label %q, field %q, resource version %q %s, limit %d",
 			i, q.prefix, q.ShardSelector, q.Label, q.Field, opts.ResourceVersion, opts.ResourceVersionMatch, opts.Predicate.Limit)
-		var items []example.Pod
+		var items []corev1.PersistentVolume
 		var revision uint64
 		remaining := map[int]int64{}
 		opts := opts
 		for {
-			list := &example.PodList{}
+			list := &corev1.PersistentVolumeList{}
 			err := s.GetList(q.context(context.Background()), q.prefix, opts, list)
 			if apierrors.IsTooManyRequests(err) || storage.IsTooLargeResourceVersion(err) {
 				return // during a relist
@@ -571,7 +633,7 @@ func (d *differential) compareList(random *rand.Rand) {
 		}
 		var got []string
 		for i := range items {
-			got = append(got, computePodKey(&items[i])+"@"+items[i].ResourceVersion)
+			got = append(got, volumeKey(&items[i])+"@"+items[i].ResourceVersion)
 		}
 		if !slices.Equal(got, want) {
 			d.t.Errorf("%s at %d:\n got %q\nwant %q", what, revision, got, want)
@@ -702,7 +764,7 @@ func (p *watchPair) compare() bool {
 }
 
 // expect compares the next event. It returns false if the watch has been closed.
-func (p *watchPair) expect(i int, kind watch.EventType, revision string, pod *example.Pod) bool {
+func (p *watchPair) expect(i int, kind watch.EventType, revision string, volume *corev1.PersistentVolume) bool {
 	p.d.t.Helper()
 	timeout := time.After(time.Minute)
 	for {
@@ -724,14 +786,14 @@ func (p *watchPair) expect(i int, kind watch.EventType, revision string, pod *ex
 			if caching, ok := object.(*cachingObject); ok {
 				object = caching.GetObject()
 			}
-			got := object.(*example.Pod)
-			if event.Type != kind || computePodKey(got) != computePodKey(pod) || got.ResourceVersion != revision {
-				p.d.t.Fatalf("%s: got %s %s@%s, want %s %s@%s", p.name(i), event.Type, computePodKey(got), got.ResourceVersion, kind, computePodKey(pod), revision)
+			got := object.(*corev1.PersistentVolume)
+			if event.Type != kind || volumeKey(got) != volumeKey(volume) || got.ResourceVersion != revision {
+				p.d.t.Fatalf("%s: got %s %s@%s, want %s %s@%s", p.name(i), event.Type, volumeKey(got), got.ResourceVersion, kind, volumeKey(volume), revision)
 			}
 			p.d.events++
 			return true
 		case <-timeout:
-			p.d.t.Fatalf("%s: timed out waiting for %s %s@%s", p.name(i), kind, computePodKey(pod), revision)
+			p.d.t.Fatalf("%s: timed out waiting for %s %s@%s", p.name(i), kind, volumeKey(volume), revision)
 		}
 	}
 }

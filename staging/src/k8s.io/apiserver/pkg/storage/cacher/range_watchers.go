@@ -96,7 +96,7 @@ func (r *rangeWatchers) appendInterested(buffer []*cacheWatcher, event *watchCac
 	if len(r.placed) == 0 {
 		return buffer
 	}
-	keys := eventKeysOf(event)
+	keys := eventKeys{event: event}
 	namespace, name := event.ObjFields["metadata.namespace"], event.ObjFields["metadata.name"]
 	before, inScope := len(buffer), 0
 	visit := func(scope namespacedName) {
@@ -121,14 +121,20 @@ func (r *rangeWatchers) appendInterested(buffer []*cacheWatcher, event *watchCac
 }
 
 func (s *rangeScope) appendInterested(buffer []*cacheWatcher, keys *eventKeys) []*cacheWatcher {
-	for path := range s {
-		buffer = keys[path].appendHolders(buffer, &s[path])
+	for path := range sharding.NumKeyPaths {
+		if s[path].Len() > 0 {
+			buffer = keys.at(path).appendHolders(buffer, &s[path])
+		}
 	}
 	return buffer
 }
 
-// eventKeys are the keys of an event's object, by path.
-type eventKeys [sharding.NumKeyPaths]pathKeys
+// eventKeys are the keys of an event's object, by path. A path is read when the first scope
+// has watchers of it: few paths do.
+type eventKeys struct {
+	event *watchCacheEvent
+	paths [sharding.NumKeyPaths]pathKeys
+}
 
 // pathKeys are the keys at one path of an object as it was and as it is.
 type pathKeys struct {
@@ -137,26 +143,27 @@ type pathKeys struct {
 	n    int
 	// missing is set if the object lacked or lacks the key.
 	missing bool
+	// read is set once all this has been found out.
+	read bool
 }
 
-func eventKeysOf(event *watchCacheEvent) (keys eventKeys) {
-	keys.add(event.PrevObject)
-	// A deleted object is in no range any more: only its last state counts.
-	if event.Type != watch.Deleted {
-		keys.add(event.Object)
-	}
-	return keys
-}
-
-// add adds the keys of object. An object without metadata has none, and passes no
-// filter.
-func (k *eventKeys) add(object runtime.Object) {
-	for path := range sharding.NumKeyPaths {
-		key, found, err := path.KeyOf(object)
-		if err != nil {
-			return
+func (k *eventKeys) at(path sharding.KeyPath) *pathKeys {
+	p := &k.paths[path]
+	if !p.read {
+		p.read = true
+		p.addFrom(k.event.PrevObject, path)
+		// A deleted object is in no range any more: only its last state counts.
+		if k.event.Type != watch.Deleted {
+			p.addFrom(k.event.Object, path)
 		}
-		k[path].add(key, found)
+	}
+	return p
+}
+
+// addFrom adds the key of object. An object without metadata has none, and passes no filter.
+func (k *pathKeys) addFrom(object runtime.Object, path sharding.KeyPath) {
+	if key, found, err := path.KeyOf(object); err == nil {
+		k.add(key, found)
 	}
 }
 

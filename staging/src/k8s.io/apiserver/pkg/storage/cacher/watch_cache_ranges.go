@@ -20,8 +20,8 @@ import (
 	"context"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher/store"
@@ -31,7 +31,7 @@ import (
 // indexName returns the name in metrics of the index by path: the field that it orders
 // by.
 func indexName(path sharding.KeyPath) string {
-	return strings.TrimPrefix(path.String(), "object.metadata.")
+	return strings.TrimPrefix(strings.TrimPrefix(path.String(), "object."), "metadata.")
 }
 
 // indexedHashKeys returns the selector of hash keys in pred. It returns nil if there is
@@ -44,73 +44,104 @@ func (w *watchCache) indexedHashKeys(pred storage.SelectionPredicate) sharding.H
 	return selector
 }
 
-type hashKeysContextKey struct{}
+// keepHashKeys makes the order that a request for a range is answered from. A request for one
+// namespace or one name does not wait for that: it is answered by going through these.
+func (w *watchCache) keepHashKeys(ctx context.Context, pred storage.SelectionPredicate, selector sharding.HashKeySelector) {
+	_, named := pred.MatchesSingle()
+	_, namespaced := pred.MatchesSingleNamespace()
+	if !named && !namespaced && request.NamespaceValue(ctx) == "" {
+		w.storage.KeepHashKeys(selector.Path())
+	}
+}
 
-// withHashKeys passes the selector of a list to the place where its snapshot is taken.
-func withHashKeys(ctx context.Context, selector sharding.HashKeySelector) context.Context {
+// rangeContextKey is the key of the range that a list is for, in its context. Three functions of
+// upstream's lie between where the request is read (withRange) and where the snapshot is taken
+// (latestRangeLocked, rangeOf), and none of them has the request. An argument for all of them
+// would be a patch to each of their callers, too.
+type rangeContextKey struct{}
+
+// withRange adds the range of hash keys that a list asks for to its context, if an index can
+// answer it.
+func (w *watchCache) withRange(ctx context.Context, key string, opts storage.ListOptions) context.Context {
+	selector := w.indexedHashKeys(opts.Predicate)
 	if selector == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, hashKeysContextKey{}, selector)
+	w.keepHashKeys(ctx, opts.Predicate, selector)
+	return context.WithValue(ctx, rangeContextKey{}, &store.RangeQuery{
+		Selector: selector,
+		Prefix:   key,
+		Limit:    computeListLimit(opts),
+		Matches: func(elem *store.Element) bool {
+			return opts.Predicate.MatchesObjectAttributes(elem.Labels, elem.Fields)
+		},
+	})
 }
 
-func hashKeysFrom(ctx context.Context) sharding.HashKeySelector {
-	selector, _ := ctx.Value(hashKeysContextKey{}).(sharding.HashKeySelector)
+// latestRangeLocked returns the part of the latest snapshot that is in the range of ctx, and the
+// name of the index used. It returns false if there is no range, or one of the indexes of
+// matchValues has fewer objects.
+func (w *watchCache) latestRangeLocked(ctx context.Context, matchValues []storage.MatchValue) (store.Snapshot, string, bool) {
+	query, ok := ctx.Value(rangeContextKey{}).(*store.RangeQuery)
+	if !ok {
+		return nil, "", false
+	}
+	snapshot, ok := w.storage.LatestRangeLocked(*query, matchValues...)
+	return snapshot, indexName(query.Selector.Path()), ok
+}
+
+// rangeOf returns the part of an older snapshot that is in the range of ctx, and the name of the
+// index used. Without a range it returns snapshot.
+func rangeOf(ctx context.Context, snapshot store.Snapshot) (store.Snapshot, string) {
+	if query, ok := ctx.Value(rangeContextKey{}).(*store.RangeQuery); ok {
+		if part, ok := store.RangeOf(snapshot, *query); ok {
+			return part, indexName(query.Selector.Path())
+		}
+	}
+	return snapshot, ""
+}
+
+// newListResp returns the answer to a list of a snapshot.
+func newListResp(snapshot store.Snapshot, items []interface{}, resourceVersion uint64) listResp {
+	return listResp{Items: items, ResourceVersion: resourceVersion, exact: store.IsRange(snapshot)}
+}
+
+// allMatch says whether all items are known to match pred.
+func (r listResp) allMatch(pred storage.SelectionPredicate) bool {
+	pred.ShardSelector = nil
+	return r.exact && pred.Empty()
+}
+
+// hashKeysOfWatch returns the range of hash keys of a watch, or nil if there is none, or no index
+// that can answer it. It makes the order that the initial events are read from.
+func (w *watchCache) hashKeysOfWatch(ctx context.Context, opts storage.ListOptions) sharding.HashKeySelector {
+	selector := w.indexedHashKeys(opts.Predicate)
+	if selector != nil && wantsInitialEvents(opts) {
+		w.keepHashKeys(ctx, opts.Predicate, selector)
+	}
 	return selector
 }
 
-// latestHashKeyRangeLocked returns the part of the latest snapshot that the list of ctx
-// selects by hash key, and the name of the index used. It returns false if there is no
-// such index.
-func (w *watchCache) latestHashKeyRangeLocked(ctx context.Context) (store.Snapshot, string, bool) {
-	selector := hashKeysFrom(ctx)
-	if selector == nil {
-		return nil, "", false
+func wantsInitialEvents(opts storage.ListOptions) bool {
+	if opts.SendInitialEvents != nil {
+		return *opts.SendInitialEvents
 	}
-	snapshot, ok := w.storage.LatestRangeLocked(selector)
-	return snapshot, indexName(selector.Path()), ok
-}
-
-// listHashKeyRange lists the part of snapshot that the list of ctx selects by hash key.
-// It returns false if there is no index of snapshot for that.
-func listHashKeyRange(ctx context.Context, snapshot store.Snapshot, key, continueKey string) (items []interface{}, index string, ok bool, err error) {
-	selector := hashKeysFrom(ctx)
-	if selector == nil {
-		return nil, "", false, nil
-	}
-	part, ok := store.RangeOf(snapshot, selector)
-	if !ok {
-		return nil, "", false, nil
-	}
-	items, err = part.OrderedListPrefix(key, continueKey)
-	return items, indexName(selector.Path()), true, err
-}
-
-// withoutIndexedSelector returns pred without its shard selector if index has applied it:
-// the items need not be matched again. Without the selector nothing sets the shardInfo of
-// listObj later, so this sets it.
-func withoutIndexedSelector(pred storage.SelectionPredicate, index string, listObj runtime.Object) storage.SelectionPredicate {
-	selector, ok := pred.ShardSelector.(sharding.HashKeySelector)
-	if ok && index == indexName(selector.Path()) {
-		pred.SetShardInfoOnList(listObj)
-		pred.ShardSelector = nil
-	}
-	return pred
+	return opts.ResourceVersion == "" || opts.ResourceVersion == "0"
 }
 
 // hashKeyIntervalLocked returns the initial events of a watch that selects by hash key:
-// those of the objects in its range. It returns false if the watch wants none, or if
-// there is no index.
-func (w *watchCache) hashKeyIntervalLocked(resourceVersion uint64, matchesSingle bool, opts storage.ListOptions) (*watchCacheInterval, bool) {
+// those of the objects in its range whose keys in storage begin with key. It returns false if the
+// watch wants none, or if there is no index.
+func (w *watchCache) hashKeyIntervalLocked(resourceVersion uint64, key string, matchesSingle bool, opts storage.ListOptions) (*watchCacheInterval, bool) {
+	selector := w.indexedHashKeys(opts.Predicate)
 	initial := resourceVersion == 0
 	if opts.SendInitialEvents != nil {
 		initial = *opts.SendInitialEvents
 	}
-	selector := w.indexedHashKeys(opts.Predicate)
 	if selector == nil || !initial || matchesSingle {
 		return nil, false
 	}
-	snapshot, ok := w.storage.LatestRangeLocked(selector)
+	snapshot, ok := w.storage.LatestRangeLocked(store.RangeQuery{Selector: selector, Prefix: key})
 	if !ok {
 		return nil, false
 	}

@@ -21,40 +21,49 @@ import (
 	"math"
 	"math/rand"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 )
 
-// orderView is an order as it was once, with the objects that were present, or had left.
-type orderView struct {
-	*hashKeyOrder
+// orderAtOneTime is a view, with the objects that were present, or had left, by their keys.
+type orderAtOneTime struct {
+	*orderView
 	present, left map[*indexedObject]int64
 }
 
-// check lists a range. It must have every object that was present in it, once each, and
+// check finds a range. It must have every object that was present in it, once each, and
 // no object that was added later.
-func (v orderView) check(t *testing.T, start, end int64) {
+func (v orderAtOneTime) check(t *testing.T, bounds ...keyBounds) {
 	t.Helper()
+	within := func(key int64) bool {
+		return slices.ContainsFunc(bounds, func(b keyBounds) bool { return key >= b.start && (b.end < 0 || key < b.end) })
+	}
 	found := map[*indexedObject]bool{}
-	for _, o := range v.appendRange(nil, start, end) {
-		key, ok := v.present[o]
-		if !ok {
-			if key, ok = v.left[o]; !ok {
-				t.Fatalf("[%d, %d) has an object that was not there yet", start, end)
+	runs, n := v.find(bounds)
+	for _, run := range runs {
+		for _, entry := range run {
+			o := entry.indexedObject
+			key, ok := v.present[o]
+			if !ok {
+				if key, ok = v.left[o]; !ok {
+					t.Fatalf("%v has an object that was not there yet", bounds)
+				}
 			}
+			if key != entry.key || !within(key) {
+				t.Fatalf("%v has an object of key %d at %d", bounds, key, entry.key)
+			}
+			if found[o] {
+				t.Fatalf("%v has an object twice", bounds)
+			}
+			found[o] = true
 		}
-		if key < start || end >= 0 && key >= end {
-			t.Fatalf("[%d, %d) has an object of key %d", start, end, key)
-		}
-		if found[o] {
-			t.Fatalf("[%d, %d) has an object twice", start, end)
-		}
-		found[o] = true
+	}
+	if n != len(found) {
+		t.Fatalf("%v has %d objects, and says %d", bounds, len(found), n)
 	}
 	for o, key := range v.present {
-		if !found[o] && key >= start && (end < 0 || key < end) {
-			t.Fatalf("[%d, %d) lacks an object of key %d", start, end, key)
+		if !found[o] && within(key) {
+			t.Fatalf("%v lacks an object of key %d", bounds, key)
 		}
 	}
 }
@@ -69,21 +78,31 @@ func TestHashKeyOrder(t *testing.T) {
 	}
 	present, passed := map[*indexedObject]int64{}, map[*indexedObject]int64{}
 	var objects []*indexedObject
-	add := func(order *hashKeyOrder, key int64, name string) {
-		o := newIndexedObject(hashKeys{}, &Element{Key: name})
+	order := &hashKeyOrder{}
+	add := func(key int64) {
+		o := &indexedObject{}
 		present[o] = key
 		objects = append(objects, o)
 		order.add(hashKeyEntry{key, o})
 	}
-	order := newHashKeyOrder(nil)
-	var views []orderView
+	var views []orderAtOneTime
+	var finish func() // ends the settling that has begun, if any
 	for range 30_000 {
 		switch {
 		case random.Intn(1000) == 0:
-			views = append(views, orderView{order.clone(), maps.Clone(present), maps.Clone(passed)})
+			views = append(views, orderAtOneTime{order.view(), maps.Clone(present), maps.Clone(passed)})
+		case finish == nil && (order.overdue() || random.Intn(500) == 0):
+			sealed := order.seal()
+			finish = func() {
+				order.publish(sealed.settle())
+				checkShape(t, order, len(present))
+			}
+		case finish != nil && random.Intn(20) == 0: // writes come between
+			finish()
+			finish = nil
 		// The order grows for a while, then shrinks for a while.
 		case len(objects) == 0 || random.Intn(100) < 80-60*((len(views)/8)%2):
-			add(order, randomKey(), strconv.Itoa(len(present)+len(passed)))
+			add(randomKey())
 		default:
 			i := random.Intn(len(objects))
 			o := objects[i]
@@ -91,85 +110,64 @@ func TestHashKeyOrder(t *testing.T) {
 			key := present[o]
 			passed[o] = key
 			delete(present, o)
-			o.markGone()
+			o.gone.Store(true)
 			order.leave()
 			if random.Intn(4) == 0 {
-				add(order, key, o.latest.Load().Key) // it comes back
+				add(key) // it comes back
 			}
 		}
-		checkShape(t, order, len(present))
 	}
 	for _, view := range views {
-		view.check(t, noKey, -1)
+		view.check(t, keyBounds{noKey, -1})
 		for range 50 {
-			a, b := randomKey(), randomKey()
-			view.check(t, min(a, b), max(a, b))
-			view.check(t, a, -1)
+			a, b, c, d := randomKey(), randomKey(), randomKey(), randomKey()
+			view.check(t, keyBounds{min(a, b), max(a, b)})
+			view.check(t, keyBounds{a, -1})
+			four := []int64{max(a, 0), max(b, 0), max(c, 0), max(d, 0)}
+			slices.Sort(four)
+			view.check(t, keyBounds{noKey, noKey + 1}, keyBounds{four[0], four[1]}, keyBounds{four[2], four[3]})
+			view.check(t, keyBounds{four[0], four[1]}, keyBounds{four[2], -1})
 		}
 	}
 }
 
-// checkShape checks the bounds on the time of a search, and on the memory held for
-// objects that are gone.
+// checkShape checks an order that has just been settled: the bounds on the time of a search, and
+// on the memory held for objects that are gone.
 func checkShape(t *testing.T, order *hashKeyOrder, present int) {
 	t.Helper()
-	entries := len(order.tail)
 	for i, run := range order.runs {
-		entries += len(run)
 		if i > 0 && len(order.runs[i-1]) < runGrowth*len(run) {
 			t.Fatalf("a run of %d after one of %d", len(run), len(order.runs[i-1]))
 		}
 	}
-	if entries-order.gone != present {
-		t.Fatalf("%d entries, of which %d are gone, for %d objects", entries, order.gone, present)
-	}
-	if order.tooMany(order.gone) || order.tooMany(len(order.tail)) {
-		t.Fatalf("%d are gone and %d in the tail, of %d", order.gone, len(order.tail), entries)
-	}
-}
-
-// The longest write, with the most deferred work to do, while the order grows by a quarter
-// and then as many objects leave. docs/design.md has its figures.
-func BenchmarkHashKeyOrderLongestWrite(b *testing.B) {
-	longest := func(entries []hashKeyEntry, write func(hashKeyEntry)) (most time.Duration) {
-		for _, entry := range entries {
-			begin := time.Now()
-			write(entry)
-			most = max(most, time.Since(begin))
-		}
-		return most
-	}
-	for _, n := range []int{100_000, 1_000_000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			var adding, leaving time.Duration
-			for range b.N {
-				entries := make([]hashKeyEntry, n+n/4)
-				for i := range entries {
-					key := rand.Int63()
-					entries[i] = hashKeyEntry{key, newIndexedObject(hashKeys{}, &Element{})}
-				}
-				order := newHashKeyOrder(slices.Clone(entries[:n]))
-				adding += longest(entries[n:], order.add)
-				rand.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
-				leaving += longest(entries[:n/4], func(entry hashKeyEntry) {
-					entry.markGone()
-					order.leave()
-				})
+	there, gone := 0, 0
+	runs, _ := order.view().find([]keyBounds{{noKey, -1}})
+	for _, run := range runs {
+		for _, entry := range run {
+			if entry.isGone() {
+				gone++
+			} else {
+				there++
 			}
-			b.ReportMetric(float64(adding.Milliseconds())/float64(b.N), "add-ms")
-			b.ReportMetric(float64(leaving.Milliseconds())/float64(b.N), "leave-ms")
-		})
+		}
+	}
+	if there != present || gone > order.gone {
+		t.Fatalf("%d objects and %d that are gone, for %d and at most %d", there, gone, present, order.gone)
 	}
 }
 
 // An object that comes and goes between two readers leaves nothing behind.
 func TestHashKeyOrderForgetsWhatCameAndWent(t *testing.T) {
-	order := newHashKeyOrder([]hashKeyEntry{{1, &indexedObject{}}, {3, &indexedObject{}}})
+	order := &hashKeyOrder{}
+	for key := range int64(2) {
+		order.add(hashKeyEntry{key, &indexedObject{}})
+	}
 	passing := &indexedObject{}
 	order.add(hashKeyEntry{2, passing})
-	passing.markGone()
+	passing.gone.Store(true)
 	order.leave()
-	if view := order.clone(); len(view.runs) != 1 || len(view.runs[0]) != 2 || order.gone != 0 {
-		t.Errorf("runs %v, %d gone", view.runs, order.gone)
+	order.publish(order.seal().settle())
+	if _, n := order.view().find([]keyBounds{{noKey, -1}}); n != 2 || len(order.runs) != 1 || order.gone != 0 {
+		t.Errorf("%d entries in %d runs, %d gone", n, len(order.runs), order.gone)
 	}
 }
