@@ -177,7 +177,8 @@ func (rsc *ReplicaSetController) relatedPodsAnywhere(ctx context.Context, rs *ap
 	if owner == nil {
 		return nil, nil
 	}
-	list, err := rsc.kubeClient.AppsV1().ReplicaSets(rs.Namespace).List(ctx, dependentsOf(metav1.HashKeyOfOwner(owner)))
+	// By this path, ReplicaSets without a controller are not among them.
+	list, err := rsc.kubeClient.AppsV1().ReplicaSets(rs.Namespace).List(ctx, withKey(sharding.HomeHashKeyPath, metav1.HashKeyOfOwner(owner)))
 	if err != nil {
 		return nil, fmt.Errorf("listing the ReplicaSets with the same owner as %s/%s: %w", rs.Namespace, rs.Name, err)
 	}
@@ -211,7 +212,8 @@ func (rsc *ReplicaSetController) podsSelectedBy(ctx context.Context, rs *apps.Re
 	if rsc.gate.Serves(key) {
 		return rsc.podLister.Pods(rs.Namespace).List(selector)
 	}
-	options := dependentsOf(key)
+	// Pods without a controller count, too, if they are selected.
+	options := withKey(sharding.ControllerHashKeyPath, key)
 	options.LabelSelector = selector.String()
 	list, err := rsc.kubeClient.CoreV1().Pods(rs.Namespace).List(ctx, options)
 	if err != nil {
@@ -224,12 +226,12 @@ func (rsc *ReplicaSetController) podsSelectedBy(ctx context.Context, rs *apps.Re
 	return pods, nil
 }
 
-// dependentsOf returns the options of a list of the objects whose controller has that hash
-// key, and of those without a controller. The answer may be as old as a cache.
-func dependentsOf(key int64) metav1.ListOptions {
+// withKey returns the options of a list of the objects that have that hash key at path, and of
+// those without one. The answer may be as old as a cache.
+func withKey(path string, key int64) metav1.ListOptions {
 	width1 := hashkey.NewRanges(hashkey.Range{Start: uint64(key), End: uint64(key) + 1})
 	return metav1.ListOptions{
-		ShardSelector:   width1.Selector(sharding.ControllerHashKeyPath),
+		ShardSelector:   width1.Selector(path),
 		ResourceVersion: "0",
 	}
 }
