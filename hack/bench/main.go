@@ -70,14 +70,21 @@ type figures map[string]map[string][]float64
 // the results more than anything does between batches.
 const times = 3
 
-// goBenchmarks runs the Go benchmarks of the watch cache.
+// goBenchmarks runs the Go benchmarks of the watch cache and of its store.
 func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
-	output, err := command(ctx, tree, "go", "test", "-run=^$", "-bench=HashKey", fmt.Sprintf("-benchtime=%dx", rounds),
-		fmt.Sprintf("-count=%d", times), "-timeout=60m", "./staging/src/k8s.io/apiserver/pkg/storage/cacher")
-	if err != nil {
-		return nil, err
+	var all bytes.Buffer
+	for _, in := range []struct {
+		folder string
+		rounds int
+	}{{"cacher/store", 1}, {"cacher", rounds}} {
+		output, err := command(ctx, tree, "go", "test", "-run=^$", "-bench=HashKey", fmt.Sprintf("-benchtime=%dx", in.rounds),
+			fmt.Sprintf("-count=%d", times), "-timeout=90m", "./staging/src/k8s.io/apiserver/pkg/storage/"+in.folder)
+		if err != nil {
+			return nil, err
+		}
+		all.Write(output)
 	}
-	return parse(bytes.NewReader(output))
+	return parse(&all)
 }
 
 // parse reads the output of `go test -bench`: a name, a count, and pairs of a figure and
