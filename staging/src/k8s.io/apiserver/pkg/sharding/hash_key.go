@@ -44,20 +44,31 @@ func ParseFor(resource schema.GroupResource, expr string) (apisharding.Selector,
 		return nil, newBadSelector(expr, err)
 	}
 	keys, ok := selector.(apisharding.HashKeySelector)
-	if ok && keys.Path() == apisharding.KeyPathClaim && resource != claims {
+	if !ok {
+		return selector, nil
+	}
+	if n := len(keys.Requirements()); n > MaxRanges {
+		return nil, newBadSelector(expr, tooManyRanges(n))
+	}
+	if keys.Path() == apisharding.KeyPathClaim && resource != claims {
 		return nil, newBadSelector(expr, fmt.Errorf("only %s have %s, not %s", claims, keys.Path(), resource))
 	}
 	return selector, nil
 }
 
 // checkNumberOfRanges refuses a selector of more than MaxRanges ranges of hash keys. It
-// comes before the expression is parsed, which for long ones takes many milliseconds.
+// comes before the expression is parsed, which for long ones takes many milliseconds, and sees
+// only those that are written as usual; ParseFor refuses the others.
 // Upstream's own paths are not limited, so other clients' selectors stay good.
 func checkNumberOfRanges(expr string) error {
 	n := strings.Count(expr, "||") + 1
 	if n <= MaxRanges || !strings.Contains(expr, ".hashKey") || !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return nil
 	}
+	return tooManyRanges(n)
+}
+
+func tooManyRanges(n int) error {
 	return fmt.Errorf("%d ranges, but at most %d are allowed: merge adjacent ranges, or send several requests", n, MaxRanges)
 }
 

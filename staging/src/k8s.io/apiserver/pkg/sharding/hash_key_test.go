@@ -251,6 +251,11 @@ func TestRangesOfHashKeysAreLimited(t *testing.T) {
 			}
 		}
 	}
+	// Blanks do not hide them.
+	hidden := strings.ReplaceAll(ranges(apisharding.HashKeyPath, MaxRanges+1), ".hashKey", ". hashKey")
+	if _, err := ParseFor(volumes, hidden); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "at most 128") {
+		t.Errorf("%d ranges with blanks: got %v, want a BadRequest", MaxRanges+1, err)
+	}
 	// A stock server takes any number of these.
 	if _, err := Parse(ranges("object.metadata.uid", 5*MaxRanges)); err != nil {
 		t.Errorf("upstream's path: %v", err)
