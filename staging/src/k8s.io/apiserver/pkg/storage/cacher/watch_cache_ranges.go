@@ -47,11 +47,17 @@ func (w *watchCache) indexedHashKeys(pred storage.SelectionPredicate) sharding.H
 // keepHashKeys makes the order that a request for a range is answered from. A request for one
 // namespace or one name does not wait for that: it is answered by going through these.
 func (w *watchCache) keepHashKeys(ctx context.Context, pred storage.SelectionPredicate, selector sharding.HashKeySelector) {
-	_, named := pred.MatchesSingle()
-	_, namespaced := pred.MatchesSingleNamespace()
-	if !named && !namespaced && request.NamespaceValue(ctx) == "" {
-		w.storage.KeepHashKeys(selector.Path())
+	if request.NamespaceValue(ctx) != "" {
+		return
 	}
+	if pred.Field != nil {
+		for _, field := range []string{"metadata.namespace", "metadata.name"} {
+			if _, one := pred.Field.RequiresExactMatch(field); one {
+				return
+			}
+		}
+	}
+	w.storage.KeepHashKeys(selector.Path())
 }
 
 // rangeContextKey is the key of the range that a list is for, in its context. Three functions of

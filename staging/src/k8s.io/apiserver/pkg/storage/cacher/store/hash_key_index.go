@@ -215,12 +215,12 @@ func (x *hashKeyIndex) settle(order *hashKeyOrder) {
 // settleAll settles every order, and returns when it is done.
 func (x *hashKeyIndex) settleAll() {
 	for path := range sharding.NumKeyPaths {
-		if !x.ready(path) {
-			continue
-		}
 		x.lock.RLock()
 		order := x.orders[path]
 		x.lock.RUnlock()
+		if order == nil {
+			continue
+		}
 		for !order.settling.CompareAndSwap(false, true) {
 			runtime.Gosched()
 		}

@@ -58,12 +58,17 @@ func newTestStorage(t testing.TB) *testStorage {
 }
 
 func testElement(namespace, name string, uid, controller int) *Element {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(strconv.Itoa(uid))}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: testUID("pod", uid)}}
 	if controller > 0 {
-		pod.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(fmt.Sprintf("controller-%d", controller)), Controller: ptr.To(true)}}
+		pod.OwnerReferences = []metav1.OwnerReference{{UID: testUID("controller", controller), Controller: ptr.To(true)}}
 	}
 	pod.Spec.NodeName = fmt.Sprintf("node-%d", uid%100)
 	return &Element{Key: "/pods/" + namespace + "/" + name, Object: pod}
+}
+
+// testUID returns a UID of the usual length: keys of short ones lie close to each other.
+func testUID(kind string, i int) types.UID {
+	return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%s", uint32(i*2654435761), kind))
 }
 
 func (s *testStorage) write(t testing.TB, event watch.EventType, elem *Element) {
@@ -118,6 +123,9 @@ func compareRange(t testing.TB, snapshot Snapshot, query RangeQuery, prefix, fro
 		if err != nil {
 			t.Error(err)
 		}
+		if query.Limit > 0 && !query.Matches(was[key]) {
+			continue
+		}
 		if matches && strings.HasPrefix(key, query.Prefix) && key >= from {
 			want = append(want, key)
 		}
@@ -125,7 +133,9 @@ func compareRange(t testing.TB, snapshot Snapshot, query RangeQuery, prefix, fro
 	var got []string
 	for _, item := range items {
 		elem := item.(*Element)
-		got = append(got, elem.Key)
+		if query.Limit == 0 || query.Matches(elem) {
+			got = append(got, elem.Key)
+		}
 		if elem != was[elem.Key] {
 			t.Errorf("%s of %q: another version of %s", query.Selector, query.Prefix, elem.Key)
 		}
@@ -172,7 +182,7 @@ func TestRangesWhileOrdersAreBuilt(t *testing.T) {
 						Selector: selectorOf(path, hashkey.Range{Start: start, End: min(start+width, hashkey.Limit)}, hashkey.Range{Start: 0, End: start / 8}),
 						Prefix:   []string{"/pods/", "/pods/a/", "/pods/b/"}[random.Intn(3)],
 						Limit:    int64(random.Intn(3) * random.Intn(50)),
-						Matches:  func(*Element) bool { return true },
+						Matches:  func(elem *Element) bool { return len(elem.Key)%2 == 0 },
 					}
 					if i == 0 || n%3 == 0 {
 						s.KeepHashKeys(path)
@@ -196,7 +206,7 @@ func TestRangesWhileOrdersAreBuilt(t *testing.T) {
 				}
 			})
 		}
-		for i := range 20_000 {
+		for i := range 8_000 {
 			namespace, name := []string{"a", "b", "b-b"}[random.Intn(3)], strconv.Itoa(random.Intn(6000))
 			switch random.Intn(4) {
 			case 0:
@@ -208,7 +218,7 @@ func TestRangesWhileOrdersAreBuilt(t *testing.T) {
 					s.write(t, watch.Modified, &Element{Key: elem.Key, Object: elem.Object.DeepCopyObject()})
 				}
 			}
-			if random.Intn(4000) == 0 {
+			if random.Intn(2000) == 0 {
 				var all []*Element
 				for _, elem := range s.now {
 					all = append(all, &Element{Key: elem.Key, Object: elem.Object})
@@ -303,22 +313,39 @@ func TestOrdersForgetWhatIsGone(t *testing.T) {
 	}
 }
 
-// Without snapshots a range is listed at once.
+// Without a snapshot a range is listed at once, where nothing is cheaper.
 func TestRangesWithoutSnapshots(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ListFromCacheSnapshot, false)
-	s := newTestStorage(t)
-	for i := range 1000 {
-		s.write(t, watch.Added, testElement("n", strconv.Itoa(i), i, i/10))
+	for name, lose := range map[string]func(*testStorage){
+		"off":       func(s *testStorage) { s.MarkConsistent(false) },
+		"compacted": func(s *testStorage) { s.Compact(s.version + 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestStorage(t)
+			for i := range 1000 {
+				s.write(t, watch.Added, testElement(fmt.Sprintf("n-%d", i%2), strconv.Itoa(i), i, i/10+1))
+			}
+			eighth := hashkey.Range{Start: 0, End: hashkey.Limit / 8}
+			query := RangeQuery{Selector: selectorOf(sharding.KeyPathController, eighth), Prefix: "/pods/"}
+			s.KeepHashKeys(sharding.KeyPathController)
+			s.write(t, watch.Deleted, testElement("n-1", "17", 17, 2))
+			lose(s)
+			snapshot, ok := s.LatestRangeLocked(query)
+			if !ok || !IsRange(snapshot) {
+				t.Fatal("there is no range")
+			}
+			compareRange(t, snapshot, query, "/pods/", "", s.now)
+			for name, query := range map[string]RangeQuery{
+				"of everything":    {Selector: selectorOf(sharding.KeyPathController, hashkey.All()...), Prefix: "/pods/"},
+				"in a namespace":   {Selector: query.Selector, Prefix: "/pods/n-1/"},
+				"without an order": {Selector: selectorOf(sharding.KeyPathOwn, eighth), Prefix: "/pods/"},
+			} {
+				if _, ok := s.LatestRangeLocked(query); ok {
+					t.Errorf("a range %s is not filtered", name)
+				}
+			}
+			if _, ok := s.LatestRangeLocked(query, storage.MatchValue{IndexName: "f:node", Value: "node-7"}); ok {
+				t.Error("the index by node has fewer objects than the range, and is not used")
+			}
+		})
 	}
-	query := RangeQuery{Selector: selectorOf(sharding.KeyPathController, hashkey.Range{Start: 0, End: hashkey.Limit / 2}), Prefix: "/pods/"}
-	if _, ok := s.LatestRangeLocked(query); ok {
-		t.Error("a range without an order")
-	}
-	s.KeepHashKeys(sharding.KeyPathController)
-	s.write(t, watch.Deleted, testElement("n", "17", 17, 1))
-	snapshot, ok := s.LatestRangeLocked(query)
-	if !ok || !IsRange(snapshot) {
-		t.Fatal("there is no range")
-	}
-	compareRange(t, snapshot, query, "/pods/", "", s.now)
 }

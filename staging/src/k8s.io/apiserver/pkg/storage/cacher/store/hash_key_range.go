@@ -46,7 +46,7 @@ type RangeQuery struct {
 	// Limit is the number of objects that the caller can use, or 0 for all. One more may be
 	// returned, which tells that there are more.
 	Limit int64
-	// Matches says which objects count for the limit. Others may be returned.
+	// Matches says which objects the caller can use, if there is a limit. Others may be returned.
 	Matches func(*Element) bool
 }
 
@@ -77,8 +77,7 @@ func (w *WatchCacheStorage) SettleHashKeys() {
 	}
 }
 
-// LatestRangeLocked returns the part of the store that query asks for; listing it reads little
-// else. It returns false if another way is to be taken, and what it lists to be filtered: others
+// LatestRangeLocked returns the part of the store that query asks for. It returns false if another way is to be taken, and what it lists to be filtered: others
 // are the indexes, by name and value, that have all objects that the caller wants, and one of them
 // may have fewer than the range. The caller must hold the watch cache's lock, so that no write
 // comes between.
@@ -90,7 +89,7 @@ func (w *WatchCacheStorage) LatestRangeLocked(query RangeQuery, others ...storag
 	path := query.Selector.Path()
 	latest, ok := w.LatestSnapshotLocked()
 	if !ok {
-		return indexer.listRange(query)
+		return indexer.listRange(query, others)
 	}
 	store, ok := latest.(*btreeStore)
 	if !ok {
@@ -143,16 +142,19 @@ func RangeOf(snapshot Snapshot, query RangeQuery) (Snapshot, bool) {
 	return rangeSnapshot{btreeStore: store, view: store.hashKeys.Load(), query: query}, true
 }
 
-// listRange lists a range at once. It serves stores without snapshots, whose namespaces are
-// better filtered.
-func (si *threadedStoreIndexer) listRange(query RangeQuery) (Snapshot, bool) {
+// listRange lists a range at once, for a store that has no snapshot: because they are off, or
+// nothing was written since etcd was compacted. It returns false if that is not the cheapest way.
+func (si *threadedStoreIndexer) listRange(query RangeQuery, others []storage.MatchValue) (Snapshot, bool) {
 	order := si.hashKeys.view().orders[query.Selector.Path()]
-	if order == nil || !si.isAllOf(query.Prefix) {
+	if order == nil {
 		return nil, false
 	}
-	var items []interface{}
-	runs, _ := order.find(boundsOf(query.Selector))
-	for _, run := range runs {
+	entries, n := order.find(boundsOf(query.Selector))
+	if !si.isWorthFetching(n, query.Prefix) || si.smallest(others) < n {
+		return nil, false
+	}
+	items := make([]interface{}, 0, n)
+	for _, run := range entries {
 		for _, entry := range run {
 			if elem := entry.latest.Load(); elem.Object != nil {
 				items = append(items, elem)
@@ -162,10 +164,12 @@ func (si *threadedStoreIndexer) listRange(query RangeQuery) (Snapshot, bool) {
 	return rangeList{listSnapshot{Items: items}}, true
 }
 
-func (si *threadedStoreIndexer) isAllOf(prefix string) bool {
+// isWorthFetching says whether n objects are sooner fetched than those found by name that have the
+// prefix.
+func (si *threadedStoreIndexer) isWorthFetching(n int, prefix string) bool {
 	si.lock.RLock()
 	defer si.lock.RUnlock()
-	return si.store.isAllOf(prefix)
+	return fetchCost*n < si.store.tree.Len() && si.store.isAllOf(prefix)
 }
 
 // isAllOf says whether all elements' keys have the prefix.
@@ -251,7 +255,6 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 // through. That is more than most if it gave up.
 func (s rangeSnapshot) walk(prefix, continueKey string, most int) (items []interface{}, walked int, err error) {
 	all := s.query.Selector.Ranges().Equal(hashkey.All())
-	counted := int64(0)
 	s.tree.AscendGreaterOrEqual(&Element{Key: continueKey}, func(elem *Element) bool {
 		if !strings.HasPrefix(elem.Key, prefix) {
 			return false
@@ -265,14 +268,11 @@ func (s rangeSnapshot) walk(prefix, continueKey string, most int) (items []inter
 				return false
 			}
 		}
-		if !matches {
+		if !matches || s.query.Limit > 0 && !s.query.Matches(elem) {
 			return true
 		}
 		items = append(items, elem)
-		if s.query.Limit > 0 && s.query.Matches(elem) {
-			counted++
-		}
-		return s.query.Limit == 0 || counted <= s.query.Limit
+		return s.query.Limit == 0 || int64(len(items)) <= s.query.Limit
 	})
 	return items, walked, err
 }
