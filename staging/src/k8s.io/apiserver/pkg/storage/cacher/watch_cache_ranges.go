@@ -120,19 +120,20 @@ func (r listResp) allMatch(pred storage.SelectionPredicate) bool {
 
 // hashKeysOfWatch returns the range of hash keys of a watch, or nil if there is none, or no index
 // that can answer it. It makes the order that the initial events are read from.
-func (w *watchCache) hashKeysOfWatch(ctx context.Context, opts storage.ListOptions) sharding.HashKeySelector {
+func (w *watchCache) hashKeysOfWatch(ctx context.Context, resourceVersion uint64, opts storage.ListOptions) sharding.HashKeySelector {
 	selector := w.indexedHashKeys(opts.Predicate)
-	if selector != nil && wantsInitialEvents(opts) {
+	if selector != nil && wantsInitialEvents(resourceVersion, opts) {
 		w.keepHashKeys(ctx, opts.Predicate, selector)
 	}
 	return selector
 }
 
-func wantsInitialEvents(opts storage.ListOptions) bool {
+// wantsInitialEvents says whether a watch from resourceVersion begins with the present objects.
+func wantsInitialEvents(resourceVersion uint64, opts storage.ListOptions) bool {
 	if opts.SendInitialEvents != nil {
 		return *opts.SendInitialEvents
 	}
-	return opts.ResourceVersion == "" || opts.ResourceVersion == "0"
+	return resourceVersion == 0
 }
 
 // hashKeyIntervalLocked returns the initial events of a watch that selects by hash key:
@@ -140,11 +141,7 @@ func wantsInitialEvents(opts storage.ListOptions) bool {
 // watch wants none, or if there is no index.
 func (w *watchCache) hashKeyIntervalLocked(resourceVersion uint64, key string, matchesSingle bool, opts storage.ListOptions) (*watchCacheInterval, bool) {
 	selector := w.indexedHashKeys(opts.Predicate)
-	initial := resourceVersion == 0
-	if opts.SendInitialEvents != nil {
-		initial = *opts.SendInitialEvents
-	}
-	if selector == nil || !initial || matchesSingle {
+	if selector == nil || matchesSingle || !wantsInitialEvents(resourceVersion, opts) {
 		return nil, false
 	}
 	snapshot, ok := w.storage.LatestRangeLocked(store.RangeQuery{Selector: selector, Prefix: key})

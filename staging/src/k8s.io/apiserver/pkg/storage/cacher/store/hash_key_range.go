@@ -61,8 +61,8 @@ func (w *WatchCacheStorage) indexOfHashKeys() (*threadedStoreIndexer, bool) {
 	return indexer, ok && indexer.hashKeys != nil
 }
 
-// KeepHashKeys makes the order of objects by path if it is not kept yet, which takes about a
-// second for a million objects. The caller must not hold the watch cache's lock.
+// KeepHashKeys makes the order of objects by path if it is not kept yet, which takes one to two
+// seconds for a million objects. The caller must not hold the watch cache's lock.
 func (w *WatchCacheStorage) KeepHashKeys(path sharding.KeyPath) {
 	if indexer, ok := w.indexOfHashKeys(); ok {
 		indexer.keepHashKeys(path)
@@ -77,10 +77,10 @@ func (w *WatchCacheStorage) SettleHashKeys() {
 	}
 }
 
-// LatestRangeLocked returns the part of the store that query asks for. It returns false if another way is to be taken, and what it lists to be filtered: others
-// are the indexes, by name and value, that have all objects that the caller wants, and one of them
-// may have fewer than the range. The caller must hold the watch cache's lock, so that no write
-// comes between.
+// LatestRangeLocked returns the part of the store that query asks for. It returns false if another
+// way is to be taken, and what that lists to be filtered: others are the indexes, by name and
+// value, that have all objects that the caller wants, and one of them may have fewer than the
+// range. The caller must hold the watch cache's lock, so that no write comes between.
 func (w *WatchCacheStorage) LatestRangeLocked(query RangeQuery, others ...storage.MatchValue) (Snapshot, bool) {
 	indexer, ok := w.indexOfHashKeys()
 	if !ok {
