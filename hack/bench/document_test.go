@@ -23,16 +23,18 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	measured, err := parse(strings.NewReader(`goos: linux
+	measured := figures{}
+	for line := range strings.Lines(`goos: linux
 BenchmarkHashKeyMatch-2   9   50.0 hashKey-cpu-ns   99.0 controllerRef.hashKey-cpu-ns   1500 upstream-cpu-ns
 BenchmarkHashKeyMatch-2   9   4.0 hashKey-cpu-ns   2.0 controllerRef.hashKey-cpu-ns   80 upstream-cpu-ns
 BenchmarkHashKeyMatch-2   9   5.0 hashKey-cpu-ns   8.0 controllerRef.hashKey-cpu-ns   150 upstream-cpu-ns
 some log line
 BenchmarkHashKeyList-2    9   2000000 hashKey-cpu-ns   1500000 hashKey-doubled-cpu-ns   30000000 upstream-cpu-ns   1000000 hashKey-devoted-cpu-ns
 PASS
-`))
-	if err != nil {
-		t.Fatal(err)
+`) {
+		if _, err := measured.add(line); err != nil {
+			t.Fatal(err)
+		}
 	}
 	page := document("a machine", 9, measured, []process{{"no-watchers", 1, 0}, {"object.metadata.uid", 3.5, 5000}})
 	for _, want := range []string{
@@ -50,8 +52,8 @@ PASS
 	}
 }
 
-func TestParseRefusesWhatIsNotANumber(t *testing.T) {
-	if _, err := parse(strings.NewReader("BenchmarkHashKeyMatch-2 9 fast hashKey-cpu-ns\n")); err == nil {
+func TestFiguresAreNumbers(t *testing.T) {
+	if _, err := (figures{}).add("BenchmarkHashKeyMatch-2 9 fast hashKey-cpu-ns"); err == nil {
 		t.Error("no error")
 	}
 }

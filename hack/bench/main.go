@@ -21,17 +21,17 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -47,7 +47,7 @@ func main() {
 const tree = "_output/kubernetes"
 
 func run(ctx context.Context, rounds int, out string) error {
-	fmt.Println("measuring the watch cache")
+	fmt.Println("measuring the watch cache, which takes half an hour")
 	figures, err := goBenchmarks(ctx, rounds)
 	if err != nil {
 		return err
@@ -70,47 +70,51 @@ type figures map[string]map[string][]float64
 // the results more than anything does between batches.
 const times = 3
 
-// goBenchmarks runs the Go benchmarks of the watch cache and of its store.
+// goBenchmarks runs the Go benchmarks of the watch cache and of its store, and says after each
+// how long all have taken.
 func goBenchmarks(ctx context.Context, rounds int) (figures, error) {
-	var all bytes.Buffer
+	found, measured, start := figures{}, map[string]int{}, time.Now()
 	for _, in := range []struct {
 		folder string
 		rounds int
 	}{{"cacher/store", 1}, {"cacher", rounds}} {
-		output, err := command(ctx, tree, "go", "test", "-run=^$", "-bench=HashKey", fmt.Sprintf("-benchtime=%dx", in.rounds),
+		err := command(ctx, func(line string) error {
+			name, err := found.add(line)
+			if name == "" {
+				return err
+			}
+			measured[name]++
+			fmt.Printf("%s measured, %d of %d times, after %v\n", name, measured[name], times, time.Since(start).Round(time.Second))
+			return nil
+		}, "go", "test", "-run=^$", "-bench=HashKey", fmt.Sprintf("-benchtime=%dx", in.rounds),
 			fmt.Sprintf("-count=%d", times), "-timeout=90m", "./staging/src/k8s.io/apiserver/pkg/storage/"+in.folder)
 		if err != nil {
 			return nil, err
 		}
-		all.Write(output)
 	}
-	return parse(&all)
+	return found, nil
 }
 
-// parse reads the output of `go test -bench`: a name, a count, and pairs of a figure and
-// its unit. The unit names the figure here.
-func parse(r io.Reader) (figures, error) {
-	found := figures{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 4 || !strings.HasPrefix(fields[0], "BenchmarkHashKey") {
-			continue
-		}
-		name, _, _ := strings.Cut(strings.TrimPrefix(fields[0], "BenchmarkHashKey"), "-")
-		if found[name] == nil {
-			found[name] = map[string][]float64{}
-		}
-		for i := 2; i+1 < len(fields); i += 2 {
-			value, err := strconv.ParseFloat(fields[i], 64)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %q is not a number", fields[0], fields[i])
-			}
-			found[name][fields[i+1]] = append(found[name][fields[i+1]], value)
-		}
+// add adds what a line of the output of `go test -bench` says: a name, a count, and pairs of a
+// figure and its unit. The unit names the figure here. It returns the name of the benchmark, or
+// "" if it is another line.
+func (f figures) add(line string) (string, error) {
+	fields := strings.Fields(line)
+	if len(fields) < 4 || !strings.HasPrefix(fields[0], "BenchmarkHashKey") {
+		return "", nil
 	}
-	return found, lines.Err()
+	name, _, _ := strings.Cut(strings.TrimPrefix(fields[0], "BenchmarkHashKey"), "-")
+	if f[name] == nil {
+		f[name] = map[string][]float64{}
+	}
+	for i := 2; i+1 < len(fields); i += 2 {
+		value, err := strconv.ParseFloat(fields[i], 64)
+		if err != nil {
+			return "", fmt.Errorf("%s: %q is not a number", fields[0], fields[i])
+		}
+		f[name][fields[i+1]] = append(f[name][fields[i+1]], value)
+	}
+	return name, nil
 }
 
 // process is the cost of one kind of watchers to the API server.
@@ -126,30 +130,47 @@ func watchers(ctx context.Context) ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	output, err := command(ctx, tree, "go", "run", "./test/benchmark/watchers", "-bin="+bin)
-	if err != nil {
-		return nil, err
-	}
 	var all []process
-	for line := range strings.Lines(string(output)) {
+	err = command(ctx, func(line string) error {
 		var p process
 		if _, err := fmt.Sscan(line, &p.kind, &p.seconds, &p.events); err != nil {
-			return nil, fmt.Errorf("watchers printed %q: %w", line, err)
+			return fmt.Errorf("watchers printed %q: %w", line, err)
 		}
 		all = append(all, p)
-	}
-	return all, nil
+		return nil
+	}, "go", "run", "./test/benchmark/watchers", "-bin="+bin)
+	return all, err
 }
 
-// command runs a program and returns its output. Its standard error goes to the user.
-func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+// command runs a program in the tree and calls each with every line of its output. Its standard
+// error goes to the user.
+func command(ctx context.Context, each func(line string) error, name string, args ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	output, err := cmd.Output()
+	cmd.Dir, cmd.Stderr = tree, os.Stderr
+	output, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, output)
+		return err
 	}
-	return output, nil
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var printed strings.Builder
+	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() && err == nil {
+		fmt.Fprintln(&printed, lines.Text())
+		err = each(lines.Text())
+	}
+	if err = errors.Join(err, lines.Err()); err != nil {
+		cancel()
+		return errors.Join(err, cmd.Wait())
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, printed.String())
+	}
+	return nil
 }
 
 // machine describes this machine.

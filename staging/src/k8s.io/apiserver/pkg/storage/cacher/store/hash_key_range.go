@@ -34,6 +34,9 @@ import (
 // order's neighbours lie all over memory, and have to be sorted by name.
 const fetchCost = 4
 
+// walkBatch is the number of elements whose keys a walk reads at a time.
+const walkBatch = 512
+
 // manyPassed is how many objects a list walks past in vain before it has their order made, for
 // the next list of that kind.
 const manyPassed = 10_000
@@ -254,27 +257,59 @@ func (s rangeSnapshot) OrderedListPrefix(prefix, continueKey string) ([]interfac
 // walk goes through the objects by name, and returns those of the range and how many it has gone
 // through. That is more than most if it gave up.
 func (s rangeSnapshot) walk(prefix, continueKey string, most int) (items []interface{}, walked int, err error) {
-	all := s.query.Selector.Ranges().Equal(hashkey.All())
+	size := walkBatch
+	if s.query.Limit > 0 {
+		size = int(min(int64(size), s.query.Limit+1))
+	}
+	batch := make([]*Element, 0, size)
+	goOn := func() bool {
+		items, err = s.appendMembers(items, batch)
+		batch = batch[:0]
+		return err == nil && (s.query.Limit == 0 || int64(len(items)) <= s.query.Limit)
+	}
 	s.tree.AscendGreaterOrEqual(&Element{Key: continueKey}, func(elem *Element) bool {
-		if !strings.HasPrefix(elem.Key, prefix) {
+		if !strings.HasPrefix(elem.Key, prefix) || walked > most {
 			return false
 		}
-		if walked++; walked > most {
-			return false
-		}
-		matches := all
-		if !all {
-			if matches, err = s.query.Selector.Matches(elem.Object); err != nil {
-				return false
-			}
-		}
-		if !matches || s.query.Limit > 0 && !s.query.Matches(elem) {
-			return true
-		}
-		items = append(items, elem)
-		return s.query.Limit == 0 || int64(len(items)) <= s.query.Limit
+		walked++
+		batch = append(batch, elem)
+		return len(batch) < size || goOn()
 	})
+	if err == nil && walked <= most {
+		goOn()
+	}
 	return items, walked, err
+}
+
+// appendMembers appends those of at most walkBatch elements to items that are in the range and
+// that the caller can use, but no more than the query's limit and one. It reads all keys before it
+// judges any. The objects lie all over memory: with a judgment after each, whose outcome the
+// processor guesses wrong half the time, it would wait for one after the other.
+func (s rangeSnapshot) appendMembers(items []interface{}, elements []*Element) ([]interface{}, error) {
+	path, ranges := s.query.Selector.Path(), s.query.Selector.Ranges()
+	all := ranges.Equal(hashkey.All())
+	var keys [walkBatch]int64
+	if !all {
+		for i, elem := range elements {
+			key, found, err := path.KeyOf(elem.Object)
+			if err != nil {
+				return items, err
+			}
+			if !found {
+				key = noKey
+			}
+			keys[i] = key
+		}
+	}
+	for i, elem := range elements {
+		switch {
+		case !all && keys[i] != noKey && !ranges.Contains(keys[i]):
+		case s.query.Limit > 0 && (int64(len(items)) > s.query.Limit || !s.query.Matches(elem)):
+		default:
+			items = append(items, elem)
+		}
+	}
+	return items, nil
 }
 
 // fetch takes n entries from their order.
