@@ -250,6 +250,13 @@ func TestARangeNeedsNoOrder(t *testing.T) {
 		compareRange(t, snapshot, query, "", "", s.now)
 	}
 	list()
+	query.Limit, query.Matches = 10, func(elem *Element) bool { return !strings.HasSuffix(elem.Key, "7") }
+	snapshot, _ := s.LatestRangeLocked(query)
+	if page, err := snapshot.OrderedListPrefix("", ""); err != nil || len(page) != 11 {
+		t.Errorf("a page of 10 has %d objects, error %v; want one more than the limit", len(page), err)
+	}
+	list()
+	query.Limit, query.Matches = 0, nil
 	if view := s.store.(*threadedStoreIndexer).hashKeys.view(); view.orders[sharding.KeyPathOwn] != nil {
 		t.Error("a list of a namespace made an order")
 	}
