@@ -28,6 +28,7 @@ const list = `# a comment
 quota TestLiteral # compares with a literal
 quota TestMended # was broken
 client TestOf/one_[part] # of a part
+client TestMany/v1/* # of many parts
 cache reads # what stock cannot either
 other TestOfAnother # not in this run
 `
@@ -44,6 +45,8 @@ const results = `<?xml version="1.0" encoding="UTF-8"?>
     <testcase classname="client" name="TestOf"><failure/></testcase>
     <testcase classname="client" name="TestOf/one_[part]"><failure/></testcase>
     <testcase classname="client" name="TestOf/another"/>
+    <testcase classname="client" name="TestMany/v1/fails"><failure/></testcase>
+    <testcase classname="client" name="TestMany/v1/passes"/>
     <testcase classname="client" name="TestTwice"><failure/></testcase>
     <testcase classname="client" name="TestTwice"/>
   </testsuite>
@@ -61,15 +64,21 @@ func TestRun(t *testing.T) {
 	}{
 		"expected failures": {
 			ours: results,
-			want: `failed as listed: client TestOf/one_[part] # of a part
+			want: `failed as listed: client TestMany/v1/fails # of many parts
+failed as listed: client TestOf/one_[part] # of a part
 failed as listed: quota TestLiteral # compares with a literal
 passed, though listed: quota TestMended
-6 tests, 2 failed, 0 unexpected
+8 tests, 3 failed, 0 unexpected
 `,
 		},
 		"an unexpected failure": {
 			ours: suite(`<testcase classname="quota" name="TestNew"><failure/></testcase>`),
 			want: "FAILED, NOT LISTED: quota TestNew\n1 tests, 1 failed, 1 unexpected\n",
+			err:  true,
+		},
+		"another part": {
+			ours: suite(`<testcase classname="client" name="TestMany/v2/fails"><failure/></testcase>`),
+			want: "FAILED, NOT LISTED: client TestMany/v2/fails\n1 tests, 1 failed, 1 unexpected\n",
 			err:  true,
 		},
 		"an error is a failure": {
