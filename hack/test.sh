@@ -148,6 +148,8 @@ upstream() {
   for package in "${packages[@]}"; do
     gate-off "$package"
   done
+  # Certificates that the test servers leave.
+  git -C "$tree" clean -fdq cmd/kube-apiserver/app/testing/testdata
 }
 # gate-off PACKAGE runs those tests of a package with the feature gate ControllerRing off that
 # are listed to pass then. A file that turns it off is laid over the package.
