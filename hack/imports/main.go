@@ -43,6 +43,7 @@ var layers = []string{
 	"k8s.io/client-go/tools/ring",
 	"k8s.io/client-go/tools/ring/fence",
 	"k8s.io/client-go/tools/ring/member",
+	"k8s.io/client-go/tools/rangewatch/follower",
 	"k8s.io/client-go/tools/rangewatch",
 	"k8s.io/apiserver",
 	"k8s.io/kubernetes/pkg/apis",

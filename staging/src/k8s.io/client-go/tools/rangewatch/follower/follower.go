@@ -1,0 +1,303 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package follower
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// ID is the name of an object. It needs no UID, because revisions tell apart the objects that have
+// had a name one after another.
+type ID struct{ Namespace, Name string }
+
+// Key is the hash key of an object, or none. The zero value is none.
+type Key struct{ afterZero uint64 }
+
+// KeyOf returns the Key of an object with that hash key.
+func KeyOf(hashKey int64) Key { return Key{uint64(hashKey) + 1} }
+
+// In says whether an object with this key is in r. One without a key is in every range.
+func (k Key) In(r hashkey.Ranges) bool {
+	if k == (Key{}) {
+		return !r.Empty()
+	}
+	return r.Contains(int64(k.afterZero - 1))
+}
+
+// Object is what a Follower knows of an object of the server.
+type Object struct {
+	ID       ID
+	Revision uint64
+	Key      Key
+}
+
+// Waiter is the number of somebody who waits until the store is as of a moment of the future.
+type Waiter uint64
+
+// Follower decides what an informer that follows ranges of a collection does next. Its methods tell
+// it what has happened, and Next says what is to be done about it. It has no goroutine, clock or
+// client, and is not safe for concurrent use.
+type Follower struct {
+	steps []Step
+
+	// wanted are the ranges to follow.
+	wanted  hashkey.Ranges
+	waiters []waiter
+	// questions counts the questions that were asked. A question is a request whose answer shows
+	// the collection as of the moment of the request or later: a consistent list, or a watch that
+	// asks how far the server is.
+	questions uint64
+	// refused is how much of what a request may ask for the server refuses.
+	refused refusal
+	// reported is what Report last said, limited to what was wanted ever since.
+	reported hashkey.Ranges
+
+	delivered
+
+	// target is wanted, as of the last Step.
+	target hashkey.Ranges
+	// following says that there is a watch whose events are delivered. It selects selected, and its
+	// answer to question is outstanding, unless that is 0.
+	following bool
+	selected  hashkey.Ranges
+	question  uint64
+	// lively is set once a watch has brought anything since the last list of everything.
+	lively bool
+	// opening is the watch that is to replace the one that is followed, or nil.
+	opening *opening
+	// listing is the list of ranges that are missing, or of everything, or nil. It runs, or is
+	// complete and waits for its watch.
+	listing *listing
+	// watchWaits and listWaits are set from a failure until it is time for another attempt.
+	watchWaits, listWaits bool
+}
+
+// delivered is what the informer has been given so far. It passes everything on to the store, in
+// the same order.
+type delivered struct {
+	// ranges are followed by a watch that has reached revision.
+	ranges   hashkey.Ranges
+	revision uint64
+	// past lists ranges that were delivered as of later revisions. What the watch brings for them
+	// up to those is a repetition.
+	past []part
+	// pending is the part of ranges that was listed as of a later revision. It is complete once the
+	// watch has reached pending.revision.
+	pending part
+	// answered is the latest question as of which everything in ranges but pending is complete.
+	answered uint64
+	// known has the objects that are in the store once it has processed everything: those in
+	// ranges, and those that a growth in progress has delivered.
+	known map[ID]entry
+	// last is the revision that the store has then.
+	last uint64
+	// held is set while the store stays at its revision, because it has newer objects already.
+	held bool
+	// unconfirmed is set while the store may not yet have processed everything.
+	unconfirmed bool
+	// replacing is set while everything has to be listed, because the server does not have the
+	// events from revision on, or because the informer waits for a list.
+	replacing bool
+	// wantsList is set while the informer waits for a list. It takes nothing else. Once Replace is
+	// its list, replaced is set until it watches.
+	wantsList, replaced bool
+	// kept has the objects of the list of everything that the store does not have.
+	kept map[ID]entry
+}
+
+// entry is what is kept of an object while the store has it.
+type entry struct {
+	revision uint64
+	key      Key
+	// seen is the number of the last list that contained the object, or 0.
+	seen uint64
+}
+
+// waiter waits for an answer to a later question than after, or until revision is reached.
+type waiter struct {
+	number   Waiter
+	ranges   hashkey.Ranges
+	after    uint64
+	revision uint64
+}
+
+// unknown is later than any revision.
+const unknown uint64 = math.MaxUint64
+
+// refusal is how much of what a request may ask for the server refuses. A server may refuse in any
+// words, so whatever may be a refusal is tried with less, at once. All is asked for again when the
+// watch has ended, since the server may have been upgraded.
+type refusal int
+
+const (
+	refusesNothing refusal = iota
+	// refusesQuestions: the server does not say how far it is.
+	refusesQuestions
+	// refusesRanges: it does not know the selector, and everything is filtered here.
+	refusesRanges
+)
+
+// firstRevision is lower than any object's revision: the first write to etcd has revision 2.
+const firstRevision uint64 = 1
+
+// opening is a watch that is being opened.
+type opening struct {
+	ranges hashkey.Ranges
+	from   uint64
+	// number is that of its request, question the same if it asks how far the server is, or 0.
+	number, question uint64
+}
+
+// listing is a list. Its part has the ranges and, once listed, the revision.
+type listing struct {
+	part
+	// number is that of the question that the list is.
+	number uint64
+	// base is the revision up to which objects are delivered from the list.
+	base uint64
+	// left has the objects that the watch has seen leave meanwhile. The list may have them in an
+	// older state.
+	left map[ID]bool
+	// complete is set once all objects have come.
+	complete bool
+}
+
+// New returns a Follower that has nothing and whose informer is about to list.
+func New() *Follower {
+	return &Follower{delivered: delivered{revision: firstRevision, known: map[ID]entry{}}}
+}
+
+// Next returns what is to be done next, in this order, or false if nothing is. All of it has to be
+// done before the Follower is told what happened meanwhile.
+func (f *Follower) Next() (Step, bool) {
+	if len(f.steps) == 0 {
+		f.advance()
+	}
+	if len(f.steps) == 0 {
+		return Step{}, false
+	}
+	step := f.steps[0]
+	if f.steps = f.steps[1:]; len(f.steps) == 0 {
+		f.steps = nil
+	}
+	return step, true
+}
+
+func (f *Follower) emit(s Step) { f.steps = append(f.steps, s) }
+
+// Want sets the ranges to follow. Of what was reported, only these count from now on.
+func (f *Follower) Want(r hashkey.Ranges) {
+	f.wanted = r
+	f.reported = f.reported.Intersect(r)
+}
+
+// Wait begins to wait until the store has r as of this moment or later. Report says when it has.
+func (f *Follower) Wait(number Waiter, r hashkey.Ranges) {
+	f.waiters = append(f.waiters, waiter{number: number, ranges: r, after: f.questions, revision: unknown})
+}
+
+// WaitFor says that the collection had a revision after the waiter began to wait. The server may
+// not know how to say how far it is, but its events and ordinary bookmarks reach the revision.
+func (f *Follower) WaitFor(number Waiter, revision uint64) {
+	for i := range f.waiters {
+		if f.waiters[i].number == number {
+			f.waiters[i].revision = revision
+		}
+	}
+}
+
+// StopWaiting says that the waiter is gone.
+func (f *Follower) StopWaiting(number Waiter) {
+	f.waiters = slices.DeleteFunc(f.waiters, func(w waiter) bool { return w.number == number })
+}
+
+// List says that the informer waits for a list, which Replace is. If the last Step was Replace,
+// that is the list, and List must not be called. Otherwise the store may lack anything.
+func (f *Follower) List() {
+	f.Interrupt()
+	f.delivered = delivered{revision: firstRevision, last: f.last, held: f.held, known: map[ID]entry{}, replacing: true, wantsList: true}
+	f.target = nil
+}
+
+// Watch says that the informer watches: it takes single objects.
+func (f *Follower) Watch() {
+	f.replaced = false
+	f.release()
+}
+
+// Interrupt says that whatever was under way on the server is gone.
+func (f *Follower) Interrupt() {
+	f.steps, f.following, f.opening, f.listing, f.kept = nil, false, nil, nil, nil
+	f.watchWaits, f.listWaits = false, false
+}
+
+// advance starts what is to be done next, and passes progress on to the store and to waiters.
+func (f *Follower) advance() {
+	if f.replaced {
+		return
+	}
+	if !f.wanted.Equal(f.target) {
+		f.retarget()
+	}
+	f.startList()
+	f.startWatch()
+	if f.wantsList {
+		return
+	}
+	if reached := f.completed().reached(); reached > f.last {
+		f.bookmark(reached)
+	}
+	f.report()
+}
+
+// retarget gives up a change to other ranges that is in progress, and removes the objects that are
+// no longer wanted at once.
+func (f *Follower) retarget() {
+	f.target = f.wanted
+	f.cancelList()
+	f.cancelOpening()
+	f.listWaits, f.watchWaits = false, false
+	at := f.completed().reached()
+	f.restrict(f.target)
+	if f.ranges.Empty() {
+		f.stopFollowing()
+	}
+	f.remove(f.knownThat(func(e entry) bool { return !e.key.In(f.target) }), at)
+}
+
+// Known returns the number of objects that the informer has, and all of them.
+func (f *Follower) Known() (int, iter.Seq[ID]) { return len(f.known), maps.Keys(f.known) }
+
+// knownThat returns the known objects of a kind, by name.
+func (f *Follower) knownThat(is func(entry) bool) []ID {
+	var ids []ID
+	for id, e := range f.known {
+		if is(e) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b ID) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return ids
+}
