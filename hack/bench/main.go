@@ -35,7 +35,7 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 7, "number of batches of each variant that are measured each time")
+	rounds := flag.Int("rounds", 5, "number of batches of each variant that are measured each time")
 	out := flag.String("out", "docs/benchmarks.md", "file to write")
 	flag.Parse()
 	if err := run(context.Background(), *rounds, *out); err != nil {

@@ -273,6 +273,7 @@ func (si *threadedStoreIndexer) build(path sharding.KeyPath) {
 	x.lock.Unlock()
 
 	entries := make([]hashKeyEntry, 0, elements.Len())
+	var spare []*indexedObject // made beside the lock: under it, that could have to help collect garbage
 	eachBatch(elements, func(batch []*Element) bool {
 		keys := make([]int64, 0, buildBatch)
 		batch = slices.DeleteFunc(batch, func(elem *Element) bool {
@@ -282,10 +283,17 @@ func (si *threadedStoreIndexer) build(path sharding.KeyPath) {
 			}
 			return !ok
 		})
+		for len(spare) < len(batch) {
+			spare = append(spare, &indexedObject{})
+		}
 		x.lock.Lock()
 		defer x.lock.Unlock()
 		for i, elem := range batch {
-			if o := objectOf(elem); !o.gone.Load() {
+			if elem.Indexed == nil {
+				spare[0].latest.Store(elem)
+				elem.Indexed, spare = spare[0], spare[1:]
+			}
+			if o := elem.Indexed; !o.gone.Load() {
 				entries = append(entries, hashKeyEntry{keys[i], o})
 			}
 		}
