@@ -141,7 +141,8 @@ func (x *hashKeyIndex) write(old, elem *Element) {
 func (x *hashKeyIndex) keysOf(elem *Element) (keys hashKeys, ok bool) {
 	for path, order := range x.orders {
 		if order != nil {
-			if keys[path], ok = hashKeyOf(elem, sharding.KeyPath(path)); !ok {
+			var err error
+			if keys[path], err = hashKeyOf(elem, sharding.KeyPath(path)); err != nil {
 				return hashKeys{}, false
 			}
 		}
@@ -149,12 +150,13 @@ func (x *hashKeyIndex) keysOf(elem *Element) (keys hashKeys, ok bool) {
 	return keys, true
 }
 
-func hashKeyOf(elem *Element, path sharding.KeyPath) (key int64, ok bool) {
+// hashKeyOf returns the key of elem's object, or noKey. It fails for an object without metadata.
+func hashKeyOf(elem *Element, path sharding.KeyPath) (int64, error) {
 	key, found, err := path.KeyOf(elem.Object)
 	if !found {
 		key = noKey
 	}
-	return key, err == nil
+	return key, err
 }
 
 // remove removes the object from the index whose latest version is elem.
@@ -277,11 +279,11 @@ func (si *threadedStoreIndexer) build(path sharding.KeyPath) {
 	eachBatch(elements, func(batch []*Element) bool {
 		keys := make([]int64, 0, buildBatch)
 		batch = slices.DeleteFunc(batch, func(elem *Element) bool {
-			key, ok := hashKeyOf(elem, path)
-			if ok {
+			key, err := hashKeyOf(elem, path)
+			if err == nil {
 				keys = append(keys, key)
 			}
-			return !ok
+			return err != nil
 		})
 		for len(spare) < len(batch) {
 			spare = append(spare, &indexedObject{})

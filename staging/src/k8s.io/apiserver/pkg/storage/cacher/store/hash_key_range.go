@@ -291,14 +291,10 @@ func (s rangeSnapshot) appendMembers(items []interface{}, elements []*Element) (
 	var keys [walkBatch]int64
 	if !all {
 		for i, elem := range elements {
-			key, found, err := path.KeyOf(elem.Object)
-			if err != nil {
+			var err error
+			if keys[i], err = hashKeyOf(elem, path); err != nil {
 				return items, err
 			}
-			if !found {
-				key = noKey
-			}
-			keys[i] = key
 		}
 	}
 	for i, elem := range elements {
