@@ -119,8 +119,9 @@ func (w *world) actions(fair bool) (all []action) {
 	return all
 }
 
-// act makes a happen.
+// act makes a happen, and does what follows.
 func (w *world) act(a action) {
+	var event Object
 	switch a.kind {
 	case writes:
 		w.say("%s is written, %s, as revision %d", a.id.Name, keyName(a.key), w.now()+1)
@@ -135,24 +136,20 @@ func (w *world) act(a action) {
 		w.say("%s is wanted", rangesName(a.ranges))
 		w.budget.wants--
 		w.want(a.ranges)
-		w.run(Object{})
 	case wantsBriefly:
 		w.say("%s is wanted, and at once %s again", rangesName(a.ranges), rangesName(w.wanted))
 		w.budget.wants--
 		before := w.wanted
 		w.want(a.ranges)
 		w.want(before)
-		w.run(Object{})
 	case waits:
 		w.say("somebody waits for %s", rangesName(a.ranges))
 		w.budget.waits--
 		w.waiting, w.waitsFrom = a.ranges, w.now()
 		w.Wait(1, a.ranges)
-		w.run(Object{})
 	case readsRevision:
 		w.say("the collection is found to be at revision %d", w.now())
 		w.WaitFor(1, w.now())
-		w.run(Object{})
 	case compacts:
 		w.say("the server forgets events up to %d", w.now())
 		w.faults--
@@ -164,36 +161,30 @@ func (w *world) act(a action) {
 		w.faults--
 		w.opening = nil
 		w.OpenFailed(Failed)
-		w.run(Object{})
 	case openIsRefused:
 		w.say("the watch is refused")
 		w.faults--
 		w.opening = nil
 		w.OpenFailed(Refused)
-		w.run(Object{})
 	case sends:
-		w.send()
+		event = w.send()
 	case bookmarks:
 		w.say("the server says that it has sent everything up to %d", w.watch.sent)
 		w.Reached(w.watch.sent, false)
-		w.run(Object{})
 	case answers:
 		w.say("the server answers that it has sent everything up to %d", w.watch.sent)
 		w.watch.asked = 0
 		w.Reached(w.watch.sent, true)
-		w.run(Object{})
 	case watchFails:
 		w.say("the watch fails")
 		w.faults--
 		w.watch = nil
 		w.WatchFailed(Failed)
-		w.run(Object{})
 	case watchEnds:
 		w.say("the watch ends")
 		w.faults--
 		w.watch = nil
 		w.WatchEnded(false)
-		w.run(Object{})
 	case answersList:
 		l := w.list
 		l.answered, l.sent = true, w.now()
@@ -204,45 +195,40 @@ func (w *world) act(a action) {
 			}
 		}
 	case sendsOfList:
-		object := w.list.rest[0]
+		event = w.list.rest[0]
 		w.list.rest = w.list.rest[1:]
-		w.say("the list has %s of revision %d", object.ID.Name, object.Revision)
-		w.Listed(object, false)
-		w.run(object)
+		w.say("the list has %s of revision %d", event.ID.Name, event.Revision)
+		w.Listed(event, false)
 	case listGoesOn:
-		w.goOn()
+		event = w.goOn()
 	case endsList:
 		l := w.list
 		w.say("the list ends, as of revision %d", l.sent)
 		w.list = nil
 		w.ListEnded(l.sent)
-		w.run(Object{})
 	case listFails:
 		w.say("the list fails")
 		w.faults--
 		w.list = nil
 		w.ListFailed(Failed)
-		w.run(Object{})
 	case listIsRefused:
 		w.say("the list is refused")
 		w.faults--
 		w.list = nil
 		w.ListFailed(Refused)
-		w.run(Object{})
 	case retriesList:
 		w.say("time for another list")
 		w.retryL = false
 		w.RetryList()
-		w.run(Object{})
 	case retriesWatch:
 		w.say("time for another watch")
 		w.retryW = false
 		w.RetryWatch()
-		w.run(Object{})
 	case stores:
 		w.say("the store goes on")
 		w.process()
 	}
+	w.run(event)
 	w.check()
 }
 
@@ -259,7 +245,6 @@ func (w *world) open() {
 	if o.Revision < w.compacted {
 		w.say("the watch has expired")
 		w.OpenFailed(Expired)
-		w.run(Object{})
 		return
 	}
 	w.say("the watch is open")
@@ -268,36 +253,37 @@ func (w *world) open() {
 		w.watch.asked = w.openAsked
 	}
 	w.Opened()
-	w.run(Object{})
 }
 
-// send sends the next change to the watch, as what it means for the ranges of that.
-func (w *world) send() {
+// send sends the next change to the watch, as what it means for the ranges of that, and returns its
+// object, if it has one.
+func (w *world) send() Object {
 	s := w.watch
 	if s.sent < w.compacted {
 		w.say("the watch has expired")
 		w.watch = nil
 		w.WatchFailed(Expired)
-		w.run(Object{})
-		return
+		return Object{}
 	}
 	s.sent++
 	if object, deleted, ok := w.eventOf(s.serverSelector(), s.sent); ok {
 		w.say("the watch brings %s of revision %d, deleted: %t", object.ID.Name, object.Revision, deleted)
 		w.Changed(object, deleted)
-		w.run(object)
+		return object
 	}
+	return Object{}
 }
 
-// goOn sends the next change to the list.
-func (w *world) goOn() {
+// goOn sends the next change to the list, and returns its object, if it has one.
+func (w *world) goOn() Object {
 	l := w.list
 	l.sent++
 	if object, ended, ok := w.eventOf(l.serverSelector(), l.sent); ok {
 		w.say("the list has %s of revision %d, deleted: %t", object.ID.Name, object.Revision, ended)
 		w.Listed(object, ended)
-		w.run(object)
+		return object
 	}
+	return Object{}
 }
 
 // serverSelector returns the ranges that the server selects by.

@@ -144,8 +144,8 @@ func (f *Follower) bookmark(revision uint64) {
 // confirm waits until the store has processed everything that was sent.
 func (f *Follower) confirm() {
 	if f.unconfirmed {
-		f.emit(Step{Do: Confirm, Revision: max(f.completed().reached(), f.last)})
 		f.last = max(f.completed().reached(), f.last)
+		f.emit(Step{Do: Confirm, Revision: f.last})
 		f.unconfirmed = false
 	}
 }

@@ -164,8 +164,8 @@ const firstRevision uint64 = 1
 type opening struct {
 	ranges hashkey.Ranges
 	from   uint64
-	// number is that of its request, question the same if it asks how far the server is, or 0.
-	number, question uint64
+	// question is its number if it asks how far the server is, or 0.
+	question uint64
 }
 
 // listing is a list. Its part has the ranges and, once listed, the revision.
@@ -232,9 +232,11 @@ func (f *Follower) StopWaiting(number Waiter) {
 }
 
 // List says that the informer waits for a list, which Replace is. If the last Step was Replace,
-// that is the list, and List must not be called. Otherwise the store may lack anything.
+// that is the list, and List must not be called. Otherwise the store may lack anything, and
+// whatever was under way on the server is gone.
 func (f *Follower) List() {
-	f.Interrupt()
+	f.steps, f.following, f.opening, f.listing = nil, false, nil, nil
+	f.watchWaits, f.listWaits = false, false
 	f.delivered = delivered{revision: firstRevision, last: f.last, held: f.held, known: map[ID]entry{}, replacing: true, wantsList: true}
 	f.target = nil
 }
@@ -243,12 +245,6 @@ func (f *Follower) List() {
 func (f *Follower) Watch() {
 	f.replaced = false
 	f.release()
-}
-
-// Interrupt says that whatever was under way on the server is gone.
-func (f *Follower) Interrupt() {
-	f.steps, f.following, f.opening, f.listing, f.kept = nil, false, nil, nil, nil
-	f.watchWaits, f.listWaits = false, false
 }
 
 // advance starts what is to be done next, and passes progress on to the store and to waiters.

@@ -49,7 +49,7 @@ func (f *Follower) startList() {
 		l.base = f.revision
 	}
 	f.listing = l
-	f.emit(Step{Do: List, Ranges: missing, Number: l.number, Everything: f.refused >= refusesRanges})
+	f.emit(Step{Do: List, Ranges: missing, Everything: f.refused >= refusesRanges})
 }
 
 // ask returns the number of a question that is about to be asked.
@@ -206,12 +206,12 @@ func (f *Follower) startWatch() {
 	if ranges.Empty() || f.replacing || f.wantsList || f.opening != nil || f.watchWaits {
 		return
 	}
-	o := &opening{ranges: ranges, from: from, number: f.ask()}
+	o := &opening{ranges: ranges, from: from}
 	if asks {
-		o.question = o.number
+		o.question = f.ask()
 	}
 	f.opening = o
-	f.emit(Step{Do: Watch, Ranges: ranges, Revision: from, Number: o.number, Asks: asks, Everything: f.refused >= refusesRanges})
+	f.emit(Step{Do: Watch, Ranges: ranges, Revision: from, Asks: asks, Everything: f.refused >= refusesRanges})
 }
 
 // awaited reports whether a waiter needs the answer to another question about ranges.

@@ -27,8 +27,6 @@ type Step struct {
 	Revision uint64
 	// Ranges are those to list or to watch, or those to report.
 	Ranges hashkey.Ranges
-	// Number is that of a list or a watch. Its results are told with it.
-	Number uint64
 	// Asks says that the watch is to ask how far the server is.
 	Asks bool
 	// Everything says that the list or the watch is to be of all objects, without a selector.
