@@ -138,6 +138,21 @@ func (rs Ranges) Minus(other Ranges) Ranges {
 	return NewRanges(left...)
 }
 
+// Coarsen returns rs if it has at most limit ranges, and otherwise limit ranges that
+// hold all of it: the narrowest gaps between its ranges are filled. The limit must be
+// above zero.
+func (rs Ranges) Coarsen(limit int) Ranges {
+	if len(rs) <= limit {
+		return rs
+	}
+	gaps := make([]Range, 0, len(rs)-1)
+	for i := 1; i < len(rs); i++ {
+		gaps = append(gaps, Range{Start: rs[i-1].End, End: rs[i].Start})
+	}
+	sort.SliceStable(gaps, func(i, j int) bool { return gaps[i].End-gaps[i].Start < gaps[j].End-gaps[j].Start })
+	return rs.Union(gaps[:len(rs)-limit])
+}
+
 // Covers says whether every key of other is in rs.
 func (rs Ranges) Covers(other Ranges) bool { return other.Minus(rs).Empty() }
 

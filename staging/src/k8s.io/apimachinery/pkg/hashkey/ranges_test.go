@@ -165,3 +165,24 @@ func TestRangesAsText(t *testing.T) {
 		t.Errorf("the empty set has the selector %q", got)
 	}
 }
+
+func TestCoarsenFillsTheNarrowestGaps(t *testing.T) {
+	rs := NewRanges(Range{0, 10}, Range{12, 20}, Range{25, 30}, Range{31, 40})
+	for _, c := range []struct {
+		limit int
+		want  Ranges
+	}{
+		{5, rs},
+		{4, rs},
+		{3, NewRanges(Range{0, 10}, Range{12, 20}, Range{25, 40})},
+		{2, NewRanges(Range{0, 20}, Range{25, 40})},
+		{1, NewRanges(Range{0, 40})},
+	} {
+		if got := rs.Coarsen(c.limit); !got.Equal(c.want) {
+			t.Errorf("at most %d: %v, want %v", c.limit, got, c.want)
+		}
+	}
+	if got := Ranges(nil).Coarsen(1); !got.Empty() {
+		t.Errorf("nothing: %v", got)
+	}
+}
