@@ -26,13 +26,67 @@ import (
 // An older object must not take it back, such as one that enters the ranges that an informer
 // follows. Only Replace and Bookmark may set an earlier resource version.
 
+// RevisionControl is implemented by the stores of this package. It is for whoever feeds one.
+type RevisionControl interface {
+	// HoldRevision(true) makes the store stay at its resource version whatever the objects that it
+	// gets, until HoldRevision(false). Replace and Bookmark set it all the same. A store that gets
+	// parts of a newer state before it is complete would else claim to have that state.
+	HoldRevision(hold bool)
+	// OnBookmark makes the store call f for each Bookmark, when it has everything that came before.
+	// The store is locked meanwhile.
+	OnBookmark(f func())
+}
+
+var (
+	_ RevisionControl = &threadSafeMap{}
+	_ RevisionControl = &cache{}
+)
+
+// revisionControl is what a RevisionControl has set. The lock of the store is for it, too.
+type revisionControl struct {
+	holdsRevision bool
+	onBookmark    func()
+}
+
+// HoldRevision implements RevisionControl.
+func (c *threadSafeMap) HoldRevision(hold bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.holdsRevision = hold
+}
+
+// OnBookmark implements RevisionControl.
+func (c *threadSafeMap) OnBookmark(f func()) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.onBookmark = f
+}
+
+func (c *revisionControl) bookmarkedLocked() {
+	if c.onBookmark != nil {
+		c.onBookmark()
+	}
+}
+
+// HoldRevision implements RevisionControl.
+func (c *cache) HoldRevision(hold bool) { c.cacheStorage.(RevisionControl).HoldRevision(hold) }
+
+// OnBookmark implements RevisionControl.
+func (c *cache) OnBookmark(f func()) { c.cacheStorage.(RevisionControl).OnBookmark(f) }
+
+// errHeld says that the store stays at its resource version.
+var errHeld = errors.New("the store holds its resource version")
+
 // errOlder says that an object is older than the store's resource version.
 var errOlder = errors.New("the object is older than the store's resource version")
 
-// errIfOlderLocked returns errOlder if rv is older than the store's resource version, so that the
-// caller keeps the store's, and otherwise rvErr, the error of reading rv. Resource versions that
-// are not numbers are not compared.
+// errIfOlderLocked returns errHeld if the store holds its resource version, or errOlder if rv is
+// older than that, so that the caller keeps the store's, and otherwise rvErr, the error of reading
+// rv. Resource versions that are not numbers are not compared.
 func (c *threadSafeMap) errIfOlderLocked(rv string, rvErr error) error {
+	if c.holdsRevision {
+		return errHeld
+	}
 	if isOlder(rv, c.rv) {
 		return errOlder
 	}

@@ -66,3 +66,42 @@ func TestStoreRevisionDoesNotGoBack(t *testing.T) {
 		}
 	}
 }
+
+// Parts of a newer state do not make a store claim that it has that state.
+func TestStoreHoldsItsRevisionUntilABookmark(t *testing.T) {
+	store := NewStore(MetaNamespaceKeyFunc)
+	control := store.(RevisionControl)
+	at := func(name, rv string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: rv}}
+	}
+	bookmarks := 0
+	control.OnBookmark(func() { bookmarks++ })
+	for _, step := range []struct {
+		what string
+		do   func() error
+		want string
+	}{
+		{"the first object", func() error { return store.Add(at("a", "90")) }, "90"},
+		{"a change that is held", func() error { control.HoldRevision(true); return store.Update(at("a", "100")) }, "90"},
+		{"a deletion that is held", func() error { return store.Delete(at("a", "110")) }, "90"},
+		{"a transaction that is held", func() error {
+			if err := store.(TransactionStore).Transaction(Transaction{Type: TransactionTypeAdd, Object: at("b", "120")}); err != nil {
+				return err
+			}
+			return nil
+		}, "90"},
+		{"a bookmark", func() error { store.Bookmark("95"); return nil }, "95"},
+		{"a replacement", func() error { return store.Replace(nil, "130") }, "130"},
+		{"a change that is not held", func() error { control.HoldRevision(false); return store.Add(at("a", "140")) }, "140"},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		if got := store.LastStoreSyncResourceVersion(); got != step.want {
+			t.Errorf("after %s the store is at %s, want %s", step.what, got, step.want)
+		}
+	}
+	if bookmarks != 1 {
+		t.Errorf("%d bookmarks, want 1", bookmarks)
+	}
+}
