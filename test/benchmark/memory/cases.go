@@ -32,17 +32,19 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
 )
 
 // caseOf describes a case: an informer, the range it holds at first, and what happens.
 type caseOf struct {
-	name string
-	// ours makes the informer follow a range. Otherwise it is upstream's.
-	ours, incomplete bool
-	field            rangewatch.FieldPath
+	name  string
+	as    follower
+	field rangewatch.FieldPath
 	// from and to are the part of all keys that the informer holds before and after.
 	from, to float64
 	// changed is the part of the pods that changes while the watch is cut. It is negative
@@ -54,24 +56,48 @@ type caseOf struct {
 	blocks bool
 }
 
+// follower is what follows the pods in a case.
+type follower int
+
+const (
+	// upstreams is upstream's informer.
+	upstreams follower = iota
+	// ours is one that follows a range.
+	ours
+	// pages is one that lists in pages.
+	pages
+	// metadataOnly is one of metadata alone.
+	metadataOnly
+	// stream has no store.
+	stream
+)
+
 var cases = []caseOf{
 	{name: "initial sync, upstream", initial: true, from: 1, to: 1, changed: -1},
-	{name: "initial sync", ours: true, initial: true, from: 1, to: 1, changed: -1},
+	{name: "initial sync", as: ours, initial: true, from: 1, to: 1, changed: -1},
 	{name: "interrupted stream, upstream", initial: true, cut: true, from: 1, to: 1, changed: -1},
-	{name: "interrupted stream", ours: true, initial: true, cut: true, from: 1, to: 1, changed: -1},
+	{name: "interrupted stream", as: ours, initial: true, cut: true, from: 1, to: 1, changed: -1},
 	{name: "relist, 0 % changed, upstream", from: 1, to: 1},
-	{name: "relist, 0 % changed", ours: true, from: 1, to: 1},
+	{name: "relist, 0 % changed", as: ours, from: 1, to: 1},
 	{name: "relist, 10 % changed, upstream", from: 1, to: 1, changed: 0.1},
-	{name: "relist, 10 % changed", ours: true, from: 1, to: 1, changed: 0.1},
+	{name: "relist, 10 % changed", as: ours, from: 1, to: 1, changed: 0.1},
 	{name: "relist, 100 % changed, upstream", from: 1, to: 1, changed: 1},
-	{name: "relist, 100 % changed", ours: true, from: 1, to: 1, changed: 1},
-	{name: "relist without completeness, 100 % changed", ours: true, incomplete: true, from: 1, to: 1, changed: 1},
-	{name: "growth by 10 %", ours: true, from: 1 / 1.1, to: 1, changed: -1},
-	{name: "growth by 50 %", ours: true, from: 1 / 1.5, to: 1, changed: -1},
-	{name: "shrink by 50 %", ours: true, from: 1, to: 0.5, changed: -1},
+	{name: "relist, 100 % changed", as: ours, from: 1, to: 1, changed: 1},
+	{name: "initial sync in pages", as: pages, initial: true, from: 1, to: 1, changed: -1},
+	{name: "relist in pages, 100 % changed", as: pages, from: 1, to: 1, changed: 1},
+	{name: "growth in pages by 50 %", as: pages, from: 1 / 1.5, to: 1, changed: -1},
+	{name: "initial sync of metadata", as: metadataOnly, initial: true, from: 1, to: 1, changed: -1},
+	{name: "relist of metadata, 100 % changed", as: metadataOnly, from: 1, to: 1, changed: 1},
+	{name: "growth of metadata by 50 %", as: metadataOnly, from: 1 / 1.5, to: 1, changed: -1},
+	{name: "initial sync without a store", as: stream, initial: true, from: 1, to: 1, changed: -1},
+	{name: "relist without a store, 100 % changed", as: stream, from: 1, to: 1, changed: 1},
+	{name: "growth without a store by 50 %", as: stream, from: 1 / 1.5, to: 1, changed: -1},
+	{name: "growth by 10 %", as: ours, from: 1 / 1.1, to: 1, changed: -1},
+	{name: "growth by 50 %", as: ours, from: 1 / 1.5, to: 1, changed: -1},
+	{name: "shrink by 50 %", as: ours, from: 1, to: 0.5, changed: -1},
 	{name: "blocked handler, 10 % changed, upstream", from: 1, to: 1, changed: -1, blocks: true},
-	{name: "blocked handler, 10 % changed", ours: true, from: 1, to: 1, changed: -1, blocks: true},
-	{name: "a quarter by controller", ours: true, initial: true, field: rangewatch.ByControllerHashKey, from: 0.25, to: 0.25, changed: -1},
+	{name: "blocked handler, 10 % changed", as: ours, from: 1, to: 1, changed: -1, blocks: true},
+	{name: "a quarter by controller", as: ours, initial: true, field: rangewatch.ByControllerHashKey, from: 0.25, to: 0.25, changed: -1},
 }
 
 // result is what a case measured, in bytes unless noted.
@@ -111,14 +137,14 @@ func part(of float64) hashkey.Ranges {
 	return hashkey.NewRanges(hashkey.Range{Start: 0, End: uint64(of * float64(uint64(hashkey.Limit)))})
 }
 
-// handler counts updates, and blocks while block is set.
+// handler counts events, and blocks while block is set.
 type handler struct {
-	updates atomic.Int64
-	block   atomic.Pointer[chan struct{}]
+	added, updates, deleted atomic.Int64
+	block                   atomic.Pointer[chan struct{}]
 }
 
-func (h *handler) OnAdd(any, bool) {}
-func (h *handler) OnDelete(any)    {}
+func (h *handler) OnAdd(any, bool) { h.added.Add(1) }
+func (h *handler) OnDelete(any)    { h.deleted.Add(1) }
 func (h *handler) OnUpdate(any, any) {
 	if block := h.block.Load(); block != nil {
 		<-*block
@@ -129,12 +155,12 @@ func (h *handler) OnUpdate(any, any) {
 // caseRun is a case under way.
 type caseRun struct {
 	caseOf
-	pods     int
-	meter    *meter
-	handler  *handler
+	pods    int
+	meter   *meter
+	handler *handler
+	// informer is nil for a stream, source for upstream's informer.
 	informer cache.SharedIndexInformer
-	// source is nil for upstream's informer.
-	source *rangewatch.Source
+	source   *rangewatch.Source
 
 	result result
 	// stats are the runtime's counts when the measurement began, at begin.
@@ -180,20 +206,16 @@ func (c caseOf) prepare(kubeconfig string, pods int) (*caseRun, error) {
 	if c.cut {
 		m.cutAfter = int64(pods) * podSize / 2
 	}
-	client, err := clientFor(kubeconfig, m)
-	if err != nil {
-		return nil, err
-	}
 	r := &caseRun{caseOf: c, pods: pods, meter: m, handler: &handler{}, result: result{Name: c.name}}
-	if r.informer, r.source, err = c.newInformer(client, m, pods); err != nil {
-		return nil, err
-	}
-	_, err = r.informer.AddEventHandler(r.handler)
-	return r, err
+	return r, r.newFollower(kubeconfig)
 }
 
 // sync starts the informer and waits until it holds the case's first range.
 func (r *caseRun) sync(ctx context.Context) error {
+	if r.as == stream {
+		go r.read(r.source.Stream(ctx))
+		return until(ctx, func() bool { return r.source.Held().Equal(part(r.from)) })
+	}
 	go r.informer.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), r.informer.HasSynced) {
 		return ctx.Err()
@@ -204,6 +226,20 @@ func (r *caseRun) sync(ctx context.Context) error {
 	return until(ctx, func() bool { return r.source.Held().Equal(part(r.from)) })
 }
 
+// read has the handler take the events of a stream.
+func (r *caseRun) read(events watch.Interface) {
+	for event := range events.ResultChan() {
+		switch event.Type {
+		case watch.Added:
+			r.handler.OnAdd(event.Object, false)
+		case watch.Modified:
+			r.handler.OnUpdate(nil, event.Object)
+		case watch.Deleted:
+			r.handler.OnDelete(event.Object)
+		}
+	}
+}
+
 // relist changes pods while the watch is cut, and waits until a relist has delivered
 // them.
 func (r *caseRun) relist(ctx context.Context) error {
@@ -211,12 +247,54 @@ func (r *caseRun) relist(ctx context.Context) error {
 	if err := change(int(r.changed * float64(r.pods))); err != nil {
 		return err
 	}
+	complete := r.look()
 	r.startMeasuring()
 	allow()
-	// A relist updates every object at the handlers, unless it goes object by object.
-	return until(ctx, func() bool {
-		return r.updates() >= r.pods && (r.source == nil || r.source.Held().Equal(part(r.to)))
-	})
+	if r.source == nil { // upstream's relist updates every object at the handlers
+		return until(ctx, func() bool { return r.updates() >= r.pods })
+	}
+	if err := r.source.WaitFor(ctx, part(r.to)); err != nil {
+		return err
+	}
+	if err := until(ctx, func() bool { return r.updates() >= int(r.changed*float64(r.pods)) }); err != nil {
+		return err
+	}
+	return complete()
+}
+
+// look looks at all objects of the store again and again, until the function that it returns is
+// called. That says whether one was missing.
+func (r *caseRun) look() func() error {
+	if r.informer == nil {
+		return func() error { return nil }
+	}
+	store := r.informer.GetStore()
+	keys := store.ListKeys()
+	var looks, missing int
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for ; ; looks++ {
+			for _, key := range keys {
+				if _, exists, _ := store.GetByKey(key); !exists {
+					missing++
+				}
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() error {
+		close(stop)
+		<-stopped
+		if missing > 0 || looks == 0 {
+			return fmt.Errorf("of %d pods, %d were missing in %d looks during a relist", len(keys), missing, looks)
+		}
+		return nil
+	}
 }
 
 // changeWhileBlocked changes a tenth of the pods while the handler is blocked, then
@@ -256,8 +334,11 @@ func (r *caseRun) moveRange(ctx context.Context) error {
 		if !r.source.Held().Equal(part(r.to)) {
 			return false
 		}
+		if r.informer == nil {
+			return true
+		}
 		for _, obj := range r.informer.GetStore().List() {
-			if !part(r.to).Contains(metav1.HashKeyOf(obj.(*v1.Pod))) {
+			if !part(r.to).Contains(metav1.HashKeyOf(obj.(metav1.Object))) {
 				return false
 			}
 		}
@@ -267,7 +348,13 @@ func (r *caseRun) moveRange(ctx context.Context) error {
 
 func (r *caseRun) updates() int { return int(r.handler.updates.Load()) }
 
-func (r *caseRun) stored() int { return len(r.informer.GetStore().ListKeys()) }
+// stored returns how many pods there are in the store, or were told by the stream.
+func (r *caseRun) stored() int {
+	if r.informer == nil {
+		return int(r.handler.added.Load() - r.handler.deleted.Load())
+	}
+	return len(r.informer.GetStore().ListKeys())
+}
 
 func (r *caseRun) startMeasuring() {
 	r.result.Before, r.result.PodsBefore = live(), r.stored()
@@ -290,6 +377,7 @@ func (r *caseRun) finish() result {
 	r.result.PeakRSS = peakRSS()
 	r.result.After, r.result.PodsAfter = live(), r.stored()
 	runtime.KeepAlive(r.informer)
+	runtime.KeepAlive(r.source)
 	return r.result
 }
 
@@ -306,41 +394,78 @@ func revision(resourceVersion string) uint64 {
 	return n
 }
 
-// newInformer returns the case's informer, and its source if it follows a range.
-func (c caseOf) newInformer(client kubernetes.Interface, m *meter, pods int) (cache.SharedIndexInformer, *rangewatch.Source, error) {
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+// newFollower makes what follows the pods.
+func (r *caseRun) newFollower(kubeconfig string) error {
+	config, err := configFor(kubeconfig, r.meter)
+	if err != nil {
+		return err
+	}
+	lists, object, err := r.listWatch(config)
+	if err != nil {
+		return err
+	}
+	options := cache.SharedIndexInformerOptions{Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}}
+	if r.as == upstreams {
+		r.informer = cache.NewSharedIndexInformerWithOptions(lists, object, options)
+	} else {
+		r.source, err = rangewatch.NewSource(rangewatch.Config{Field: r.field, ListWatch: lists, Object: object})
+		if err != nil {
+			return err
+		}
+		r.source.SetRanges(part(r.from))
+		if r.as == stream {
+			return nil
+		}
+		r.informer = r.source.NewInformer(options)
+	}
+	var transformed atomic.Int64
+	if err := r.informer.SetTransform(func(obj any) (any, error) {
+		// As in kube-controller-manager. Sampling here also covers upstream's informers,
+		// which transform a list once it is complete.
+		if accessor := obj.(metav1.Object); accessor.GetManagedFields() != nil {
+			accessor.SetManagedFields(nil)
+		}
+		if n := transformed.Add(1); n%int64(r.pods/10) == 0 {
+			r.meter.sample()
+		}
+		return obj, nil
+	}); err != nil {
+		return err
+	}
+	_, err = r.informer.AddEventHandler(r.handler)
+	return err
+}
+
+// listWatch returns what lists and watches the pods, and an example of its objects.
+func (r *caseRun) listWatch(config *rest.Config) (cache.ListerWatcher, apiruntime.Object, error) {
+	if r.as == metadataOnly {
+		client, err := metadata.NewForConfig(config)
+		if err != nil {
+			return nil, nil, err
+		}
+		of, err := rangewatch.ForMetadata(client, v1.SchemeGroupVersion.WithResource("pods"), r.field)
+		return of.ListWatch, of.Object, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	lists := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (apiruntime.Object, error) {
 			return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
 		},
 		WatchFuncWithContext: client.CoreV1().Pods(metav1.NamespaceAll).Watch,
-	}, client)
-	options := cache.SharedIndexInformerOptions{Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}}
-	var i cache.SharedIndexInformer
-	var source *rangewatch.Source
-	if c.ours {
-		var err error
-		source, err = rangewatch.NewSource(rangewatch.Config{Field: c.field, ListWatch: lw, Object: &v1.Pod{}, IncompleteRelists: c.incomplete})
-		if err != nil {
-			return nil, nil, err
-		}
-		source.SetRanges(part(c.from))
-		i = source.NewInformer(options)
-	} else {
-		i = cache.NewSharedIndexInformerWithOptions(lw, &v1.Pod{}, options)
 	}
-	var transformed atomic.Int64
-	return i, source, i.SetTransform(func(obj any) (any, error) {
-		// As in kube-controller-manager. Sampling here also covers upstream's informers,
-		// which transform a list once it is complete.
-		if pod := obj.(*v1.Pod); pod.ManagedFields != nil {
-			pod.ManagedFields = nil
-		}
-		if n := transformed.Add(1); n%int64(pods/10) == 0 {
-			m.sample()
-		}
-		return obj, nil
-	})
+	if r.as == pages {
+		return inPages{lists}, &v1.Pod{}, nil
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lists, client), &v1.Pod{}, nil
 }
+
+// inPages keeps lists from being streamed.
+type inPages struct{ *cache.ListWatch }
+
+func (inPages) IsWatchListSemanticsUnSupported() bool { return true }
 
 var answers = bufio.NewScanner(os.Stdin)
 

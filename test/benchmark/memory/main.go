@@ -252,7 +252,8 @@ func (w *writer) runChild(ctx context.Context, kubeconfig, name string) (result,
 	return r, cmd.Wait()
 }
 
-func clientFor(kubeconfig string, m *meter) (kubernetes.Interface, error) {
+// configFor returns the configuration of a client whose traffic m measures.
+func configFor(kubeconfig string, m *meter) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func clientFor(kubeconfig string, m *meter) (kubernetes.Interface, error) {
 	config.NextProtos = []string{"http/1.1"}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	return kubernetes.NewForConfig(withMeter(config, m))
+	return withMeter(config, m), nil
 }
 
 func withMeter(config *rest.Config, m *meter) *rest.Config {

@@ -69,9 +69,9 @@ func TestInformersFollowRanges(t *testing.T) {
 				t.Fatalf("the server knows the selector: %t", got)
 			}
 			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
-				for _, incomplete := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%s/incomplete=%t", field, incomplete), func(t *testing.T) {
-						newFollower(t, func() kubernetes.Interface { return client }, field, incomplete, selects).test()
+				for _, pages := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/pages=%t", field, pages), func(t *testing.T) {
+						newFollower(t, func() kubernetes.Interface { return client }, field, pages, selects).test()
 					})
 				}
 			}
@@ -148,8 +148,8 @@ func TestInformersOutliveServers(t *testing.T) {
 	defer storage.Close()
 	var followers []*follower
 	for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
-		for _, incomplete := range []bool{false, true} {
-			followers = append(followers, newFollower(t, client, field, incomplete, true))
+		for _, pages := range []bool{false, true} {
+			followers = append(followers, newFollower(t, client, field, pages, true))
 		}
 	}
 	for range 3 {
@@ -202,10 +202,11 @@ type follower struct {
 // counts counts what was done.
 type counts struct{ writes, rangeChanges, waits, cuts, expiries, told atomic.Int64 }
 
-func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewatch.FieldPath, incomplete, tellsProgress bool) *follower {
+// newFollower returns a follower. If pages is set, it lists in pages.
+func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewatch.FieldPath, pages, tellsProgress bool) *follower {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	namespace := strings.ToLower("follow-" + string(field[strings.LastIndex(string(field), "metadata.")+len("metadata."):]))
-	namespace = strings.ReplaceAll(fmt.Sprintf("%s-%t", namespace, incomplete), ".", "-")
+	namespace = strings.ReplaceAll(fmt.Sprintf("%s-%t", namespace, pages), ".", "-")
 	seed := time.Now().UnixNano()
 	if fixed := os.Getenv("SEED"); fixed != "" {
 		var err error
@@ -230,8 +231,12 @@ func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewa
 		},
 		watches: map[watch.Interface]struct{}{},
 	}
+	lists := cache.ListerWatcher(f.requests)
+	if pages {
+		lists = noStreams{f.requests}
+	}
 	var err error
-	if f.source, err = rangewatch.NewSource(rangewatch.Config{Field: field, ListWatch: f.requests, Object: &v1.Pod{}, IncompleteRelists: incomplete}); err != nil {
+	if f.source, err = rangewatch.NewSource(rangewatch.Config{Field: field, ListWatch: lists, Object: &v1.Pod{}, PageSize: 7}); err != nil {
 		t.Fatal(err)
 	}
 	informer := f.source.NewInformer(cache.SharedIndexInformerOptions{})
@@ -250,6 +255,11 @@ func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewa
 	}()
 	return f
 }
+
+// noStreams lists in pages, as with a server that does not stream lists.
+type noStreams struct{ *requests }
+
+func (noStreams) IsWatchListSemanticsUnSupported() bool { return true }
 
 // requests is a list-watch whose watches can be cut and made to expire.
 type requests struct {

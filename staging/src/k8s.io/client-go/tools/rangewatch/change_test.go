@@ -199,3 +199,32 @@ func TestChangesDoNotMeetTheReflectorBackoff(t *testing.T) {
 		t.Errorf("40 changes took %v", took)
 	}
 }
+
+// A server takes no more than 128 ranges in a selector.
+func TestAnyNumberOfRangesCanBeFollowed(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	for i := range 100 {
+		h.put(fmt.Sprintf("pod-%02d", i), i)
+	}
+	var r []hashkey.Range
+	for i := range uint64(400) {
+		width := hashkey.Limit / 400
+		r = append(r, hashkey.Range{Start: i * width, End: i*width + width/2})
+	}
+	h.source.SetRanges(r)
+	h.settled(r)
+	half := hashkey.NewRanges(r[:200]...)
+	h.source.SetRanges(half)
+	h.settled(half)
+	// They may touch, overlap and be in any order.
+	h.source.SetRanges(hashkey.Ranges{percents(40, 60)[0], percents(20, 45)[0], percents(60, 70)[0]})
+	h.settled(percents(20, 70))
+	if held := h.source.Held(); !held.Equal(percents(20, 70)) {
+		t.Errorf("held: %s", held)
+	}
+	for _, r := range h.server.taken() {
+		if r.selector == "" {
+			t.Error("asked for everything")
+		}
+	}
+}

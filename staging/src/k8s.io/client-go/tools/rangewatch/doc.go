@@ -25,12 +25,14 @@ limitations under the License.
 // followed throughout. New ranges supersede a change that is still in progress. A change that fails
 // is retried, and the ranges held meanwhile stay held.
 //
-// The first list goes through the reflector, and so does a relist, which follows when the server no
-// longer has the events that the watch needs. The store keeps its content until the new content
-// replaces it in one step. Servers that can stream lists send them object by object. An object that
-// has not changed stays the one in the store and is not transformed again. So a relist needs memory
-// for what has changed, not for everything twice. Config.IncompleteRelists saves that memory too,
-// but then nothing is held during a relist.
+// A relist follows when the server no longer has the events that the watch needs. An object that has
+// not changed stays the one in the store and is not transformed again. One that has changed replaces
+// the store's as it arrives. What is new or gone waits for the end of the list, when both change in
+// one step. So the store has everything at every moment, and a relist needs memory for what is new,
+// not for everything twice. Servers that can stream lists send them object by object, others in
+// pages.
+//
+// Decisions are made in the package follower, and carried out here.
 //
 // # Guarantees
 //
@@ -45,13 +47,18 @@ limitations under the License.
 //
 // # Limits
 //
-//   - WaitFor says nothing about event handlers, which run after the store is updated.
+//   - WaitFor says nothing about event handlers, which run after the store is updated. A Filter keeps
+//     from them what is older than the moment at which a caller began to rely on the store.
+//   - The informer's WatchErrorHandler is told of an object that cannot be taken. Failed requests are
+//     logged and retried here, with client-go's back-off.
 //   - An object that is created and deleted before a growth is listed may not be reported at all,
 //     as with any list.
 //   - A change of ranges is not atomic: readers of the store see objects come and go one by one. A
 //     caller that needs a complete range must wait for it.
 //   - An object that was deleted and created again under its name while it was not followed may be
 //     reported as updated, with another UID, as after any relist.
+//   - A server that refuses a selector is asked for everything, which is filtered here, until the
+//     watch ends after five to ten minutes.
 //   - A server that does not report progress on request reports it in a bookmark once a minute, or
 //     with the next event. Growing and WaitFor take that long there, and each WaitFor reads the
 //     present revision with a list of one object.

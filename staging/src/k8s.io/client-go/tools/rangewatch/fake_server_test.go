@@ -19,6 +19,7 @@ package rangewatch
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -57,6 +58,8 @@ type fakeServer struct {
 	// with streams, ignores that. Its watches report progress after every change, in place of the
 	// bookmark of each minute.
 	old bool
+	// refuses makes an old server refuse selectors with an internal error.
+	refuses bool
 	// streams makes the server stream lists too.
 	streams   bool
 	snapshots map[string]*v1.PodList
@@ -242,12 +245,18 @@ func (s *fakeServer) matches(pod *v1.Pod, r hashkey.Ranges) bool {
 
 var selectorForm = regexp.MustCompile(`shardRange\(([^,]*), '0x([0-9a-f]{16})', '0x([0-9a-f]{16})'\)`)
 
-// selected parses a selector.
+// selected parses a selector. No selector is everything.
 func (s *fakeServer) selected(selector string) (hashkey.Ranges, error) {
+	switch {
+	case selector == "":
+		return nil, nil
+	case s.refuses:
+		return nil, apierrors.NewInternalError(errors.New("what is a shardRange?"))
+	}
 	var ranges []hashkey.Range
 	for _, m := range selectorForm.FindAllStringSubmatch(selector, -1) {
 		if m[1] != string(s.field) {
-			return nil, fmt.Errorf("selector of %s", m[1])
+			return nil, apierrors.NewBadRequest("selector of " + m[1])
 		}
 		start, err := strconv.ParseUint(m[2], 16, 64)
 		if err != nil {
@@ -259,8 +268,8 @@ func (s *fakeServer) selected(selector string) (hashkey.Ranges, error) {
 		}
 		ranges = append(ranges, hashkey.Range{Start: start, End: end})
 	}
-	if len(ranges) == 0 {
-		return nil, fmt.Errorf("no selector in %q", selector)
+	if n := len(ranges); n == 0 || n > 128 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%d ranges in a selector", n))
 	}
 	return hashkey.NewRanges(ranges...), nil
 }
@@ -275,7 +284,7 @@ func (s *fakeServer) ListWithContext(ctx context.Context, options metav1.ListOpt
 	}
 	ranges, err := s.selected(options.ShardSelector)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
 	if options.ResourceVersion != "" {
 		return nil, apierrors.NewBadRequest("not a consistent list")
@@ -305,13 +314,12 @@ func (s *fakeServer) ListWithContext(ctx context.Context, options metav1.ListOpt
 	} else {
 		all = &v1.PodList{}
 		all.ResourceVersion = strconv.FormatUint(s.revision, 10)
-		if s.old {
-			ranges = hashkey.All()
-		} else {
+		everything := s.old || ranges == nil
+		if !everything {
 			all.ShardInfo = &metav1.ShardInfo{Selector: options.ShardSelector}
 		}
 		for _, pod := range s.pods {
-			if s.old || s.matches(pod, ranges) {
+			if everything || s.matches(pod, ranges) {
 				all.Items = append(all.Items, *pod)
 			}
 		}
@@ -328,16 +336,19 @@ func (s *fakeServer) ListWithContext(ctx context.Context, options metav1.ListOpt
 	return list.DeepCopy(), nil
 }
 
-// listOne answers a list of the whole collection with its revision.
+// listOne answers a list of one object with the revision of the collection.
 func (s *fakeServer) listOne(options metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case options.ResourceVersion != "" || options.ShardSelector != "":
-		return nil, apierrors.NewBadRequest("not a consistent list of everything")
+	case options.ResourceVersion != "":
+		return nil, apierrors.NewBadRequest("not a consistent list")
 	case s.failLists > 0:
 		s.failLists--
 		return nil, apierrors.NewInternalError(fmt.Errorf("lists fail"))
+	}
+	if _, err := s.selected(options.ShardSelector); err != nil {
+		return nil, err
 	}
 	s.revisionsRead++
 	return &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(s.revision, 10)}}, nil
@@ -350,7 +361,7 @@ func (s *fakeServer) Watch(options metav1.ListOptions) (watch.Interface, error) 
 func (s *fakeServer) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	ranges, err := s.selected(options.ShardSelector)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
 	if options.SendInitialEvents != nil && *options.SendInitialEvents {
 		return s.listStream(ctx, options, ranges)

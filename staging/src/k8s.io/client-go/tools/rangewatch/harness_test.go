@@ -34,6 +34,9 @@ import (
 // patience is how long a test waits for its conditions before it fails.
 const patience = time.Minute
 
+// quick is a back-off for tests that have requests fail.
+var quick = wait.Backoff{Duration: time.Millisecond, Factor: 2, Jitter: 1, Steps: 5, Cap: 10 * time.Millisecond}
+
 // harness is a Source with its informer and an event handler, on a fake server.
 type harness struct {
 	*testing.T
@@ -56,6 +59,7 @@ func newHarnessFor(t *testing.T, server *fakeServer, indexers cache.Indexers) *h
 	if err != nil {
 		t.Fatal(err)
 	}
+	source.backoff = quick
 	// Tests show that a new server's answers are enough, and do not wait for an old one's.
 	source.answerTime = patience
 	if server.old {

@@ -29,33 +29,34 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/rangewatch/follower"
 )
 
-// list makes a consistent list of ranges, calls each for every object, one by one, and returns the
+// list makes a consistent list of what selector selects, calls each for every object, one by one, and returns the
 // revision of the list. If an object changes meanwhile, each may be called for it again, with ended
 // set if it was deleted. A server that does not know the selector sends objects of other ranges
 // too.
 //
 // The list is a stream of events where the server supports that, so no more than one object is in
 // memory beyond those that each keeps. Otherwise it is a list in pages.
-func (s *Source) list(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
+func (s *Source) list(ctx context.Context, selector string, each func(obj runtime.Object, ended bool) error) (uint64, error) {
 	if s.streams {
-		revision, err := s.listStream(ctx, ranges, each)
+		revision, err := s.listStream(ctx, selector, each)
 		if !errors.Is(err, errNoStreams) {
 			return revision, err
 		}
 		s.logger.V(2).Info("Listing in pages, because the server does not stream lists", "err", err)
 	}
-	return s.listPages(ctx, ranges, each)
+	return s.listPages(ctx, selector, each)
 }
 
 // errNoStreams says that a server does not stream lists.
 var errNoStreams = errors.New("the server does not stream lists")
 
-func (s *Source) listStream(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
+func (s *Source) listStream(ctx context.Context, selector string, each func(obj runtime.Object, ended bool) error) (uint64, error) {
 	yes, timeout := true, watchTimeout()
 	w, err := s.listWatch.WatchWithContext(ctx, metav1.ListOptions{
-		ShardSelector:        ranges.Selector(s.path.String()),
+		ShardSelector:        selector,
 		SendInitialEvents:    &yes,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		AllowWatchBookmarks:  true,
@@ -108,16 +109,10 @@ func (s *Source) present(ctx context.Context) (uint64, error) {
 	return parseRevision(accessor.GetResourceVersion())
 }
 
-// isRefused reports whether the server refused a request because it does not know an option of it.
-func isRefused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
-}
+const defaultPageSize = 500
 
-// pageSize is the number of objects in a page, as in client-go's pager.
-const pageSize = 500
-
-func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func(obj runtime.Object, ended bool) error) (uint64, error) {
-	options := metav1.ListOptions{ShardSelector: ranges.Selector(s.path.String()), Limit: pageSize}
+func (s *Source) listPages(ctx context.Context, selector string, each func(obj runtime.Object, ended bool) error) (uint64, error) {
+	options := metav1.ListOptions{ShardSelector: selector, Limit: s.pageSize}
 	var revision uint64
 	for {
 		list, err := s.listWatch.ListWithContext(ctx, options)
@@ -149,6 +144,13 @@ func (s *Source) listPages(ctx context.Context, ranges hashkey.Ranges, each func
 		if options.Continue = accessor.GetContinue(); options.Continue == "" {
 			return revision, nil
 		}
+	}
+}
+
+// warnIfUnselected warns if the server has sent an object although it was not selected.
+func (s *Source) warnIfUnselected(object follower.Object, selected hashkey.Ranges) {
+	if !object.Key.In(selected) {
+		s.warnUnselected()
 	}
 }
 

@@ -19,8 +19,6 @@ package rangewatch
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 )
@@ -95,46 +93,83 @@ func TestRelistKeepsUnchangedObjects(t *testing.T) {
 	}
 }
 
-// What has changed arrives object by object, and the other objects stay the same.
-func TestIncompleteRelistHoldsNothingAndReportsOnlyChanges(t *testing.T) {
+// No object is in memory twice, and at every moment the store is complete as of the moment before
+// the relist or later: it has all objects that it had, and no others, until the end.
+func TestRelistUpdatesInPlace(t *testing.T) {
+	for _, streams := range []bool{false, true} {
+		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
+			h := newHarness(t, ByHashKey)
+			h.server.streams = streams
+			for i := range 40 {
+				h.put(fmt.Sprintf("pod-%02d", i), i)
+			}
+			r := percents(0, 80)
+			h.source.SetRanges(r)
+			h.settled(r)
+			before := h.stored(r)
+
+			var claimed string
+			pages := 0
+			h.server.setOnPage(func(context.Context, int) {
+				if pages++; pages == 1 {
+					claimed = h.informer.GetStore().LastStoreSyncResourceVersion()
+				}
+				if pages < 4 {
+					return
+				}
+				h.server.setOnPage(nil)
+				h.eventually("the first objects", func() bool {
+					stored := h.stored(r)
+					return stored["pod-00"].ResourceVersion != before["pod-00"].ResourceVersion || streams && difference(stored, before) != ""
+				})
+				stored := h.stored(r)
+				if len(stored) != len(before) {
+					t.Errorf("%d objects during a relist, want %d", len(stored), len(before))
+				}
+				for name := range before {
+					if stored[name] == nil {
+						t.Errorf("%s is missing during a relist", name)
+					}
+				}
+				if now := h.informer.GetStore().LastStoreSyncResourceVersion(); now != claimed {
+					t.Errorf("the store claims @%s during a relist from @%s", now, claimed)
+				}
+				if held := h.source.Held(); !held.Equal(r) {
+					t.Errorf("%s is held during a relist, want %s", held, r)
+				}
+			})
+			h.server.hold()
+			for i := range 40 {
+				h.change(fmt.Sprintf("pod-%02d", i), i)
+			}
+			h.delete("pod-02")
+			h.put("pod-50", 50)
+			h.server.forget()
+			h.server.release()
+			h.settled(r)
+			if pages < 4 {
+				t.Errorf("%d pages", pages)
+			}
+		})
+	}
+}
+
+// The handler is told what has changed, and nothing else.
+func TestRelistThatOnlyUpdatesReportsOnlyChanges(t *testing.T) {
 	h := newHarness(t, ByHashKey)
-	h.server.streams = true
-	h.source.incompleteRelists = true
 	for i := range 40 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
 	r := percents(0, 80)
 	h.source.SetRanges(r)
 	h.settled(r)
-	before := h.stored(r)
 	h.record.taken()
-
 	h.server.hold()
-	h.change("pod-01", 1)
-	h.delete("pod-02")
-	relisting := make(chan struct{})
-	h.server.setOnPage(func(context.Context, int) {
-		h.server.setOnPage(nil)
-		close(relisting)
-		h.eventually("nothing is held", func() bool { return h.source.Held().Empty() })
-		h.compare(h.stored(r), before)
-	})
+	revision := h.change("pod-01", 1)
 	h.server.forget()
-	<-relisting
 	h.server.release()
 	h.settled(r)
-	var told []string
-	for _, event := range h.record.taken() {
-		told = append(told, strings.SplitN(event, "@", 2)[0])
-	}
-	if want := []string{"update pod-01", "delete pod-02"}; !slices.Equal(told, want) {
-		t.Errorf("the handler was told %v, want %v", told, want)
-	}
-	for name, pod := range h.stored(r) {
-		if name != "pod-01" && pod != before[name] {
-			t.Errorf("%s was replaced", name)
-		}
-	}
+	h.wantEvents(at("update", "pod-01", revision))
 }
 
 // The server no longer has the events from the base of the growth on.

@@ -17,12 +17,13 @@ limitations under the License.
 package rangewatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/rangewatch/follower"
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 )
@@ -46,6 +48,15 @@ const (
 	// ByControllerHashKey selects objects by the hash key of their controller. An object without
 	// a controller is in every range.
 	ByControllerHashKey FieldPath = sharding.ControllerHashKeyPath
+	// ByHomeHashKey selects objects by the hash key of their controller, or by their own if they
+	// have none.
+	ByHomeHashKey FieldPath = sharding.HomeHashKeyPath
+	// ByNamespaceHashKey selects objects by the hash key of their namespace, and Namespaces by that
+	// of their own name. An object without a namespace is in every range.
+	ByNamespaceHashKey FieldPath = sharding.NamespaceHashKeyPath
+	// ByClaimHashKey selects PersistentVolumes by the hash key of their claim. One without a claim
+	// is in every range.
+	ByClaimHashKey FieldPath = sharding.ClaimHashKeyPath
 )
 
 // Config is what a Source needs.
@@ -58,35 +69,38 @@ type Config struct {
 	// Object is an example of the objects, as for an informer: of their type and, if that is
 	// Unstructured, of their kind. Required.
 	Object runtime.Object
-	// IncompleteRelists trades completeness for memory. If it is set, a relist brings the store up
-	// to date object by object, and nothing is held until that is done. Otherwise the store keeps
-	// its content until the new content replaces it in one step, and what has changed is in memory
-	// beside it. A relist follows when the server no longer has the events that the watch needs.
-	IncompleteRelists bool
+	// PageSize is the number of objects in a page of a list, where the server does not stream lists.
+	// Default: 500, as in client-go's pager.
+	PageSize int64
 	// Logger is what the Source logs to. Default: klog.Background().
 	Logger klog.Logger
 }
 
-// Source feeds one informer with the objects of a set of ranges, which can be changed at any time.
-// Except for NewInformer its methods may be called from any goroutine, and only WaitFor blocks.
+// Source feeds one informer, or one stream, with the objects of a set of ranges, which can be
+// changed at any time. Except for NewInformer and Stream its methods may be called from any
+// goroutine, and only WaitFor blocks.
 type Source struct {
 	path      sharding.KeyPath
 	listWatch cache.ListerWatcherWithContext
 	object    runtime.Object
 	logger    klog.Logger
-	store     cache.Store
-	transform cache.TransformFunc
+	pageSize  int64
 	// streams is set if the client can list as a stream.
-	streams           bool
-	incompleteRelists bool
-	// tellsProgress is set until the server has refused to report progress on request. Only the
-	// goroutine of a stream uses it.
-	tellsProgress bool
-
+	streams bool
 	// answerTime is how long a WaitFor relies on the answer of a watch alone.
 	answerTime time.Duration
+	backoff    wait.Backoff
 
-	// wake has a token after want or waiters have changed. What feeds the reflector takes it.
+	// used is set once something is fed.
+	used bool
+	// store is nil for a stream.
+	store     revisionStore
+	stored    stored
+	transform cache.TransformFunc
+	// departed has the tombstones that transformed makes of stand-ins.
+	departed sync.Map
+
+	// wake has a token while there is news. What drives the Follower takes it.
 	wake        chan struct{}
 	heldChanged chan struct{}
 	warnOnce    sync.Once
@@ -94,26 +108,37 @@ type Source struct {
 	mu   sync.Mutex
 	want hashkey.Ranges
 	// held is what the store was confirmed to have, limited to want.
-	held    extent
-	waiters map[*waiter]struct{}
-	// questions counts the questions that were asked. A question is a request whose answer shows the
-	// collection as of the moment of the request or later: a consistent list, or a watch that asks
-	// how far the server is.
-	questions uint64
+	held hashkey.Ranges
+	// news is what the Follower has yet to be told.
+	news []func(*follower.Follower)
+	// filters are those of event handlers.
+	filters []*Filter
+	// waiting has the calls of WaitFor, whose channels are closed at their end.
+	waiting map[follower.Waiter]chan struct{}
+	waiters follower.Waiter
 }
 
-// waiter is a call of WaitFor.
-type waiter struct {
-	ranges hashkey.Ranges
-	// after is the last question before the call, whose answer may be older than the call.
-	after uint64
-	// revision is a revision that the collection had after the call, or unknown.
-	revision uint64
-	done     chan struct{}
+// revisionStore is the store of an informer.
+type revisionStore interface {
+	cache.Store
+	cache.RevisionControl
 }
 
-// unknown is later than any revision.
-const unknown uint64 = math.MaxUint64
+// stored says how far the store is.
+type stored struct {
+	// bookmarks is the number of bookmarks that the store has had, and bookmarked has a token after
+	// one.
+	bookmarks  atomic.Int64
+	bookmarked chan struct{}
+}
+
+func (s *stored) bookmark() {
+	s.bookmarks.Add(1)
+	select {
+	case s.bookmarked <- struct{}{}:
+	default:
+	}
+}
 
 // answerTime allows for the 100 ms that a server may take for an answer even if it has nothing else
 // to do: it asks etcd for its progress no more often than that.
@@ -139,54 +164,67 @@ func NewSource(cfg Config) (*Source, error) {
 	if logger.GetSink() == nil {
 		logger = klog.Background()
 	}
+	if cfg.PageSize < 0 {
+		return nil, fmt.Errorf("Config.PageSize is %d: it must not be negative", cfg.PageSize)
+	}
 	return &Source{
-		path:              path,
-		listWatch:         cache.ToListerWatcherWithContext(cfg.ListWatch),
-		object:            cfg.Object,
-		streams:           features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
-		incompleteRelists: cfg.IncompleteRelists,
-		tellsProgress:     true,
-		answerTime:        answerTime,
-		logger:            klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
-		wake:              make(chan struct{}, 1),
-		heldChanged:       make(chan struct{}, 1),
-		waiters:           map[*waiter]struct{}{},
+		path:        path,
+		listWatch:   cache.ToListerWatcherWithContext(cfg.ListWatch),
+		object:      cfg.Object,
+		pageSize:    cmp.Or(cfg.PageSize, defaultPageSize),
+		streams:     features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
+		answerTime:  answerTime,
+		backoff:     backoff,
+		stored:      stored{bookmarked: make(chan struct{}, 1)},
+		logger:      klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
+		wake:        make(chan struct{}, 1),
+		heldChanged: make(chan struct{}, 1),
+		waiting:     map[follower.Waiter]chan struct{}{},
 	}, nil
 }
 
 // NewInformer returns the informer that the Source feeds. It must be called once. The other methods
 // may be called before it, but nothing is held until the informer runs.
 func (s *Source) NewInformer(options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-	if s.store != nil {
-		panic("coding error: NewInformer was called twice on one Source")
-	}
+	s.useOnce("NewInformer")
 	i := &informer{SharedIndexInformer: cache.NewSharedIndexInformerWithOptions(newFeed(s), s.object, options), source: s}
-	s.store = i.GetStore()
+	s.store = i.GetStore().(revisionStore) // that of a shared informer always is
+	s.store.OnBookmark(s.stored.bookmark)
 	if err := i.SetTransform(nil); err != nil {
 		panic(err) // the informer has not started, so this cannot happen
 	}
 	return i
 }
 
+// useOnce panics if the Source feeds somebody already.
+func (s *Source) useOnce(method string) {
+	if s.used {
+		panic("coding error: " + method + " was called on a Source that feeds an informer or a stream already")
+	}
+	s.used = true
+}
+
 // SetRanges sets the ranges to hold, and returns at once. Ranges that are left out are no longer in
-// Held when SetRanges returns. Their objects leave the store soon after.
-//
-// One request asks for all ranges that are missing or followed, and a server refuses one for more
-// than 128. So keep the number of separate ranges, old and new ones together, below that: a refused
-// request is logged and retried for ever. A member of a ring follows a handful.
+// Held when SetRanges returns. Their objects leave the store soon after. Ranges may overlap or
+// touch. Their number is not limited, but a server takes only 128 in a request. For more, it is
+// asked for what lies in the narrowest gaps between them too, which is dropped here.
 func (s *Source) SetRanges(r hashkey.Ranges) {
+	r = hashkey.NewRanges(r...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.want = r
 	s.setHeldLocked(s.held)
-	s.wakeUp()
+	for _, f := range s.filters {
+		f.keep(r)
+	}
+	s.tellLocked(func(f *follower.Follower) { f.Want(r) })
 }
 
 // Held returns the ranges that the store has completely, as of some recent revision, and follows.
 func (s *Source) Held() hashkey.Ranges {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held.ranges
+	return s.held
 }
 
 // HeldChanged returns a channel that has a token after Held has changed: one for all changes since
@@ -199,43 +237,48 @@ func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 // cause. It costs one watch, opened anew to ask the server how far it is, and no list. Calls that
 // come while an answer is outstanding share the next one.
 func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
-	w := &waiter{ranges: r, revision: unknown, done: make(chan struct{})}
+	if r = hashkey.NewRanges(r...); r.Empty() {
+		return nil
+	}
+	done := make(chan struct{})
 	s.mu.Lock()
-	w.after = s.questions
-	s.waiters[w] = struct{}{}
-	s.releaseLocked() // if r is empty
-	s.wakeUp()
+	s.waiters++
+	number := s.waiters
+	s.waiting[number] = done
+	s.tellLocked(func(f *follower.Follower) { f.Wait(number, r) })
 	s.mu.Unlock()
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go s.readRevision(reading, w, s.answerTime)
+	go s.readRevision(reading, number, s.answerTime)
 	select {
-	case <-w.done:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.waiters, w)
+		delete(s.waiting, number)
+		s.tellLocked(func(f *follower.Follower) { f.StopWaiting(number) })
 		return fmt.Errorf("waiting until the informer of %T holds %s: %w", s.object, r, context.Cause(ctx))
 	}
 }
 
 // readRevision reads the collection's revision for a waiter that has had no answer in time. The
 // server may not know how to answer, but its events and ordinary bookmarks will reach the revision.
-func (s *Source) readRevision(ctx context.Context, w *waiter, answerTime time.Duration) {
+func (s *Source) readRevision(ctx context.Context, number follower.Waiter, answerTime time.Duration) {
 	backoff := wait.Backoff{Duration: answerTime, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
 	for {
+		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
-		case <-time.After(backoff.Step()):
+		case <-timer.C:
 		}
 		revision, err := s.present(ctx)
 		if err == nil {
 			s.mu.Lock()
-			w.revision = revision
-			s.wakeUp()
-			s.mu.Unlock()
+			defer s.mu.Unlock()
+			s.tellLocked(func(f *follower.Follower) { f.WaitFor(number, revision) })
 			return
 		}
 		if ctx.Err() == nil {
@@ -244,105 +287,78 @@ func (s *Source) readRevision(ctx context.Context, w *waiter, answerTime time.Du
 	}
 }
 
-// ask returns the number of a question that is about to be asked.
-func (s *Source) ask() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.questions++
-	return s.questions
-}
-
-// wakeUp makes what feeds the reflector look at want and waiters again.
-func (s *Source) wakeUp() {
+// tellLocked has the Follower told something.
+func (s *Source) tellLocked(news func(*follower.Follower)) {
+	s.news = append(s.news, news)
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// wanted returns the ranges to hold.
-func (s *Source) wanted() hashkey.Ranges {
+// takeNews tells f what there is to tell.
+func (s *Source) takeNews(f *follower.Follower) {
+	s.mu.Lock()
+	news := s.news
+	s.news = nil
+	s.mu.Unlock()
+	for _, tell := range news {
+		tell(f)
+	}
+}
+
+// report publishes what the store was confirmed to have, and ends the calls of WaitFor that it
+// satisfies.
+func (s *Source) report(held hashkey.Ranges, satisfied []follower.Waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.want
+	s.setHeldLocked(held)
+	for _, number := range satisfied {
+		if done := s.waiting[number]; done != nil {
+			close(done)
+			delete(s.waiting, number)
+		}
+	}
 }
 
 // setHeldLocked sets what the store holds, limited to the wanted ranges: the rest is about to
 // leave.
-func (s *Source) setHeldLocked(held extent) {
-	held.ranges = held.ranges.Intersect(s.want)
-	changed := !held.ranges.Equal(s.held.ranges)
+func (s *Source) setHeldLocked(held hashkey.Ranges) {
+	held = held.Intersect(s.want)
+	if held.Equal(s.held) {
+		return
+	}
 	s.held = held
-	s.releaseLocked()
-	if changed {
-		select {
-		case s.heldChanged <- struct{}{}:
-		default:
-		}
+	select {
+	case s.heldChanged <- struct{}{}:
+	default:
 	}
 }
 
-// releaseLocked ends the calls of WaitFor that held satisfies.
-func (s *Source) releaseLocked() {
-	for w := range s.waiters {
-		if s.held.satisfies(w) {
-			close(w.done)
-			delete(s.waiters, w)
-		}
-	}
-}
+// selector returns the selector for objects in r, or for all if r is empty.
+func (s *Source) selector(r hashkey.Ranges) string { return r.Selector(s.path.String()) }
 
-// objectID is the store's key of an object. It needs no UID, because revisions tell apart the
-// objects that have had a name one after another.
-type objectID = cache.ObjectName
-
-// noKey stands for the key of an object that lacks it.
-const noKey int64 = -1
-
-// identity is what the Source has to know of an object, without keeping it.
-type identity struct {
-	id       objectID
-	revision uint64
-	key      int64
-}
-
-// identify returns the identity of obj. It fails if obj has no metadata or no revision.
-func (s *Source) identify(obj runtime.Object) (identity, error) {
+// identify returns what the Follower has to know of obj. It fails if obj has no metadata or no
+// revision.
+func (s *Source) identify(obj runtime.Object) (follower.Object, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return identity{}, fmt.Errorf("the server sent a %T, which is not an object with metadata: %w", obj, err)
+		return follower.Object{}, fmt.Errorf("the server sent a %T, which is not an object with metadata: %w", obj, err)
 	}
 	revision, err := parseRevision(accessor.GetResourceVersion())
 	if err != nil {
-		return identity{}, err
+		return follower.Object{}, err
 	}
+	object := follower.Object{ID: follower.ID(cache.MetaObjectToName(accessor)), Revision: revision}
 	key, ok, err := s.path.KeyOf(obj)
 	if err != nil {
-		return identity{}, err
+		return follower.Object{}, err
 	}
-	if !ok {
-		key = noKey
+	if ok {
+		object.Key = follower.KeyOf(key)
 	}
-	return identity{id: cache.MetaObjectToName(accessor), revision: revision, key: key}, nil
+	return object, nil
 }
-
-// matches reports whether an object with that key is in r.
-func matches(key int64, r hashkey.Ranges) bool {
-	if key == noKey {
-		return !r.Empty()
-	}
-	return r.Contains(key)
-}
-
-// newBookmark returns the object of a bookmark, of the type that the reflector expects.
-func (s *Source) newBookmark(resourceVersion string) runtime.Object {
-	bookmark := s.object.DeepCopyObject()
-	bookmark.(metav1.Object).SetResourceVersion(resourceVersion)
-	return bookmark
-}
-
-// firstRevision is lower than any object's revision: the first write to etcd has revision 2.
-const firstRevision uint64 = 1
 
 func parseRevision(resourceVersion string) (uint64, error) {
 	revision, err := strconv.ParseUint(resourceVersion, 10, 64)

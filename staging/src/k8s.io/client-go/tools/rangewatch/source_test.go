@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
+	"k8s.io/client-go/tools/rangewatch/follower"
 )
 
 func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
@@ -36,6 +37,7 @@ func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
 		"no list-watch": {Field: ByHashKey, Object: &v1.Pod{}},
 		"no object":     {Field: ByHashKey, ListWatch: server},
 		"a list":        {Field: ByHashKey, ListWatch: server, Object: &v1.PodList{}},
+		"a page size":   {Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}, PageSize: -1},
 	} {
 		if _, err := NewSource(cfg); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -54,12 +56,12 @@ func TestIdentifyReadsNameRevisionAndControllerKey(t *testing.T) {
 	pod := newPod(ByControllerHashKey, "a", 10)
 	pod.Namespace, pod.ResourceVersion = "ns", "7"
 	got, err := s.identify(pod)
-	if err != nil || got.id != (objectID{Namespace: "ns", Name: "a"}) || got.revision != 7 || got.key != pod.OwnerReferences[0].HashKey {
+	if err != nil || got != (follower.Object{ID: follower.ID{Namespace: "ns", Name: "a"}, Revision: 7, Key: follower.KeyOf(pod.OwnerReferences[0].HashKey)}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// A key that the server has not set is derived from the UID.
 	pod.OwnerReferences[0].HashKey = 0
-	if got, err := s.identify(pod); err != nil || got.key != hashkey.OfUID(types.UID("owner-10")) {
+	if got, err := s.identify(pod); err != nil || got.Key != follower.KeyOf(hashkey.OfUID(types.UID("owner-10"))) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	pod.ResourceVersion = ""

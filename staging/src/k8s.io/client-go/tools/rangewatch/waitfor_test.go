@@ -233,7 +233,7 @@ func TestWaitForAsksAfterAListThatWasUnderWay(t *testing.T) {
 func waiting(s *Source) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiters)
+	return len(s.waiting)
 }
 
 // One old server refuses a question, the other ignores it. Their bookmarks may be older than the
@@ -288,10 +288,10 @@ func TestWaitForAsksAgainWhenItsQuestionIsLost(t *testing.T) {
 			h.source.SetRanges(percents(0, 50))
 		},
 	} {
-		for _, incomplete := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/incomplete=%t", name, incomplete), func(t *testing.T) {
+		for _, streams := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/streams=%t", name, streams), func(t *testing.T) {
 				h := newHarness(t, ByHashKey)
-				h.source.incompleteRelists = incomplete
+				h.server.streams = streams
 				h.put("deleted", 10)
 				h.put("changed", 20)
 				h.source.SetRanges(percents(0, 50))

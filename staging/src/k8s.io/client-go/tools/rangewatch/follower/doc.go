@@ -47,6 +47,10 @@ limitations under the License.
 // is complete. Then both change at once. The store stays at its revision meanwhile, since it is
 // complete as of no later one, and what is held stays held.
 //
+// A reader without a store. It gets a first list as if the ranges had grown from nothing. When the
+// watch has expired, they count as nothing again: what the list has is added or updated as it comes,
+// and what is gone is removed at its end.
+//
 // Questions. The watch of a quiet collection reports its progress once a minute only, and does not
 // say how old that progress is. If a growth or a waiter needs to know, the watch is opened anew and
 // asks: a server that knows hash keys sends a marked bookmark as soon as it has sent everything up

@@ -32,6 +32,8 @@ type scene struct {
 	name    string
 	history []change
 	wanted  hashkey.Ranges
+	// oneByOne is set for a reader without a store. What is the store elsewhere is what it was told.
+	oneByOne bool
 	budget
 	steps int
 }
@@ -40,7 +42,11 @@ type scene struct {
 // if nothing is.
 func (s scene) begin(t testing.TB, trace *[]string) *world {
 	w := &world{Follower: New(), history: s.history, rv: firstRevision, store: map[ID]Object{}, newest: map[ID]uint64{}, kept: map[ID]Object{}}
-	w.List()
+	if s.oneByOne {
+		w.Follower = NewOneByOne()
+	} else {
+		w.List()
+	}
 	w.Want(s.wanted)
 	w.run(Object{})
 	if what := w.settle(); what != "" {
@@ -62,6 +68,10 @@ var scenes = []scene{
 		budget: budget{writes: 2, faults: 2}, steps: 14},
 	{name: "a wait during a relist", history: []change{{ids[0], keys[0], true}}, wanted: rangeA,
 		budget: budget{writes: 2, waits: 1, faults: 1}, steps: 12},
+	{name: "a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}}, wanted: rangeA, oneByOne: true,
+		budget: budget{writes: 2, wants: 1, faults: 1}, steps: 9},
+	{name: "a reader without a store that waits", history: []change{{ids[0], keys[0], true}}, wanted: rangeA, oneByOne: true,
+		budget: budget{writes: 2, waits: 1, faults: 2}, steps: 9},
 	{name: "all at once", history: []change{{ids[0], keys[0], true}, {ids[1], keys[2], true}}, wanted: rangeA,
 		budget: budget{writes: 2, wants: 1, waits: 1, faults: 1}, steps: 6},
 }

@@ -58,7 +58,9 @@ type Waiter uint64
 // it what has happened, and Next says what is to be done about it. It has no goroutine, clock or
 // client, and is not safe for concurrent use.
 type Follower struct {
-	steps []Step
+	// oneByOne says that there is no store to be replaced.
+	oneByOne bool
+	steps    []Step
 
 	// wanted are the ranges to follow.
 	wanted  hashkey.Ranges
@@ -182,9 +184,18 @@ type listing struct {
 	complete bool
 }
 
-// New returns a Follower that has nothing and whose informer is about to list.
+// New returns a Follower for an informer, which is about to list.
 func New() *Follower {
 	return &Follower{delivered: delivered{revision: firstRevision, known: map[ID]entry{}}}
+}
+
+// NewOneByOne returns a Follower for a reader without a store. It never lists, and there is no
+// Replace, Hold or Keep for it. Once a watch has expired, nothing is held until what has changed has
+// been added, updated and removed one by one.
+func NewOneByOne() *Follower {
+	f := New()
+	f.oneByOne = true
+	return f
 }
 
 // Next returns what is to be done next, in this order, or false if nothing is. All of it has to be

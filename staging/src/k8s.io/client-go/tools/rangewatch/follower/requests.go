@@ -316,7 +316,11 @@ func (f *Follower) expired() {
 	f.stopFollowing()
 	f.cancelOpening()
 	f.cancelList()
-	f.replacing = true
+	if f.oneByOne {
+		f.restrict(nil)
+	} else {
+		f.replacing = true
+	}
 	if !f.lively {
 		f.retryList() // nothing has come since the last list of everything
 	}

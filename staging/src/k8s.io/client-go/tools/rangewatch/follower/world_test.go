@@ -214,9 +214,11 @@ func (w *world) do(s Step, event Object) {
 			w.check()
 		}
 	case Hold, Release:
+		w.mayReplace()
 		w.say("    %s", s.Do)
 		w.hold = s.Do == Hold
 	case Keep:
+		w.mayReplace()
 		w.say("    %s %s of revision %d", s.Do, event.ID.Name, event.Revision)
 		w.kept[s.ID] = event
 	case Forget:
@@ -265,8 +267,16 @@ func (w *world) do(s Step, event Object) {
 	}
 }
 
+// mayReplace checks that there is a store.
+func (w *world) mayReplace() {
+	if w.oneByOne {
+		w.fail("the reader has no store")
+	}
+}
+
 // replaceAll ends the informer's watch, gives it the list that it then asks for, and lets it watch.
 func (w *world) replaceAll(s Step) {
+	w.mayReplace()
 	all := map[ID]Object{}
 	for id := range w.known {
 		if object, ok := w.kept[id]; ok {

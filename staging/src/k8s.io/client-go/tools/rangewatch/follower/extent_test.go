@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package rangewatch
+package follower
 
 import (
 	"testing"
@@ -22,9 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
+func span(start, end uint64) hashkey.Ranges {
+	return hashkey.NewRanges(hashkey.Range{Start: start, End: end})
+}
+
 func TestExtentHoldsARangeOnceEveryPartIsThere(t *testing.T) {
-	e := extent{ranges: percents(0, 50), revision: 10, parts: []part{
-		{percents(0, 20), 30}, {percents(20, 50), 20}, {percents(10, 30), 25},
+	e := extent{ranges: span(0, 50), revision: 10, parts: []part{
+		{span(0, 20), 30}, {span(20, 50), 20}, {span(10, 30), 25},
 	}}
 	for _, c := range []struct {
 		ranges   hashkey.Ranges
@@ -32,14 +36,14 @@ func TestExtentHoldsARangeOnceEveryPartIsThere(t *testing.T) {
 		want     bool
 	}{
 		{nil, 99, true},
-		{percents(0, 50), 10, true},
-		{percents(0, 51), 10, false},
-		{percents(0, 50), 20, true},
-		{percents(0, 50), 21, false},
-		{percents(0, 30), 25, true},
-		{percents(0, 31), 25, false},
-		{percents(0, 20), 30, true},
-		{percents(0, 20), 31, false},
+		{span(0, 50), 10, true},
+		{span(0, 51), 10, false},
+		{span(0, 50), 20, true},
+		{span(0, 50), 21, false},
+		{span(0, 30), 25, true},
+		{span(0, 31), 25, false},
+		{span(0, 20), 30, true},
+		{span(0, 20), 31, false},
 	} {
 		if got := e.holds(c.ranges, c.revision); got != c.want {
 			t.Errorf("%s at %d: %t", c.ranges, c.revision, got)
@@ -48,7 +52,7 @@ func TestExtentHoldsARangeOnceEveryPartIsThere(t *testing.T) {
 	if got := e.reached(); got != 20 {
 		t.Errorf("reached %d", got)
 	}
-	if got := (extent{revision: 7, parts: []part{{percents(0, 20), 30}}}).reached(); got != 7 {
+	if got := (extent{revision: 7, parts: []part{{span(0, 20), 30}}}).reached(); got != 7 {
 		t.Errorf("nothing reached %d", got)
 	}
 }
