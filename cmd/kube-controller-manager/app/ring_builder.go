@@ -41,10 +41,16 @@ type ringInformers struct {
 	// reader is for lists and watches.
 	reader    kubernetes.Interface
 	informers informers.SharedInformerFactory
-	// paths says by which path each resource is followed.
-	paths map[schema.GroupResource]string
-	// sources are the informers that follow a range.
+	// followed has the resources of which a range is followed.
+	followed map[schema.GroupResource]followed
+	// sources are the sources of all of them.
 	sources []member.Source
+}
+
+// followed is a resource of which a range is followed, by path.
+type followed struct {
+	path   string
+	source *rangewatch.Source
 }
 
 // run runs the informers until ctx ends.
@@ -58,6 +64,8 @@ func (i *ringInformers) run(ctx context.Context) {
 type ringBuilder struct {
 	*ringInformers
 	controller catalogue.Controller
+	// filtered are the informers for the controller.
+	filtered *filteredInformers
 	// writer is for the controller's own requests, which obey the gate's deadline.
 	writer kubernetes.Interface
 	gate   *member.Door
@@ -77,10 +85,11 @@ func inRange[L runtime.Object](ctx context.Context, b *ringBuilder, resource sch
 		return fmt.Errorf("the catalogue of rings does not say by which path %s reads %s", b.controller.Name, resource)
 	}
 	b.reads.Insert(resource)
-	if shared, ok := b.paths[resource]; ok {
-		if shared != path {
-			return fmt.Errorf("%s reads %s by %s, and another controller of the ring by %s", b.controller.Name, resource, path, shared)
+	if shared, ok := b.followed[resource]; ok {
+		if shared.path != path {
+			return fmt.Errorf("%s reads %s by %s, and another controller of the ring by %s", b.controller.Name, resource, path, shared.path)
 		}
+		b.filtered.add(object, shared.source)
 		return nil
 	}
 	source, err := rangewatch.NewSource(rangewatch.Config{
@@ -103,8 +112,9 @@ func inRange[L runtime.Object](ctx context.Context, b *ringBuilder, resource sch
 			Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		})
 	})
-	b.paths[resource] = path
+	b.followed[resource] = followed{path, source}
 	b.sources = append(b.sources, source)
+	b.filtered.add(object, source)
 	return nil
 }
 

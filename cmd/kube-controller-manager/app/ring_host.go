@@ -228,7 +228,7 @@ func (h *ringHost) registry(gate *member.Gate) (client shardingclient.ShardingV1
 }
 
 // build makes the ring's controllers, by name, and the informers that they share.
-func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.Gate) (*ringInformers, map[string]ringController, error) {
+func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.Gate) (*ringInformers, map[string]filteredController, error) {
 	reader, err := h.rootClientBuilder.Client("shared-informers")
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for informers: %w", err)
@@ -236,9 +236,9 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.
 	shared := &ringInformers{
 		reader:    reader,
 		informers: informers.NewSharedInformerFactoryWithOptions(reader, ResyncPeriod(h.config)(), informers.WithTransform(trimManagedFields)),
-		paths:     map[schema.GroupResource]string{},
+		followed:  map[schema.GroupResource]followed{},
 	}
-	controllers := map[string]ringController{}
+	controllers := map[string]filteredController{}
 	for _, described := range ring.Controllers {
 		config, err := h.clientBuilder.Config(described.ServiceAccount)
 		if err != nil {
@@ -251,7 +251,8 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.
 		}
 		builder := &ringBuilder{
 			ringInformers: shared, controller: described, writer: writer,
-			gate: gate.For(described.Name), reads: sets.New[schema.GroupResource](),
+			filtered: newFilteredInformers(shared.informers),
+			gate:     gate.For(described.Name), reads: sets.New[schema.GroupResource](),
 		}
 		logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", described.Name)
 		controller, err := ringConstructors[described.Name].build(klog.NewContext(ctx, logger), builder)
@@ -261,7 +262,7 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.
 		if builder.reads.Len() != len(described.Reads) {
 			return nil, nil, fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", described.Name, builder.reads.Len(), len(described.Reads))
 		}
-		controllers[described.Name] = controller
+		controllers[described.Name] = filteredController{controller, builder.filtered}
 	}
 	return shared, controllers, nil
 }

@@ -40,7 +40,7 @@ var replicaSetOnRing = ringConstructor{
 		}
 		return replicaset.OnRing(ctx, b.gate, b.writer, func(client kubernetes.Interface) *replicaset.ReplicaSetController {
 			return replicaset.NewReplicaSetController(ctx,
-				b.informers.Apps().V1().ReplicaSets(), b.informers.Core().V1().Pods(), client, replicaset.BurstReplicas)
+				b.filtered.Apps().V1().ReplicaSets(), b.filtered.Core().V1().Pods(), client, replicaset.BurstReplicas)
 		}), nil
 	},
 }

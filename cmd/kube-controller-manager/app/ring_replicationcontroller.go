@@ -40,7 +40,7 @@ var replicationControllerOnRing = ringConstructor{
 		}
 		return replicaset.OnRing(ctx, b.gate, b.writer, func(client kubernetes.Interface) *replicaset.ReplicaSetController {
 			return &replication.NewReplicationManager(ctx,
-				b.informers.Core().V1().Pods(), b.informers.Core().V1().ReplicationControllers(), client, replication.BurstReplicas).ReplicaSetController
+				b.filtered.Core().V1().Pods(), b.filtered.Core().V1().ReplicationControllers(), client, replication.BurstReplicas).ReplicaSetController
 		}), nil
 	},
 }

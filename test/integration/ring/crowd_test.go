@@ -250,6 +250,7 @@ func (i *instance) Keys(ranges hashkey.Ranges) []int64 {
 }
 
 // Acquired implements member.Controller.
+func (i *instance) Prepare(hashkey.Ranges)  {}
 func (i *instance) Acquired(hashkey.Ranges) {}
 
 // Released implements member.Controller.

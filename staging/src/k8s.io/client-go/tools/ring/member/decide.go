@@ -119,6 +119,7 @@ func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 		return
 	}
 	t.releasing = t.releasing.Minus(gain)
+	t.prepare(gain)
 	t.cfg.Gate.set(serving.Union(gain))
 	klog.FromContext(ctx).Info("Opened the gate", "ranges", gain, "revision", since)
 	t.acquired(gain)

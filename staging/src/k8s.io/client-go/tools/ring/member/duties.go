@@ -132,6 +132,9 @@ func (t *term) employ(ctx context.Context, controllers []string, owned hashkey.R
 	}
 	for _, c := range waiting {
 		door := t.cfg.Gate.For(c)
+		if serving := t.cfg.Gate.serving(); !serving.Empty() {
+			t.cfg.Controllers[c].Prepare(serving)
+		}
 		door.set(true)
 		t.cfg.Metrics.Working(c, true)
 		klog.FromContext(ctx).Info("Opened the controller's door", "controller", c)
@@ -192,6 +195,16 @@ func controllerStates(states []ring.ControllerState) []shardingv1alpha1.Controll
 		out = append(out, shardingv1alpha1.ControllerState{Name: s.Name, Working: s.Working, Reason: s.Reason})
 	}
 	return out
+}
+
+// prepare tells the controllers whose doors are open of ranges that the gate is about to be opened
+// for.
+func (t *term) prepare(ranges hashkey.Ranges) {
+	for name, c := range t.cfg.Controllers {
+		if t.cfg.Gate.For(name).isOpen() {
+			c.Prepare(ranges)
+		}
+	}
 }
 
 // acquired tells the controllers whose doors are open of ranges that the gate was opened for.

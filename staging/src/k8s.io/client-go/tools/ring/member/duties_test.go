@@ -258,6 +258,7 @@ func TestAnInstanceCeasesWhileAnotherDoesNotListTheController(t *testing.T) {
 type b0 struct{}
 
 func (b0) Keys(hashkey.Ranges) []int64 { return nil }
+func (b0) Prepare(hashkey.Ranges)      {}
 func (b0) Acquired(hashkey.Ranges)     {}
 func (b0) Released(hashkey.Ranges)     {}
 

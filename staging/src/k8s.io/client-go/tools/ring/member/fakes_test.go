@@ -215,6 +215,8 @@ type fakeController struct {
 	// called is not locked, so the race detector finds calls from different goroutines.
 	called int
 	keys   []int64
+	// prepared are the ranges that the controller was prepared for and that were not released.
+	prepared hashkey.Ranges
 	// abandoned says that the member may give up work that does not end.
 	abandoned bool
 	// inAcquired and inReleased, if set, are called by Acquired and Released.
@@ -232,9 +234,21 @@ func (c *fakeController) Keys(r hashkey.Ranges) []int64 {
 	return out
 }
 
+// Prepare implements Controller.
+func (c *fakeController) Prepare(r hashkey.Ranges) {
+	c.called++
+	if open := c.door().serving().Intersect(r); !open.Empty() {
+		c.t.Errorf("Prepare was called for %v when the gate was open for %v", r, open)
+	}
+	c.prepared = c.prepared.Union(r)
+}
+
 // Acquired implements Controller.
 func (c *fakeController) Acquired(r hashkey.Ranges) {
 	c.called++
+	if !c.prepared.Covers(r) {
+		c.t.Errorf("Acquired was called for %v, and Prepare for %v", r, c.prepared)
+	}
 	if !c.door().serving().Covers(r) {
 		c.t.Errorf("Acquired was called for %v while the gate is open for %v", r, c.door().serving())
 	}
@@ -252,6 +266,7 @@ func (c *fakeController) Acquired(r hashkey.Ranges) {
 // Released implements Controller.
 func (c *fakeController) Released(r hashkey.Ranges) {
 	c.called++
+	c.prepared = c.prepared.Minus(r)
 	if !c.door().serving().Intersect(r).Empty() {
 		c.t.Errorf("Released was called for %v while the gate is open for %v", r, c.door().serving())
 	}

@@ -70,6 +70,9 @@ type Controller interface {
 	// Keys returns the hash keys of the objects in these ranges that the
 	// controller is responsible for, in any order.
 	Keys(hashkey.Ranges) []int64
+	// Prepare is called before the controller's door is opened for these ranges, when all
+	// sources hold them. No work on them has begun.
+	Prepare(hashkey.Ranges)
 	// Acquired is called when the controller's door has been opened for these ranges: all
 	// objects in them are to be worked on anew.
 	Acquired(hashkey.Ranges)

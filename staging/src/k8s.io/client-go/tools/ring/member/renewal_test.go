@@ -250,6 +250,7 @@ func TestAGateThatHadShutByItselfIsOpenAgainAfterARenewal(t *testing.T) {
 					return nil
 				})
 				i := newInstance(t, r)
+				i.controller.Prepare(low)
 				i.gate.set(low)
 				term, _ := i.renewing(ctx)
 				time.Sleep(5200 * time.Millisecond)
