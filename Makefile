@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults explore mutate imports bench bench-memory bench-join build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults explore mutate imports bench bench-memory bench-storm bench-join build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ test: ## run all checks and tests
 explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
 	@hack/test.sh explore
 
-mutate: tree ## break the ring's state machine in one place at a time and see its tests notice
+mutate: tree ## break the pure packages (ring, follower) in one place at a time and see their tests notice
 	@go run ./hack/mutate
 
 imports: tree ## list the imports between our packages and check their order
@@ -42,6 +42,9 @@ stock: tree ## build upstream's own kube-apiserver and kube-controller-manager i
 
 bench-memory: build ## measure the memory and traffic of informers, into docs/benchmarks-memory.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),10000) --out=$(CURDIR)/docs/benchmarks-memory.md
+
+bench-storm: build ## measure what the restart of an API server under informers costs, into docs/benchmarks-storm.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/storm -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),200000) -out=$(CURDIR)/docs/benchmarks-storm.md
 
 bench-join: build ## measure the memory of a ring's instances and the cost of a join, into docs/benchmarks-join.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),40000) --out=$(CURDIR)/docs/benchmarks-join.md --plot=$(CURDIR)/docs/join.svg

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Mutate shows that the tests of client-go/tools/ring notice when a rule of the ring is
-// missing. It breaks the package in one place at a time and runs the package's own tests
-// on each mutant, through the -overlay of go test: the tree is never touched.
+// Mutate shows that the tests of the pure packages notice when a rule is missing: those of the ring
+// and of the follower of ranges. It breaks a package in one place at a time and runs the package's
+// own tests on each mutant, through the -overlay of go test: the tree is never touched.
 //
 // It fails if a mutant survives, or if the text that a mutation replaces is not in its
 // file exactly once.
@@ -38,7 +38,7 @@ import (
 
 const usage = `usage: go run ./hack/mutate [-tree FOLDER] [-run REGEXP]
 
-Breaks the state machine of the ring in one place at a time, and says which test notices.
+Breaks the pure packages in one place at a time, and says which test notices.
 
 `
 
@@ -72,19 +72,21 @@ func run(ctx context.Context, tree, pattern string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	s := suite{dir: tree, command: goTest}
 	overlays := make([]string, len(chosen))
 	var errs []error
 	for i, m := range chosen {
-		overlays[i], err = m.overlay(filepath.Join(tree, ring), filepath.Join(temp, fmt.Sprint(i)))
+		overlays[i], err = m.overlay(filepath.Join(tree, m.folder), filepath.Join(temp, fmt.Sprint(i)))
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "running the tests without a mutation")
-	if r := s.run(ctx, ""); ctx.Err() == nil && (r.err != nil || r.caughtBy != "") {
-		return fmt.Errorf("the tests fail without any mutation: %s\n%s", r.verdict(), r.output)
+	s := suite{dir: tree, command: goTest}
+	for _, folder := range foldersOf(chosen) {
+		fmt.Fprintf(os.Stderr, "running the tests of %s without a mutation\n", folder)
+		if r := s.run(ctx, folder, ""); ctx.Err() == nil && (r.err != nil || r.caughtBy != "") {
+			return fmt.Errorf("the tests fail without any mutation: %s\n%s", r.verdict(), r.output)
+		}
 	}
 	results := tryAll(ctx, s, chosen, overlays)
 	if ctx.Err() != nil {
@@ -101,7 +103,7 @@ func choose(pattern string) ([]mutation, error) {
 		return nil, fmt.Errorf("-run: %w", err)
 	}
 	var chosen []mutation
-	for _, m := range mutations {
+	for _, m := range mutations() {
 		if match.MatchString(m.name) {
 			chosen = append(chosen, m)
 		}
@@ -125,7 +127,7 @@ func tryAll(ctx context.Context, s suite, chosen []mutation, overlays []string) 
 	for range min(atOnce, len(chosen)) {
 		workers.Go(func() {
 			for i := range next {
-				results[i] = s.run(ctx, overlays[i])
+				results[i] = s.run(ctx, chosen[i].folder, overlays[i])
 				lock.Lock()
 				done++
 				fmt.Fprintf(os.Stderr, "%3d of %d after %3.0f s: %s: %s\n",
@@ -144,10 +146,10 @@ func tryAll(ctx context.Context, s suite, chosen []mutation, overlays []string) 
 	return results
 }
 
-// goTest returns the command that runs tests of the ring.
+// goTest returns a command that runs tests.
 func goTest(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	args = append([]string{"test", "-count=1", "-vet=off", "-failfast", "-timeout=5m"}, args...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "k8s.io/client-go/tools/ring")...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	return cmd
 }

@@ -29,7 +29,7 @@ import (
 
 func TestEachMutationHasItsOwnName(t *testing.T) {
 	names := map[string]bool{}
-	for _, m := range mutations {
+	for _, m := range mutations() {
 		if names[m.name] {
 			t.Errorf("two mutations are named %q", m.name)
 		}
@@ -43,8 +43,8 @@ func TestEachMutationHasItsOwnName(t *testing.T) {
 // The repository's copy of the package tells, without a tree, when the Machine has changed
 // where a mutation breaks it.
 func TestEachMutationFitsItsFile(t *testing.T) {
-	for _, m := range mutations {
-		text, err := os.ReadFile(filepath.Join("..", "..", ring, m.file))
+	for _, m := range mutations() {
+		text, err := os.ReadFile(filepath.Join("..", "..", m.folder, m.file))
 		if err == nil {
 			_, err = m.mutate(string(text))
 		}
@@ -55,7 +55,7 @@ func TestEachMutationFitsItsFile(t *testing.T) {
 }
 
 func TestAMutationReplacesTextThatOccursOnce(t *testing.T) {
-	m := mutation{"no drain", "own.go", "case idle:", "case true:"}
+	m := change{"no drain", "own.go", "case idle:", "case true:"}
 	for text, want := range map[string]string{"switch {\ncase idle:\n}": "switch {\ncase true:\n}", "case busy:": "0 times", "case idle: case idle:": "2 times"} {
 		got, err := m.mutate(text)
 		if err != nil {
@@ -73,7 +73,7 @@ func TestAnOverlayLeavesTheFileAlone(t *testing.T) {
 	if err := os.WriteFile(original, []byte("if a {"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	name, err := mutation{"m", "own.go", "if a", "if true"}.overlay(pkg, temp)
+	name, err := change{"m", "own.go", "if a", "if true"}.overlay(pkg, temp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestASuiteRunsItsSlowTestsLastAndShort(t *testing.T) {
 			runs = append(runs, args)
 			return exec.CommandContext(ctx, "sh", "-c", script)
 		}}
-		r := s.run(t.Context(), "overlay.json")
+		r := s.run(t.Context(), "folder", "overlay.json")
 		if len(runs) != want.runs || !slices.Contains(runs[0], "-skip="+slow) || !slices.Contains(runs[0], "-overlay=overlay.json") || r.verdict() != want.verdict {
 			t.Errorf("%s: runs %q, %s; want %d runs, %s", script, runs, r.verdict(), want.runs, want.verdict)
 		}
@@ -126,7 +126,7 @@ func TestASuiteRunsItsSlowTestsLastAndShort(t *testing.T) {
 }
 
 func TestSurvivorsAndErrorsFail(t *testing.T) {
-	tried := []mutation{{name: "a"}, {name: "b"}}
+	tried := in(ring, []change{{name: "a"}, {name: "b"}})
 	for want, results := range map[string][]result{
 		"":                        {{caughtBy: "TestA"}, {caughtBy: "TestB"}},
 		"1 of 2 mutants survived": {{caughtBy: "TestA"}, {}},
@@ -140,8 +140,8 @@ func TestSurvivorsAndErrorsFail(t *testing.T) {
 }
 
 func TestMutationsAreChosenByName(t *testing.T) {
-	if all, err := choose(""); err != nil || len(all) != len(mutations) {
-		t.Errorf("without a pattern %d mutations, %v; want all %d", len(all), err, len(mutations))
+	if all, err := choose(""); err != nil || len(all) != len(mutations()) {
+		t.Errorf("without a pattern %d mutations, %v; want all %d", len(all), err, len(mutations()))
 	}
 	if some, err := choose("^a leaver waits without end$"); err != nil || len(some) != 1 {
 		t.Errorf("by a name: %d mutations, %v; want 1", len(some), err)

@@ -21,14 +21,48 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// ring is the folder of the package, in the tree.
-const ring = "staging/src/k8s.io/client-go/tools/ring"
+// The folders of the packages, in the tree.
+const (
+	ring     = "staging/src/k8s.io/client-go/tools/ring"
+	follower = "staging/src/k8s.io/client-go/tools/rangewatch/follower"
+)
 
-// mutation breaks the package in one place.
+// mutations returns the mutations of all packages.
+func mutations() []mutation {
+	return slices.Concat(in(ring, ringMutations), in(follower, followerMutations))
+}
+
+func in(folder string, mutations []change) []mutation {
+	var all []mutation
+	for _, c := range mutations {
+		all = append(all, mutation{folder, c})
+	}
+	return all
+}
+
+// foldersOf returns the folders of mutations.
+func foldersOf(mutations []mutation) []string {
+	var folders []string
+	for _, m := range mutations {
+		if !slices.Contains(folders, m.folder) {
+			folders = append(folders, m.folder)
+		}
+	}
+	return folders
+}
+
+// mutation is a change to the package in folder.
 type mutation struct {
+	folder string
+	change
+}
+
+// change breaks a package in one place.
+type change struct {
 	// name says what the mutant does wrong.
 	name string
 	// file of the package holds old exactly once. The mutant has new there.
@@ -36,7 +70,7 @@ type mutation struct {
 }
 
 // mutate returns the mutant's text.
-func (m mutation) mutate(text string) (string, error) {
+func (m change) mutate(text string) (string, error) {
 	if n := strings.Count(text, m.old); n != 1 {
 		return "", fmt.Errorf("%s: %s holds this text %d times, want once: %s", m.name, m.file, n, m.old)
 	}
@@ -45,7 +79,7 @@ func (m mutation) mutate(text string) (string, error) {
 
 // overlay writes the mutant of a file of the package to the folder temp, and returns the
 // name of the file there that go test takes as -overlay.
-func (m mutation) overlay(pkg, temp string) (string, error) {
+func (m change) overlay(pkg, temp string) (string, error) {
 	original := filepath.Join(pkg, m.file)
 	text, err := os.ReadFile(original)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 	"time"
 )
 
-// suite runs the tests of the ring.
+// suite runs the tests of a package.
 type suite struct {
 	// dir is the folder of the tree.
 	dir     string
@@ -61,8 +61,8 @@ func (r result) verdict() string {
 	}
 }
 
-// run runs the tests with an overlay, if it has a name.
-func (s suite) run(ctx context.Context, overlay string) result {
+// run runs the tests of a folder of the tree, with an overlay if it has a name.
+func (s suite) run(ctx context.Context, folder, overlay string) result {
 	var r result
 	began := time.Now()
 	for _, chosen := range []string{"-skip=" + slow, "-run=" + slow} {
@@ -70,7 +70,7 @@ func (s suite) run(ctx context.Context, overlay string) result {
 		if overlay != "" {
 			args = append(args, "-overlay="+overlay)
 		}
-		cmd := s.command(ctx, s.dir, args...)
+		cmd := s.command(ctx, s.dir, append(args, "./"+folder)...)
 		cmd.Env = shortExploration(os.Environ())
 		// The tests are children of go's: they must end with it.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -28,10 +28,10 @@ import (
 	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/hashkey"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/ring/member"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
@@ -43,10 +43,7 @@ import (
 // ringController is a controller that runs on every controller manager at once, each of
 // them working on its range of the ring.
 type ringController interface {
-	// Keys, Acquired and Released are as of member.Controller.
-	Keys(hashkey.Ranges) []int64
-	Acquired(hashkey.Ranges)
-	Released(hashkey.Ranges)
+	member.Controller
 	// Run works until ctx ends.
 	Run(ctx context.Context)
 	// SetWorkers sets how many objects are worked on at the same time. Workers end

@@ -72,6 +72,7 @@ func (c filteredController) Prepare(ranges hashkey.Ranges) {
 	for _, filter := range c.informers.filters {
 		filter.Open(ranges)
 	}
+	c.ringController.Prepare(ranges)
 }
 
 // Released implements member.Controller.

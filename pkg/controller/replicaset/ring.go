@@ -118,9 +118,15 @@ func (rc *RingController) Acquired(ranges hashkey.Ranges) {
 	rc.each(ranges, func(rs metav1.Object) { rc.queue.Add(cache.MetaObjectToName(rs).String()) })
 }
 
+// Prepare forgets what this controller expected when it last worked on ranges, which it may not
+// have been told of since.
+func (rc *RingController) Prepare(ranges hashkey.Ranges) { rc.forget(ranges) }
+
 // Released forgets the creations and deletions in ranges that this controller still expects
 // to see: the next owner keeps its own account.
-func (rc *RingController) Released(ranges hashkey.Ranges) {
+func (rc *RingController) Released(ranges hashkey.Ranges) { rc.forget(ranges) }
+
+func (rc *RingController) forget(ranges hashkey.Ranges) {
 	rc.each(ranges, func(rs metav1.Object) {
 		rc.consistencyStore.Clear(types.NamespacedName{Namespace: rs.GetNamespace(), Name: rs.GetName()}, rs.GetUID())
 		rc.expectations.DeleteExpectations(rc.logger, cache.MetaObjectToName(rs).String())

@@ -192,6 +192,10 @@ func TestReleasedForgetsAndAcquiredQueues(t *testing.T) {
 	if _, found, _ := f.expectations.GetExpectations("default/other"); !found {
 		t.Error("the expectations of another ReplicaSet are gone")
 	}
+	f.Prepare(around(metav1.HashKeyOf(other)))
+	if _, found, _ := f.expectations.GetExpectations("default/other"); found {
+		t.Error("a ReplicaSet begins with the expectations of another time")
+	}
 	f.Acquired(ranges)
 	if key, _ := f.queue.Get(); f.queue.Len() != 0 || key != "default/mine" {
 		t.Errorf("queued %q and %d more, want default/mine alone", key, f.queue.Len())

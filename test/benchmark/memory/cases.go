@@ -64,7 +64,7 @@ const (
 	upstreams follower = iota
 	// ours is one that follows a range.
 	ours
-	// pages is one that lists in pages.
+	// pages is one that lists in pages of 100.
 	pages
 	// metadataOnly is one of metadata alone.
 	metadataOnly
@@ -83,9 +83,9 @@ var cases = []caseOf{
 	{name: "relist, 10 % changed", as: ours, from: 1, to: 1, changed: 0.1},
 	{name: "relist, 100 % changed, upstream", from: 1, to: 1, changed: 1},
 	{name: "relist, 100 % changed", as: ours, from: 1, to: 1, changed: 1},
-	{name: "initial sync in pages", as: pages, initial: true, from: 1, to: 1, changed: -1},
-	{name: "relist in pages, 100 % changed", as: pages, from: 1, to: 1, changed: 1},
-	{name: "growth in pages by 50 %", as: pages, from: 1 / 1.5, to: 1, changed: -1},
+	{name: "initial sync in pages of 100", as: pages, initial: true, from: 1, to: 1, changed: -1},
+	{name: "relist in pages of 100, 100 % changed", as: pages, from: 1, to: 1, changed: 1},
+	{name: "growth in pages of 100 by 50 %", as: pages, from: 1 / 1.5, to: 1, changed: -1},
 	{name: "initial sync of metadata", as: metadataOnly, initial: true, from: 1, to: 1, changed: -1},
 	{name: "relist of metadata, 100 % changed", as: metadataOnly, from: 1, to: 1, changed: 1},
 	{name: "growth of metadata by 50 %", as: metadataOnly, from: 1 / 1.5, to: 1, changed: -1},
@@ -244,7 +244,9 @@ func (r *caseRun) read(events watch.Interface) {
 // them.
 func (r *caseRun) relist(ctx context.Context) error {
 	allow := r.meter.cut()
-	if err := change(int(r.changed * float64(r.pods))); err != nil {
+	// One change shows that a relist has happened.
+	changed := max(1, int(r.changed*float64(r.pods)))
+	if err := change(changed); err != nil {
 		return err
 	}
 	complete := r.look()
@@ -256,7 +258,7 @@ func (r *caseRun) relist(ctx context.Context) error {
 	if err := r.source.WaitFor(ctx, part(r.to)); err != nil {
 		return err
 	}
-	if err := until(ctx, func() bool { return r.updates() >= int(r.changed*float64(r.pods)) }); err != nil {
+	if err := until(ctx, func() bool { return r.updates() >= changed }); err != nil {
 		return err
 	}
 	return complete()
@@ -408,7 +410,7 @@ func (r *caseRun) newFollower(kubeconfig string) error {
 	if r.as == upstreams {
 		r.informer = cache.NewSharedIndexInformerWithOptions(lists, object, options)
 	} else {
-		r.source, err = rangewatch.NewSource(rangewatch.Config{Field: r.field, ListWatch: lists, Object: object})
+		r.source, err = rangewatch.NewSource(rangewatch.Config{Field: r.field, ListWatch: lists, Object: object, PageSize: 100})
 		if err != nil {
 			return err
 		}

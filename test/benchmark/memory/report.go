@@ -41,7 +41,7 @@ var bars = []bar{
 	{"relist, 10 % changed", "live peak : live after", peakToAfter("relist, 10 % changed"), 1.15},
 	{"relist, 100 % changed, upstream", "live peak : live after", peakToAfter("relist, 100 % changed, upstream"), 0},
 	{"relist, 100 % changed", "live peak : live after", peakToAfter("relist, 100 % changed"), 1.1},
-	{"relist in pages, 100 % changed", "live peak : live after", peakToAfter("relist in pages, 100 % changed"), 1.1},
+	{"relist in pages of 100, 100 % changed", "live peak : live after", peakToAfter("relist in pages of 100, 100 % changed"), 1.1},
 	{"relist of metadata, 100 % changed", "live peak : live after", peakToAfter("relist of metadata, 100 % changed"), 1.1},
 	{"growth by 10 %", "live peak : live after", peakToAfter("growth by 10 %"), 1.05},
 	{"growth by 10 %", "bytes received : size of the new part", func(r map[string]result) float64 {

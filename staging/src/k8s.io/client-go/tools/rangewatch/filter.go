@@ -31,16 +31,17 @@ import (
 // Filter keeps from event handlers what is none of their business, for a controller that shares the
 // keys with others: it works on a key while a gate is open for it, looks at everything in the store
 // when that opens, and forgets what it knew when it is shut. Handlers run behind the store, and a
-// change of ranges looks to them like changes of objects. For a key that is open, they are told
+// change of ranges looks to them like changes of objects. They are told
 //
-//   - ADDED of what is newer than the opening. What the store had then is known. An older ADDED
-//     that came late would be taken for the arrival of what the controller has created since.
-//   - MODIFIED as it comes.
-//   - DELETED of what the store no longer has, since what has left with a range is not deleted. It
-//     may have come back already.
+//   - ADDED, for a key that is open, of what is newer than the opening. What the store had then is
+//     known. An older ADDED that came late would be taken for the arrival of what the controller has
+//     created since.
+//   - MODIFIED, for a key that is open.
+//   - DELETED, for a key that is held, open or not, of what the store does not have. What has left
+//     with a range is not deleted, and may have come back already.
 //
-// For any other key they are told nothing. Objects without a key are in all ranges: they pass while
-// any key is open. A Filter may be used from any goroutine.
+// They are told nothing of keys that are not wanted. An object without a key is in all ranges. A
+// Filter may be used from any goroutine.
 type Filter struct {
 	source *Source
 
@@ -164,7 +165,8 @@ func (h filtered) OnDelete(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		last = tombstone.Obj
 	}
-	if _, ok := h.openedAt(last); ok && !h.source.has(last) {
+	key, known := h.source.keyOf(last)
+	if held := h.source.Held(); (!known && !held.Empty() || key.In(held)) && !h.source.has(last) {
 		h.handler.OnDelete(obj)
 	}
 }

@@ -16,9 +16,9 @@ limitations under the License.
 
 package main
 
-// mutations drop or bend each rule and each time limit of the Machine, and each rule of the
+// ringMutations drop or bend each rule and each time limit of the Machine, and each rule of the
 // Roster.
-var mutations = []mutation{
+var ringMutations = []change{
 	// The donor.
 	{"a donor gives without draining", "own.go", "case in.Idle(share):", "case true:"},
 	{"a donor does not raise its epoch", "own.go", "g.gives = &gift\n\t\t\tm.epoch++", "g.gives = &gift"},
