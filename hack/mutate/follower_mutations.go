@@ -56,7 +56,6 @@ var followerMutations = []change{
 	{"a watch of a growth begins after its list", "requests.go", "true, revision, min(l.base, revision)", "true, revision, revision"},
 	{"a watch that asks is replaced by another", "requests.go", "(!asks || f.question > 0)", "!asks"},
 	{"a refusal lasts", "requests.go", "\tf.following, f.refused = false, refusesNothing\n\tif short", "\tf.following = false\n\tif short"},
-	{"a refused question is not left out", "requests.go", "case failure == Refused && f.refused < refusesQuestions && asked:", "case false:"},
 	{"a reader without a store holds what has expired", "requests.go", "\t\tf.restrict(nil)\n", ""},
 	{"an object without a key is in no range", "follower.go", "\t\treturn !r.Empty()", "\t\treturn false"},
 	{"an object that a list has is taken for gone", "requests.go", "\t\told.seen = l.number // the watch", "\t\t_ = l.number // the watch"},

@@ -18,6 +18,7 @@ package app
 
 import (
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -35,10 +36,12 @@ import (
 type filteredInformers struct {
 	informers.SharedInformerFactory
 	filters map[reflect.Type]*rangewatch.Filter
+	// used are the filters that informers were given out with.
+	used map[*rangewatch.Filter]bool
 }
 
 func newFilteredInformers(shared informers.SharedInformerFactory) *filteredInformers {
-	return &filteredInformers{SharedInformerFactory: shared, filters: map[reflect.Type]*rangewatch.Filter{}}
+	return &filteredInformers{SharedInformerFactory: shared, filters: map[reflect.Type]*rangewatch.Filter{}, used: map[*rangewatch.Filter]bool{}}
 }
 
 // add has the handlers of objects of that type, whose informer source feeds, pass a filter.
@@ -50,9 +53,23 @@ func (f *filteredInformers) add(object runtime.Object, source *rangewatch.Source
 func (f *filteredInformers) InformerFor(object runtime.Object, newInformer internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	informer := f.SharedInformerFactory.InformerFor(object, newInformer)
 	if filter := f.filters[reflect.TypeOf(object)]; filter != nil {
+		f.used[filter] = true
 		return filter.Informer(informer)
 	}
 	return informer
+}
+
+// bypassed returns the types whose informers were not taken from here, or not at all: those of an
+// API group that has no method below come from the embedded factory, without a filter.
+func (f *filteredInformers) bypassed() []string {
+	var types []string
+	for of, filter := range f.filters {
+		if !f.used[filter] {
+			types = append(types, of.String())
+		}
+	}
+	slices.Sort(types)
+	return types
 }
 
 // Apps implements informers.SharedInformerFactory.

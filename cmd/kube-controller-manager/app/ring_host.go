@@ -262,6 +262,9 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.
 		if builder.reads.Len() != len(described.Reads) {
 			return nil, nil, fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", described.Name, builder.reads.Len(), len(described.Reads))
 		}
+		if bypassed := builder.filtered.bypassed(); len(bypassed) > 0 {
+			return nil, nil, fmt.Errorf("%s was built with informers of %v whose handlers pass no filter: add their API group to filteredInformers", described.Name, bypassed)
+		}
 		controllers[described.Name] = filteredController{controller, builder.filtered}
 	}
 	return shared, controllers, nil

@@ -79,6 +79,19 @@ func TestInformersFollowRanges(t *testing.T) {
 	}
 }
 
+// A server that has sharded lists, but not the paths of hash keys, refuses the selector.
+func TestInformersFollowRangesOfAServerThatRefusesThem(t *testing.T) {
+	server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{"--disable-admission-plugins=ServiceAccount", "--feature-gates=ControllerRing=false,ShardedListAndWatch=true"}, framework.SharedEtcd())
+	t.Cleanup(server.TearDownFn)
+	config := rest.CopyConfig(server.ClientConfig)
+	config.QPS = -1
+	client := kubernetes.NewForConfigOrDie(config)
+	if _, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ShardSelector: hashkey.All().Selector(string(rangewatch.ByHashKey))}); err == nil {
+		t.Fatal("the server takes the selector")
+	}
+	newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, false, false).test()
+}
+
 // The revisions of another etcd are lower than those of everything else at first, then higher.
 func TestInformersFollowRangesInAnotherEtcd(t *testing.T) {
 	etcd := func(name string) string {

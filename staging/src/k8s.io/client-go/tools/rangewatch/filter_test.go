@@ -118,6 +118,10 @@ func TestFilterDropsWhatWasAddedBeforeTheOpening(t *testing.T) {
 	h.change("old", 10)
 	h.settled(percents(0, 50))
 	s.handles(4, "add new", "update old")
+	h.put("before the next", 25)
+	h.settled(percents(0, 50))
+	s.filter.Open(percents(0, 50))
+	s.handles(1)
 	s.end(30)
 }
 

@@ -85,7 +85,7 @@ func (w *world) actions(fair bool) (all []action) {
 		add(l.answered && len(l.rest) == 0, endsList)
 		add(!fair && w.faults > 0, listFails, listIsRefused)
 	}
-	add(w.waiting != nil && w.waiters[0].revision == unknown && w.refused > refusesNothing, readsRevision)
+	add(w.waiting != nil && w.waiters[0].revision == unknown && w.Follower.refused > refusesNothing, readsRevision)
 	add(w.retryL, retriesList)
 	add(w.retryW, retriesWatch)
 	if fair {
@@ -164,6 +164,7 @@ func (w *world) act(a action) {
 	case openIsRefused:
 		w.say("the watch is refused")
 		w.faults--
+		w.refused = true
 		w.opening = nil
 		w.OpenFailed(Refused)
 	case sends:
@@ -178,12 +179,12 @@ func (w *world) act(a action) {
 	case watchFails:
 		w.say("the watch fails")
 		w.faults--
-		w.watch = nil
+		w.watch, w.refused = nil, false
 		w.WatchFailed(Failed)
 	case watchEnds:
 		w.say("the watch ends")
 		w.faults--
-		w.watch = nil
+		w.watch, w.refused = nil, false
 		w.WatchEnded(false)
 	case answersList:
 		l := w.list
@@ -214,6 +215,7 @@ func (w *world) act(a action) {
 	case listIsRefused:
 		w.say("the list is refused")
 		w.faults--
+		w.refused = true
 		w.list = nil
 		w.ListFailed(Refused)
 	case retriesList:
@@ -261,7 +263,7 @@ func (w *world) send() Object {
 	s := w.watch
 	if s.sent < w.compacted {
 		w.say("the watch has expired")
-		w.watch = nil
+		w.watch, w.refused = nil, false
 		w.WatchFailed(Expired)
 		return Object{}
 	}
@@ -323,6 +325,12 @@ func (w *world) settle() string {
 	}
 	if !w.held.Equal(w.wanted) {
 		return "at rest, what is held is not what is wanted, but " + rangesName(w.held)
+	}
+	if w.wanted.Empty() && w.watch != nil {
+		return "at rest, a watch is open and nothing is wanted"
+	}
+	if w.rv < w.Follower.revision && !w.held.Empty() {
+		return "at rest, the store does not know how far it is"
 	}
 	if w.hold {
 		return "at rest, the store still stays at its revision"

@@ -190,7 +190,7 @@ func (w *world) encode(b []byte) []byte {
 	ranges2(f.target)
 	ranges2(f.reported)
 	ranges2(w.held)
-	flag(w.hold, w.retryL, w.retryW, w.waiting != nil)
+	flag(w.hold, w.retryL, w.retryW, w.refused, w.waiting != nil)
 	if w.waiting != nil {
 		ranges2(w.waiting)
 		num(w.waitsFrom)

@@ -144,8 +144,9 @@ func (f *Follower) replace(l *listing) {
 	maps.Copy(f.known, f.kept)
 	f.kept, f.listing, f.replacing = nil, nil, false
 	f.ranges, f.past, f.pending = l.ranges, nil, part{}
-	f.revision, f.last, f.answered = l.revision, max(l.revision, f.last), l.number
+	f.revision, f.answered = l.revision, l.number
 	if swaps {
+		f.last = max(l.revision, f.last)
 		f.emit(Step{Do: Replace, Revision: f.last})
 		f.unconfirmed, f.wantsList, f.replaced = true, false, true
 	} else {

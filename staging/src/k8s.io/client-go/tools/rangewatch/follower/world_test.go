@@ -105,6 +105,8 @@ type world struct {
 	list      *serverList
 	retryL    bool
 	retryW    bool
+	// refused is set once the server has refused something since the last watch ended.
+	refused bool
 
 	queue []delta
 	store map[ID]Object
@@ -244,6 +246,7 @@ func (w *world) do(s Step, event Object) {
 		if w.list != nil {
 			w.fail("two lists at a time")
 		}
+		w.mayWantEverything(s)
 		w.list = &serverList{serverWatch: serverWatch{ranges: s.Ranges, everything: s.Everything}}
 	case CancelList:
 		w.say("    %s", s.Do)
@@ -253,6 +256,7 @@ func (w *world) do(s Step, event Object) {
 		if w.opening != nil {
 			w.fail("two watches are opened at a time")
 		}
+		w.mayWantEverything(s)
 		w.opening, w.openAsked = &s, w.now()
 	case CancelWatch:
 		w.say("    %s", s.Do)
@@ -264,6 +268,13 @@ func (w *world) do(s Step, event Object) {
 		w.retryL = true
 	case RetryWatch:
 		w.retryW = true
+	}
+}
+
+// mayWantEverything checks that a request for everything has a reason.
+func (w *world) mayWantEverything(s Step) {
+	if s.Everything && !w.refused {
+		w.fail("everything is asked for, and nothing was refused since the last watch ended")
 	}
 }
 
