@@ -51,6 +51,8 @@ var followerMutations = []change{
 	{"a list of other ranges goes on", "follower.go", "\tf.cancelList()\n\tf.cancelOpening()\n\tf.listWaits", "\tf.cancelOpening()\n\tf.listWaits"},
 	{"ranges that leave are followed", "follower.go", "\tf.restrict(f.target)\n", ""},
 	{"nothing is watched", "follower.go", "\tif f.ranges.Empty() {\n\t\tf.stopFollowing()\n\t}\n", ""},
+	{"an object that leaves during a list of everything takes the store forward", "events.go", "\tif !d.held {\n", "\tif true {\n"},
+	{"a server that cannot answer is asked again and again", "requests.go", "f.plainly = asked && !f.following", "f.plainly = false"},
 	{"a list without news does not say how far it is", "requests.go", "\tif swaps {\n\t\tf.last = max(l.revision, f.last)\n", "\tf.last = max(l.revision, f.last)\n\tif swaps {\n"},
 	{"the store does not learn how far it is", "follower.go", "reached > f.last {", "false {"},
 	{"a list delivers what is newer than the watch", "requests.go", "\tif !f.ranges.Empty() {\n\t\tl.base = f.revision\n\t}\n", ""},

@@ -51,6 +51,8 @@ type Gate interface {
 type RingController struct {
 	*ReplicaSetController
 	logger klog.Logger
+	// acquired are the ranges that the controller was prepared for and has not released.
+	acquired hashkey.Ranges
 
 	lock sync.Mutex
 	// stops has one channel for each worker. Closing it ends the worker.
@@ -119,12 +121,18 @@ func (rc *RingController) Acquired(ranges hashkey.Ranges) {
 }
 
 // Prepare forgets what this controller expected when it last worked on ranges, which it may not
-// have been told of since.
-func (rc *RingController) Prepare(ranges hashkey.Ranges) { rc.forget(ranges) }
+// have been told of since. In ranges that it has not released work may go on.
+func (rc *RingController) Prepare(ranges hashkey.Ranges) {
+	rc.forget(ranges.Minus(rc.acquired))
+	rc.acquired = rc.acquired.Union(ranges)
+}
 
 // Released forgets the creations and deletions in ranges that this controller still expects
 // to see: the next owner keeps its own account.
-func (rc *RingController) Released(ranges hashkey.Ranges) { rc.forget(ranges) }
+func (rc *RingController) Released(ranges hashkey.Ranges) {
+	rc.forget(ranges)
+	rc.acquired = rc.acquired.Minus(ranges)
+}
 
 func (rc *RingController) forget(ranges hashkey.Ranges) {
 	rc.each(ranges, func(rs metav1.Object) {

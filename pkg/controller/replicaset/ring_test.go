@@ -196,6 +196,14 @@ func TestReleasedForgetsAndAcquiredQueues(t *testing.T) {
 	if _, found, _ := f.expectations.GetExpectations("default/other"); found {
 		t.Error("a ReplicaSet begins with the expectations of another time")
 	}
+	// A donor that calls a handover off opens its gate again without having released anything.
+	if err := f.syncHandler(ctx, "default/other"); err != nil {
+		t.Fatal(err)
+	}
+	f.Prepare(around(metav1.HashKeyOf(other)))
+	if _, found, _ := f.expectations.GetExpectations("default/other"); !found {
+		t.Error("the expectations of work that goes on are gone")
+	}
 	f.Acquired(ranges)
 	if key, _ := f.queue.Get(); f.queue.Len() != 0 || key != "default/mine" {
 		t.Errorf("queued %q and %d more, want default/mine alone", key, f.queue.Len())

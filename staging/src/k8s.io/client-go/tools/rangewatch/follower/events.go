@@ -130,15 +130,18 @@ func (f *Follower) release() {
 	}
 }
 
-// sent says that the informer was given something after which the store is at revision or later.
+// sent says that the informer was given an object or its deletion, after which the store is at
+// revision or later, unless it stays where it is.
 func (d *delivered) sent(revision uint64) {
 	d.unconfirmed = true
-	d.last = max(d.last, revision)
+	if !d.held {
+		d.last = max(d.last, revision)
+	}
 }
 
 func (f *Follower) bookmark(revision uint64) {
 	f.emit(Step{Do: Bookmark, Revision: revision})
-	f.sent(revision)
+	f.last, f.unconfirmed = revision, true
 }
 
 // confirm waits until the store has processed everything that was sent.

@@ -66,6 +66,8 @@ var scenes = []scene{
 		budget: budget{writes: 2, faults: 2}, steps: 14},
 	{name: "a relist with new objects", history: []change{{ids[0], keys[0], true}}, wanted: rangeAB,
 		budget: budget{writes: 2, faults: 2}, steps: 14},
+	{name: "ranges that leave during a relist", history: []change{{ids[0], keys[0], true}}, wanted: rangeAB,
+		budget: budget{writes: 2, wants: 1, faults: 1}, steps: 10},
 	{name: "a wait during a relist", history: []change{{ids[0], keys[0], true}}, wanted: rangeA,
 		budget: budget{writes: 2, waits: 1, faults: 1}, steps: 12},
 	{name: "a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}}, wanted: rangeA, oneByOne: true,
@@ -252,7 +254,7 @@ func (w *world) encode(b []byte) []byte {
 	num(f.pending.revision)
 	question(f.answered)
 	question(f.question)
-	flag(f.unconfirmed, f.replacing, f.wantsList, f.replaced, f.delivered.held, f.following, f.lively, f.watchWaits, f.listWaits)
+	flag(f.unconfirmed, f.replacing, f.wantsList, f.replaced, f.delivered.held, f.following, f.plainly, f.lively, f.watchWaits, f.listWaits)
 	ranges2(f.selected)
 	num(uint64(f.refused))
 	flag(f.listing != nil)

@@ -90,6 +90,8 @@ type Follower struct {
 	// listing is the list of ranges that are missing, or of everything, or nil. It runs, or is
 	// complete and waits for its watch.
 	listing *listing
+	// plainly is set once the server could not open a watch that asks. Until one is open, none asks.
+	plainly bool
 	// watchWaits and listWaits are set from a failure until it is time for another attempt.
 	watchWaits, listWaits bool
 }

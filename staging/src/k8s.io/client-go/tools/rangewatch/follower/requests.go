@@ -200,7 +200,7 @@ func (f *Follower) startWatch() {
 		ranges, from = ranges.Union(f.listing.ranges), f.listing.base
 		waits = waits || f.pendingUntil(f.listing.revision) > from
 	}
-	asks := f.refused < refusesQuestions && (waits || f.awaited(ranges))
+	asks := f.refused < refusesQuestions && !f.plainly && (waits || f.awaited(ranges))
 	if f.following && !grows && (f.selected.Equal(ranges) || !f.target.Equal(ranges)) && (!asks || f.question > 0) {
 		return // it will do, at least until the growth has been listed or the question answered
 	}
@@ -245,7 +245,7 @@ func (f *Follower) stopFollowing() {
 func (f *Follower) Opened() {
 	o := f.opening
 	f.opening = nil
-	f.following, f.selected, f.question = true, o.ranges, o.question
+	f.following, f.selected, f.question, f.plainly = true, o.ranges, o.question, false
 	// The new watch repeats what lies between its start and the revision that the old one reached.
 	if !f.ranges.Empty() {
 		f.past = append(slices.Clone(f.past), part{ranges: f.ranges, revision: f.revision})
@@ -289,6 +289,8 @@ func (f *Follower) OpenFailed(failure Failure) {
 	case failure == Refused && f.refused < refusesRanges:
 		f.refused = refusesRanges
 	default:
+		// A server whose cache lags cannot say how far it is, but it can send what it has.
+		f.plainly = asked && !f.following
 		f.refused = refusesNothing
 		f.retryWatch()
 	}

@@ -71,7 +71,7 @@ type Controller interface {
 	// controller is responsible for, in any order.
 	Keys(hashkey.Ranges) []int64
 	// Prepare is called before the controller's door is opened for these ranges, when all
-	// sources hold them. No work on them has begun.
+	// sources hold them. Work on them may go on in what has not been released.
 	Prepare(hashkey.Ranges)
 	// Acquired is called when the controller's door has been opened for these ranges: all
 	// objects in them are to be worked on anew.
