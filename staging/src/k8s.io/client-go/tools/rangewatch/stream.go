@@ -38,13 +38,17 @@ import (
 //   - BOOKMARK comes with the resource version that the stream has reached.
 //
 // Held and WaitFor speak of what was received: an event counts as processed when the next one is
-// received. Stream must be called once, and not beside NewInformer.
+// received. Nothing is in Held once the stream has ended. Stream must be called once, and not
+// beside NewInformer.
 func (s *Source) Stream(ctx context.Context) watch.Interface {
 	s.useOnce("Stream")
 	d := newDriver(s, follower.NewOneByOne())
 	st := newStream(ctx)
 	d.out = st.out
-	go st.run(d.run)
+	go st.run(func(ctx context.Context) error {
+		defer s.report(nil, nil)
+		return d.run(ctx)
+	})
 	return st
 }
 

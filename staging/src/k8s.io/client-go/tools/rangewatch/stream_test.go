@@ -35,6 +35,7 @@ type reader struct {
 	source *Source
 	stream watch.Interface
 	ctx    context.Context
+	ended  chan struct{}
 
 	mu     sync.Mutex
 	pods   map[string]*v1.Pod
@@ -49,14 +50,13 @@ func newReader(t *testing.T, server *fakeServer) *reader {
 		t.Fatal(err)
 	}
 	source.backoff, source.answerTime = quick, patience
-	r := &reader{T: t, server: server, source: source, stream: source.Stream(ctx), ctx: ctx, pods: map[string]*v1.Pod{}}
-	ended := make(chan struct{})
+	r := &reader{T: t, server: server, source: source, stream: source.Stream(ctx), ctx: ctx, ended: make(chan struct{}), pods: map[string]*v1.Pod{}}
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		<-r.ended
 	})
 	go func() {
-		defer close(ended)
+		defer close(r.ended)
 		for event := range r.stream.ResultChan() {
 			r.take(event)
 		}
@@ -148,6 +148,10 @@ func TestStreamNeedsNoStore(t *testing.T) {
 				t.Errorf("held: %s", held)
 			}
 			r.stream.Stop()
+			<-r.ended
+			if held := r.source.Held(); !held.Empty() {
+				t.Errorf("held after the end: %s", held)
+			}
 		})
 	}
 }
