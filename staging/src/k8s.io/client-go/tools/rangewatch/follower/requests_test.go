@@ -18,46 +18,113 @@ package follower
 
 import "testing"
 
-// A server whose cache lags cannot answer a question, but it can send what it has.
-func TestWatchIsOpenedPlainlyIfTheServerCannotAnswer(t *testing.T) {
-	f := New()
+// asked is a Follower whose steps a test looks for.
+type asked struct {
+	*testing.T
+	*Follower
+}
+
+// begin returns a Follower that has the ranges, and watches nothing yet.
+func begin(t *testing.T) asked {
+	f := asked{t, New()}
 	f.Want(rangeAB)
 	f.List()
-	next := func(want Action) Step {
-		t.Helper()
-		for {
-			step, ok := f.Next()
-			if !ok {
-				t.Fatalf("no step to %s", want)
-			}
-			if step.Do == want {
-				return step
-			}
+	f.next(List)
+	f.ListEnded(5)
+	f.next(Replace)
+	f.Watch()
+	return f
+}
+
+// next returns the next step of that kind, and drops what comes before.
+func (f asked) next(want Action) Step {
+	f.Helper()
+	for {
+		step, ok := f.Next()
+		if !ok {
+			f.Fatalf("no step to %s", want)
+		}
+		if step.Do == want {
+			return step
 		}
 	}
-	next(List)
-	f.ListEnded(5)
-	next(Replace)
-	f.Watch()
+}
+
+// none checks that there is no step of that kind.
+func (f asked) none(not Action) {
+	f.Helper()
+	for step, ok := f.Next(); ok; step, ok = f.Next() {
+		if step.Do == not {
+			f.Errorf("a step to %s", not)
+		}
+	}
+}
+
+func TestAnObjectWithoutAKeyIsInEveryRange(t *testing.T) {
+	if (Key{}).In(nil) || !(Key{}).In(rangeAB) {
+		t.Error("an object without a key is in no range, and in every other one")
+	}
+}
+
+// The answer to a question ends the wait, so nobody asks again meanwhile.
+func TestAQuestionIsAskedOnce(t *testing.T) {
+	f := begin(t)
 	f.Wait(1, rangeAB)
-	if !next(Watch).Asks {
+	if !f.next(Watch).Asks {
+		t.Error("a watch for a waiter does not ask")
+	}
+	f.Opened()
+	f.none(Watch)
+	f.Wait(2, rangeAB)
+	f.none(Watch)
+}
+
+// A server is asked for all again when the watch ends: it may have been replaced.
+func TestARefusalLastsAsLongAsTheWatch(t *testing.T) {
+	for name, end := range map[string]func(asked){
+		"ended":  func(f asked) { f.WatchEnded(false) },
+		"failed": func(f asked) { f.WatchFailed(Failed); f.RetryWatch() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := begin(t)
+			if f.next(Watch).Everything {
+				t.Error("asks for everything at first")
+			}
+			f.OpenFailed(Refused)
+			if !f.next(Watch).Everything {
+				t.Error("asks for ranges again")
+			}
+			f.Opened()
+			end(f)
+			if f.next(Watch).Everything {
+				t.Error("never asks for ranges again")
+			}
+		})
+	}
+}
+
+// A server whose cache lags cannot answer a question, but it can send what it has.
+func TestWatchIsOpenedPlainlyIfTheServerCannotAnswer(t *testing.T) {
+	f := begin(t)
+	f.Wait(1, rangeAB)
+	if !f.next(Watch).Asks {
 		t.Error("a watch for a waiter does not ask")
 	}
 	f.OpenFailed(Failed)
-	next(RetryWatch)
+	f.next(RetryWatch)
 	f.RetryWatch()
-	if next(Watch).Asks {
+	if f.next(Watch).Asks {
 		t.Error("a watch asks again, and nothing is followed meanwhile")
 	}
 	f.Opened()
-	if !next(Watch).Asks {
+	if !f.next(Watch).Asks {
 		t.Error("the waiter is forgotten")
 	}
 	// With a watch that goes on, there is no harm in asking.
 	f.OpenFailed(Failed)
-	next(RetryWatch)
+	f.next(RetryWatch)
 	f.RetryWatch()
-	if !next(Watch).Asks {
+	if !f.next(Watch).Asks {
 		t.Error("the waiter is forgotten after a failure")
 	}
 }
