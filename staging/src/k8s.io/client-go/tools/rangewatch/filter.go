@@ -67,7 +67,8 @@ func (s *Source) NewFilter() *Filter {
 }
 
 // Open lets pass what happens in ranges from now on. It must be called when WaitFor has returned for
-// them, before a gate opens. Ranges that SetRanges leaves out are shut.
+// them, before a gate opens. What is open stays open since its own opening: nobody else has worked
+// there in between. Ranges that SetRanges leaves out are shut.
 func (f *Filter) Open(ranges hashkey.Ranges) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,8 +77,12 @@ func (f *Filter) Open(ranges hashkey.Ranges) {
 	if err != nil {
 		f.source.logger.Error(err, "Opening the filter of event handlers although the store is empty", "ranges", ranges)
 	}
-	f.keepLocked(hashkey.All().Minus(ranges))
-	f.open = append(f.open, since{ranges, revision})
+	for _, o := range f.open {
+		ranges = ranges.Minus(o.ranges)
+	}
+	if !ranges.Empty() {
+		f.open = append(f.open, since{ranges, revision})
+	}
 }
 
 // Shut lets nothing of ranges pass any more.

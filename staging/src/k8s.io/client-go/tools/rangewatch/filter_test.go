@@ -118,8 +118,16 @@ func TestFilterDropsWhatWasAddedBeforeTheOpening(t *testing.T) {
 	h.change("old", 10)
 	h.settled(percents(0, 50))
 	s.handles(4, "add new", "update old")
+
+	// A gate that opens again although nothing was released goes on where it was.
+	h.put("while it was shut", 25)
+	h.settled(percents(0, 50))
+	s.filter.Open(percents(0, 50))
+	s.handles(1, "add while it was shut")
+
 	h.put("before the next", 25)
 	h.settled(percents(0, 50))
+	s.filter.Shut(percents(0, 50))
 	s.filter.Open(percents(0, 50))
 	s.handles(1)
 	s.end(30)
