@@ -1,0 +1,26 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hash
+
+import "strings"
+
+// withoutUnsetHashKeys takes the hash keys that are not set out of an object's dump, which has
+// every field. So what has none, such as a template of pods, has the same hash as in stock
+// Kubernetes, and what is named after it has the same name.
+func withoutUnsetHashKeys(dump string) string {
+	return strings.ReplaceAll(dump, " HashKey:(int64)0", "")
+}
