@@ -47,7 +47,7 @@ var layers = []string{
 	"k8s.io/client-go/tools/rangewatch",
 	"k8s.io/apiserver",
 	"k8s.io/kubernetes/pkg/apis",
-	"k8s.io/kubernetes/pkg/controller/ring",
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue",
 	"k8s.io/kubernetes/plugin",
 	"k8s.io/kubernetes/pkg/registry",
 	"k8s.io/kubernetes/pkg/controller",

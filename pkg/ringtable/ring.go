@@ -27,7 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/client-go/tools/ring"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // Ring is one ring at one moment.
@@ -59,8 +59,8 @@ type Instance struct {
 	Owned hashkey.Ranges
 	// Coming holds the keys that it is to receive by the handover under way.
 	Coming hashkey.Ranges
-	// Workloads counts the objects that it says it is responsible for.
-	Workloads int64
+	// Weight counts the objects that it says it holds for the keys it owns.
+	Weight int64
 	// Pods are those of the ReplicaSets that it owns.
 	Pods Pods
 	// Created is when it registered, by the clock of the API server.
@@ -162,13 +162,13 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 
 func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.Ranges) Instance {
 	return Instance{
-		Name:      i.Name,
-		Holder:    i.Spec.HolderIdentity,
-		Phase:     i.Status.Phase,
-		Owned:     owned,
-		Coming:    coming,
-		Workloads: i.Status.Workloads,
-		Created:   i.CreationTimestamp.Time,
+		Name:    i.Name,
+		Holder:  i.Spec.HolderIdentity,
+		Phase:   i.Status.Phase,
+		Owned:   owned,
+		Coming:  coming,
+		Weight:  i.Status.Weight,
+		Created: i.CreationTimestamp.Time,
 	}
 }
 

@@ -111,7 +111,7 @@ const shareColumn = 3
 
 // cells returns the table without bars, its header first.
 func (r *Ring) cells(l layout, now time.Time) [][]string {
-	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WORKLOADS"}
+	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WEIGHT"}
 	if r.OfReplicaSets {
 		header = append(header, "PODS READY")
 	}
@@ -120,7 +120,7 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 	}
 	table := [][]string{header}
 	for _, i := range r.Instances {
-		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Workloads)}
+		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight)}
 		if r.OfReplicaSets {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}

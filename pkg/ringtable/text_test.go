@@ -29,7 +29,7 @@ import (
 
 func TestText(t *testing.T) {
 	responsibleFor := func(n int64) options {
-		return func(i *shardingv1alpha1.ControllerInstance) { i.Status.Workloads = n }
+		return func(i *shardingv1alpha1.ControllerInstance) { i.Status.Weight = n }
 	}
 	for _, tc := range []struct {
 		name      string
@@ -44,11 +44,11 @@ func TestText(t *testing.T) {
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
-		width:     99,
+		width:     96,
 		now:       now,
 		want: `
-INSTANCE  PHASE   RANGE                                  SHARE           WORKLOADS  PODS READY  AGE
-a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2          22/24       90s
+INSTANCE  PHASE   RANGE                                  SHARE           WEIGHT  PODS READY  AGE
+a         Active  [0000000000000000, 7fffffffffffffff]  100.0% ████████  2       22/24       90s
 1 instance, 1 Active: it covers all hash keys; 22 of 24 pods ready
 `,
 	}, {
@@ -59,14 +59,14 @@ a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████�
 			instance("a", key(quarter-1), responsibleFor(1)),
 			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1)),
 		},
-		width: 101,
+		width: 98,
 		now:   now,
 		want: `
-INSTANCE  PHASE   RANGE                                    SHARE           WORKLOADS  PODS READY  AGE
-a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1          2/4         90s
-b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0          0/0         90s
-c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1          20/20       90s
-new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0          0/0         90s
+INSTANCE  PHASE   RANGE                                    SHARE           WEIGHT  PODS READY  AGE
+a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1       2/4         90s
+b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0       0/0         90s
+c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1       20/20       90s
+new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0       0/0         90s
 4 instances, 3 Active: they cover all hash keys; 22 of 24 pods ready
 `,
 	}, {
@@ -76,12 +76,12 @@ new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ·······�
 			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
 			instance("c", phase(shardingv1alpha1.InstanceInit)),
 		},
-		width: 93,
+		width: 90,
 		want: `
-INSTANCE  PHASE   RANGE                                 SHARE           WORKLOADS  PODS READY
-a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0          22/24
-b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0          0/0
-c         Init    -                                      0.0% ········  0          0/0
+INSTANCE  PHASE   RANGE                                 SHARE           WEIGHT  PODS READY
+a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0       22/24
+b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0       0/0
+c         Init    -                                      0.0% ········  0       0/0
 3 instances, 2 Active: nothing works on 25.0% of the hash keys: (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
 `,
 	}} {
@@ -102,7 +102,7 @@ func TestTextOfAnotherRing(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := r.Text(80, time.Time{})
-	if !strings.Contains(text, "WORKLOADS\n") || strings.Contains(text, "pods") {
+	if !strings.Contains(text, "WEIGHT\n") || strings.Contains(text, "pods") {
 		t.Errorf("got\n%s", text)
 	}
 }
@@ -128,15 +128,15 @@ func TestWidth(t *testing.T) {
 		width, line, bar int
 		cut, ages        bool
 	}{
-		{width: 200, line: 122, bar: maxBar, ages: true},
-		{width: 109, line: 109, bar: 19, ages: true},
-		{width: 98, line: 98, bar: minBar, ages: true},
-		{width: 97, line: 97, bar: 29, ages: true, cut: true},
-		{width: 76, line: 76, bar: minBar, ages: true, cut: true},
-		{width: 75, line: 75, bar: 12, cut: true},
-		{width: 71, line: 71, bar: minBar, cut: true},
-		{width: 70, line: 58, cut: true},
-		{width: 10, line: 58, cut: true},
+		{width: 200, line: 119, bar: maxBar, ages: true},
+		{width: 106, line: 106, bar: 19, ages: true},
+		{width: 95, line: 95, bar: minBar, ages: true},
+		{width: 94, line: 94, bar: 29, ages: true, cut: true},
+		{width: 73, line: 73, bar: minBar, ages: true, cut: true},
+		{width: 72, line: 72, bar: 12, cut: true},
+		{width: 68, line: 68, bar: minBar, cut: true},
+		{width: 67, line: 55, cut: true},
+		{width: 10, line: 55, cut: true},
 	} {
 		text := r.Text(tc.width, now)
 		lines := strings.Split(text, "\n")

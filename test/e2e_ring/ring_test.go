@@ -51,11 +51,12 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 			total := int64(0)
 			for _, i := range ring.Instances {
-				g.Expect(i.Workloads).To(gomega.BeNumerically(">", 0), "ReplicaSets of %s", i.Name)
-				total += i.Workloads
+				g.Expect(i.Weight).To(gomega.BeNumerically(">", 0), "the weight of %s", i.Name)
+				total += i.Weight
 			}
-			// An instance reports its number once that has changed by a tenth.
-			g.Expect(total).To(gomega.BeNumerically("~", len(before), len(before)/8))
+			// Each ReplicaSet has five pods. An instance reports its weight once that has changed by a
+			// tenth.
+			g.Expect(total).To(gomega.BeNumerically("~", 6*len(before), len(before)))
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 	})
 

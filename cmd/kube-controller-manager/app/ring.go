@@ -31,37 +31,35 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/ring/member"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/controller/replication"
+	controllerring "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 )
 
-// ringController is a controller that runs on every controller manager at once, each of
-// them working on its range of the ring.
-type ringController interface {
-	member.Controller
-	// Run works until ctx ends.
-	Run(ctx context.Context)
-	// SetWorkers sets how many objects are worked on at the same time. Workers end
-	// with ctx.
-	SetWorkers(ctx context.Context, n int)
-}
-
 // ringConstructor makes a controller of the catalogue.
 type ringConstructor struct {
-	defaultWorkers func(*config.CompletedConfig) int
-	// build returns the controller and what it works from.
-	build func(ctx context.Context, b *ringBuilder) (ringController, error)
+	build          func(context.Context, *controllerring.Env) (*controllerring.Controller, error)
+	defaultWorkers func(*config.CompletedConfig) int32
 }
 
 // ringConstructors has one for each controller of the catalogue, by name.
 var ringConstructors = map[string]ringConstructor{
-	catalogue.ReplicaSetController:            replicaSetOnRing,
-	catalogue.ReplicationControllerController: replicationControllerOnRing,
+	catalogue.DeploymentController: {deployment.OnRing, func(c *config.CompletedConfig) int32 {
+		return c.ComponentConfig.DeploymentController.ConcurrentDeploymentSyncs
+	}},
+	catalogue.ReplicaSetController: {replicaset.OnRing, func(c *config.CompletedConfig) int32 {
+		return c.ComponentConfig.ReplicaSetController.ConcurrentRSSyncs
+	}},
+	catalogue.ReplicationControllerController: {replication.OnRing, func(c *config.CompletedConfig) int32 {
+		return c.ComponentConfig.ReplicationController.ConcurrentRCSyncs
+	}},
 }
 
 // ringControllers returns the names of the controllers that can run on a ring.
@@ -106,7 +104,7 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	warnOfElection(ctx, c)
 	workers := map[string]int{}
 	for _, name := range ringControllers() {
-		workers[name] = ringConstructors[name].defaultWorkers(c)
+		workers[name] = int(ringConstructors[name].defaultWorkers(c))
 	}
 	settings, err := newRingSettingsFile(c.ControllerRingConfigFile, workers)
 	if err != nil {

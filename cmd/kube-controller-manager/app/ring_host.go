@@ -25,9 +25,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -38,7 +35,8 @@ import (
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	controllerring "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/utils/clock"
 )
 
@@ -127,13 +125,22 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	shared, controllers, err := h.build(work, ring, gate)
+	reader, err := h.rootClientBuilder.Client("shared-informers")
+	if err != nil {
+		return fmt.Errorf("making a client for informers: %w", err)
+	}
+	shared := controllerring.NewInformers(reader, ResyncPeriod(h.config)())
+	controllers, err := h.build(work, ring, shared, gate)
 	if err != nil {
 		return err
 	}
 	events := record.NewBroadcaster(record.WithContext(work))
 	defer events.Shutdown()
-	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: shared.reader.CoreV1().Events("")})
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: reader.CoreV1().Events("")})
+	var sources []member.Source
+	for _, source := range shared.Sources {
+		sources = append(sources, source)
+	}
 	on := map[string]member.Controller{}
 	for name, c := range controllers {
 		on[name] = c
@@ -147,7 +154,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		HolderIdentity: h.identity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
-		Sources:        shared.sources,
+		Sources:        sources,
 		RenewalFailed:  reconnect,
 		Metrics:        newRingMetrics(ring.Name, ring.ControllerNames()),
 		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
@@ -163,7 +170,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	wg.Go(func() { shared.run(work) })
+	wg.Go(func() { shared.Run(work) })
 	for _, c := range controllers {
 		wg.Go(func() { c.Run(work) })
 	}
@@ -227,47 +234,30 @@ func (h *ringHost) registry(gate *member.Gate) (client shardingclient.ShardingV1
 	return client, dialer.CloseAll, nil
 }
 
-// build makes the ring's controllers, by name, and the informers that they share.
-func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, gate *member.Gate) (*ringInformers, map[string]filteredController, error) {
-	reader, err := h.rootClientBuilder.Client("shared-informers")
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for informers: %w", err)
-	}
-	shared := &ringInformers{
-		reader:    reader,
-		informers: informers.NewSharedInformerFactoryWithOptions(reader, ResyncPeriod(h.config)(), informers.WithTransform(trimManagedFields)),
-		followed:  map[schema.GroupResource]followed{},
-	}
-	controllers := map[string]filteredController{}
+// build makes the ring's controllers, by name. They share the informers.
+func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *controllerring.Informers, gate *member.Gate) (map[string]*controllerring.Controller, error) {
+	controllers := map[string]*controllerring.Controller{}
 	for _, described := range ring.Controllers {
 		config, err := h.clientBuilder.Config(described.ServiceAccount)
 		if err != nil {
-			return nil, nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
+			return nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
 		}
 		config.Wrap(gate.WrapTransport(described.Name))
-		writer, err := kubernetes.NewForConfig(config)
+		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
-			return nil, nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
+			return nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
 		}
-		builder := &ringBuilder{
-			ringInformers: shared, controller: described, writer: writer,
-			filtered: newFilteredInformers(shared.informers),
-			gate:     gate.For(described.Name), reads: sets.New[schema.GroupResource](),
-		}
-		logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", described.Name)
-		controller, err := ringConstructors[described.Name].build(klog.NewContext(ctx, logger), builder)
+		ctx := klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", described.Name))
+		env, err := controllerring.NewEnv(ctx, described, shared, gate.For(described.Name), client)
 		if err != nil {
-			return nil, nil, fmt.Errorf("making %s: %w", described.Name, err)
+			return nil, err
 		}
-		if builder.reads.Len() != len(described.Reads) {
-			return nil, nil, fmt.Errorf("%s was built with %d informers of a range, but the catalogue of rings says that it reads %d resources", described.Name, builder.reads.Len(), len(described.Reads))
+		controllers[described.Name], err = ringConstructors[described.Name].build(ctx, env)
+		if err != nil {
+			return nil, fmt.Errorf("making %s: %w", described.Name, err)
 		}
-		if bypassed := builder.filtered.bypassed(); len(bypassed) > 0 {
-			return nil, nil, fmt.Errorf("%s was built with informers of %v whose handlers pass no filter: add their API group to filteredInformers", described.Name, bypassed)
-		}
-		controllers[described.Name] = filteredController{controller, builder.filtered}
 	}
-	return shared, controllers, nil
+	return controllers, nil
 }
 
 // joins notes that instance is about to run. It says whether it may.

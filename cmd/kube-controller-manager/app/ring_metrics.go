@@ -41,9 +41,9 @@ var (
 		Subsystem: ringSubsystem, Name: "owned_ratio", StabilityLevel: metrics.ALPHA,
 		Help: "Share of the ring's key space that this instance owns, from 0 to 1.",
 	}, []string{"ring"})
-	ringWorkloads = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: ringSubsystem, Name: "workloads", StabilityLevel: metrics.ALPHA,
-		Help: "Objects that this instance is responsible for on the ring.",
+	ringWeight = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "weight", StabilityLevel: metrics.ALPHA,
+		Help: "Objects that this instance holds for the keys that it owns: those it is responsible for, and their dependents.",
 	}, []string{"ring"})
 	ringBusy = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "busy", StabilityLevel: metrics.ALPHA,
@@ -84,7 +84,7 @@ var (
 )
 
 var registerRingMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(ringPhase, ringOwned, ringWorkloads, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
+	legacyregistry.MustRegister(ringPhase, ringOwned, ringWeight, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
 })
 
 // ringMetrics are those of the ring with that name.
@@ -129,8 +129,8 @@ func (m ringMetrics) State(phase shardingv1alpha1.InstancePhase, owned float64) 
 	ringOwned.WithLabelValues(string(m)).Set(owned)
 }
 
-func (m ringMetrics) Load(workloads, busy int64) {
-	ringWorkloads.WithLabelValues(string(m)).Set(float64(workloads))
+func (m ringMetrics) Load(weight, busy int64) {
+	ringWeight.WithLabelValues(string(m)).Set(float64(weight))
 	ringBusy.WithLabelValues(string(m)).Set(float64(busy))
 }
 

@@ -23,13 +23,15 @@ import (
 
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	controllerring "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/clock"
@@ -71,45 +73,29 @@ func TestControllersOfARingShareItsInformers(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
 	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
-	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
-	shared, controllers, err := h.build(ctx, workloads, member.NewGate(clock.RealClock{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(controllers) != len(workloads.Controllers) {
-		t.Errorf("%d controllers, want %d", len(controllers), len(workloads.Controllers))
-	}
-	resources := map[string]bool{}
-	for _, c := range workloads.Controllers {
-		for _, r := range c.Reads {
-			resources[r.Resource.String()] = true
+	for _, r := range catalogue.Rings() {
+		informers := controllerring.NewInformers(fake.NewClientset(), 0)
+		controllers, err := h.build(ctx, r, informers, member.NewGate(clock.RealClock{}))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(shared.sources) != len(resources) {
-		t.Errorf("%d informers of a range, want one for each of %d resources", len(shared.sources), len(resources))
-	}
-}
-
-func TestAResourceIsReadByOnePathOnARing(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
-	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
-	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
-	other := workloads.With(workloads.ControllerNames())
-	reads := slices.Clone(other.Controllers[1].Reads)
-	for i := range reads {
-		if reads[i].Resource.Resource == "pods" {
-			reads[i].Path = "metadata.hashKey"
+		if len(controllers) != len(r.Controllers) {
+			t.Errorf("%d controllers, want %d", len(controllers), len(r.Controllers))
 		}
-	}
-	other.Controllers[1].Reads = reads
-	if _, _, err := h.build(ctx, other, member.NewGate(clock.RealClock{})); err == nil {
-		t.Error("two controllers read pods by different paths from one informer")
+		reads := map[catalogue.Read]bool{}
+		for _, c := range r.Controllers {
+			for _, read := range c.Reads {
+				reads[read] = true
+			}
+		}
+		if len(informers.Sources) != len(reads) {
+			t.Errorf("%d informers of a range, want one for each of %d resources and paths", len(informers.Sources), len(reads))
+		}
 	}
 }
 
 func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
-	rs, rc := catalogue.ReplicaSetController, catalogue.ReplicationControllerController
+	d, rs, rc := catalogue.DeploymentController, catalogue.ReplicaSetController, catalogue.ReplicationControllerController
 	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
 	for name, tc := range map[string]struct {
 		enabled, listed, want []string
@@ -131,11 +117,11 @@ func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 		})
 	}
 	c := testRingConfig()
-	if got := enabledRingControllers(c); !slices.Equal(got, []string{rs, rc}) {
+	if got := enabledRingControllers(c); !slices.Equal(got, []string{d, rs, rc}) {
 		t.Errorf("* enables %q", got)
 	}
 	c.ComponentConfig.Generic.Controllers = []string{"*", "-" + rs}
-	if got := enabledRingControllers(c); !slices.Equal(got, []string{rc}) {
+	if got := enabledRingControllers(c); !slices.Equal(got, []string{d, rc}) {
 		t.Errorf("*,-%s enables %q", rs, got)
 	}
 }

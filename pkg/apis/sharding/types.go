@@ -191,9 +191,10 @@ type ControllerInstanceStatus struct {
 	// The maximum number of ranges is 64.
 	Cached []HashKeyRange
 
-	// Workloads is the number of objects the instance is responsible for.
+	// Weight is the number of objects that the caches of the instance hold for the keys
+	// that it owns: those it is responsible for, and their dependents.
 	// The minimum value is 0.
-	Workloads int64
+	Weight int64
 
 	// Busy is the number of objects the instance is working on right now.
 	// The minimum value is 0.

@@ -26,63 +26,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	ringtesting "k8s.io/kubernetes/pkg/controller/ring/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
 
-// testGate is open for the keys of its ranges, and counts the work that passes.
-type testGate struct {
-	open    hashkey.Ranges
-	inside  int
-	entered int
-	onEnter func()
-}
-
-func (g *testGate) Enter(key int64) (func(), bool) {
-	if g.onEnter != nil {
-		g.onEnter()
-	}
-	if !g.open.Contains(key) {
-		return nil, false
-	}
-	g.entered++
-	g.inside++
-	return func() { g.inside-- }, true
-}
-
-func (g *testGate) Serves(key int64) bool { return g.open.Contains(key) }
-func (g *testGate) ServesAll() bool       { return g.open.Covers(hashkey.All()) }
-
 type ringFixture struct {
-	*RingController
-	gate      *testGate
+	*ReplicaSetController
+	ring      *ring.Controller
+	gate      *ringtesting.Gate
 	pods      *controller.FakePodControl
-	factory   informers.SharedInformerFactory
+	env       *ring.Env
 	clientset *fake.Clientset
 }
 
 func newRingFixture(t *testing.T, ctx context.Context, objects ...*apps.ReplicaSet) *ringFixture {
-	client := fake.NewClientset()
+	f := &ringFixture{gate: &ringtesting.Gate{}, pods: &controller.FakePodControl{}, clientset: fake.NewClientset()}
+	f.env, _ = ringtesting.NewEnv(t, ctx, catalogue.ReplicaSetController, f.gate, f.clientset)
+	f.ReplicaSetController = NewReplicaSetController(ctx, f.env.Informers.Apps().V1().ReplicaSets(), f.env.Informers.Core().V1().Pods(), f.env.Client, BurstReplicas)
+	f.podControl = f.pods
 	for _, rs := range objects {
-		if err := client.Tracker().Add(rs); err != nil {
+		if err := f.clientset.Tracker().Add(rs); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.env.Informers.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(rs); err != nil {
 			t.Fatal(err)
 		}
 	}
-	factory := informers.NewSharedInformerFactory(client, 0)
-	f := &ringFixture{gate: &testGate{}, pods: &controller.FakePodControl{}, factory: factory, clientset: client}
-	f.RingController = OnRing(ctx, f.gate, client, func(client kubernetes.Interface) *ReplicaSetController {
-		return NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, BurstReplicas)
-	})
-	f.podControl = f.pods
-	for _, rs := range objects {
-		if err := factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(rs); err != nil {
-			t.Fatal(err)
-		}
+	var err error
+	if f.ring, err = f.OnRing(ctx, f.env); err != nil {
+		t.Fatal(err)
 	}
 	return f
 }
@@ -99,117 +76,24 @@ func ringReplicaSet(name string, replicas int32) *apps.ReplicaSet {
 	}
 }
 
-func around(key int64) hashkey.Ranges {
-	return hashkey.NewRanges(hashkey.Range{Start: uint64(key), End: uint64(key) + 1})
-}
-
-func TestSyncPassesTheGate(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	rs := ringReplicaSet("mine", 3)
-	f := newRingFixture(t, ctx, rs)
-	key := cache.MetaObjectToName(rs).String()
-
-	if err := f.syncHandler(ctx, key); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(f.pods.Templates); n != 0 {
-		t.Errorf("%d pods were created though the gate was shut", n)
-	}
-	f.gate.open = around(metav1.HashKeyOf(rs))
-	if err := f.syncHandler(ctx, key); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(f.pods.Templates); n != 3 {
-		t.Errorf("%d pods were created through an open gate, want 3", n)
-	}
-	if f.gate.entered != 1 || f.gate.inside != 0 {
-		t.Errorf("entered %d times, %d still inside; want 1 and none", f.gate.entered, f.gate.inside)
-	}
-}
-
-// What a worker read before it passed the gate may be older than the previous owner's work.
-// It must not act on that.
-func TestSyncReadsAgainBehindTheGate(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	rs := ringReplicaSet("mine", 10)
-	f := newRingFixture(t, ctx, rs)
-	f.gate.open = hashkey.All()
-	store := f.factory.Apps().V1().ReplicaSets().Informer().GetIndexer()
-	key := cache.MetaObjectToName(rs).String()
-
-	f.gate.onEnter = func() {
-		scaled := rs.DeepCopy()
-		scaled.Spec.Replicas = ptr.To[int32](2)
-		if err := store.Update(scaled); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := f.syncHandler(ctx, key); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(f.pods.Templates); n != 2 {
-		t.Errorf("%d pods were created, want the 2 of the ReplicaSet as read behind the gate", n)
-	}
-
-	// Another ReplicaSet of the same name has another key, which has not passed the gate.
-	f.pods.Clear()
-	f.gate.onEnter = func() {
-		other := ringReplicaSet("mine", 4)
-		other.UID = "another"
-		if err := store.Update(other); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := f.syncHandler(ctx, key); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(f.pods.Templates); n != 0 {
-		t.Errorf("%d pods were created for a ReplicaSet that has not passed the gate", n)
-	}
-	if f.gate.inside != 0 {
-		t.Errorf("%d pieces of work never left the gate", f.gate.inside)
-	}
-	if f.queue.Len() != 1 {
-		t.Errorf("%d keys queued, want the new ReplicaSet's", f.queue.Len())
-	}
-}
-
-func TestReleasedForgetsAndAcquiredQueues(t *testing.T) {
+func TestReleasedForgetsExpectations(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	mine, other := ringReplicaSet("mine", 3), ringReplicaSet("other", 3)
 	f := newRingFixture(t, ctx, mine, other)
-	f.gate.open = hashkey.All()
-	for _, rs := range []*apps.ReplicaSet{mine, other} {
-		if err := f.syncHandler(ctx, cache.MetaObjectToName(rs).String()); err != nil {
-			t.Fatal(err)
-		}
+	f.queue.Add("default/mine")
+	f.queue.Add("default/other")
+	f.gate.Set(hashkey.All())
+	f.processNextWorkItem(ctx)
+	f.processNextWorkItem(ctx)
+	if n := len(f.pods.Templates); n != 6 {
+		t.Errorf("%d pods were created through an open gate, want 6", n)
 	}
-	ranges := around(metav1.HashKeyOf(mine))
-	f.Released(ranges)
+	f.ring.Released(ringtesting.Around(metav1.HashKeyOf(mine)))
 	if _, found, _ := f.expectations.GetExpectations("default/mine"); found {
 		t.Error("the expectations of a released ReplicaSet are still there")
 	}
 	if _, found, _ := f.expectations.GetExpectations("default/other"); !found {
 		t.Error("the expectations of another ReplicaSet are gone")
-	}
-	f.Prepare(around(metav1.HashKeyOf(other)))
-	if _, found, _ := f.expectations.GetExpectations("default/other"); found {
-		t.Error("a ReplicaSet begins with the expectations of another time")
-	}
-	// A donor that calls a handover off opens its gate again without having released anything.
-	if err := f.syncHandler(ctx, "default/other"); err != nil {
-		t.Fatal(err)
-	}
-	f.Prepare(around(metav1.HashKeyOf(other)))
-	if _, found, _ := f.expectations.GetExpectations("default/other"); !found {
-		t.Error("the expectations of work that goes on are gone")
-	}
-	f.Acquired(ranges)
-	if key, _ := f.queue.Get(); f.queue.Len() != 0 || key != "default/mine" {
-		t.Errorf("queued %q and %d more, want default/mine alone", key, f.queue.Len())
-	}
-	if keys := f.Keys(ranges); len(keys) != 1 || keys[0] != metav1.HashKeyOf(mine) {
-		t.Errorf("keys %v, want that of mine alone", keys)
 	}
 }
 
@@ -231,7 +115,7 @@ func TestRelatedPodsOfOthersAreReadLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rs == mine {
-			if err := f.factory.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
+			if err := f.env.Informers.Core().V1().Pods().Informer().GetIndexer().Add(pod); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -240,10 +124,10 @@ func TestRelatedPodsOfOthersAreReadLive(t *testing.T) {
 		open hashkey.Ranges
 		want []string
 	}{
-		{open: around(metav1.HashKeyOf(mine)), want: []string{"pod-of-mine", "pod-of-other"}},
+		{open: ringtesting.Around(metav1.HashKeyOf(mine)), want: []string{"pod-of-mine", "pod-of-other"}},
 		{open: hashkey.All(), want: []string{"pod-of-mine"}}, // from the cache, which has no other pod
 	} {
-		f.gate.open = tc.open
+		f.gate.Set(tc.open)
 		pods, err := f.relatedPods(ctx, mine)
 		if err != nil {
 			t.Fatal(err)

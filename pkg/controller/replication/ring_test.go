@@ -18,63 +18,25 @@ package replication
 
 import (
 	"context"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/kubernetes/pkg/controller/replicaset"
+	core "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	ringtesting "k8s.io/kubernetes/pkg/controller/ring/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
-
-// testGate is open for the keys of its ranges.
-type testGate struct {
-	lock       sync.Mutex
-	open       hashkey.Ranges
-	turnedAway int
-}
-
-func (g *testGate) set(open hashkey.Ranges) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	g.open = open
-}
-
-func (g *testGate) turned() int {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	return g.turnedAway
-}
-
-func (g *testGate) Enter(key int64) (func(), bool) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	if !g.open.Contains(key) {
-		g.turnedAway++
-		return nil, false
-	}
-	return func() {}, true
-}
-
-func (g *testGate) Serves(key int64) bool {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	return g.open.Contains(key)
-}
-
-func (g *testGate) ServesAll() bool {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	return g.open.Covers(hashkey.All())
-}
 
 // A ReplicationManager holds a copy of the ReplicaSetController that its handlers were made
 // for, and its informer holds ReplicationControllers. The gate holds for it all the same.
@@ -82,7 +44,7 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
 	rc := &v1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rc", UID: types.UID("uid-of-rc")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rc", UID: types.UID("uid-of-rc"), ResourceVersion: "1"},
 		Spec: v1.ReplicationControllerSpec{
 			Replicas: ptr.To[int32](2),
 			Selector: map[string]string{"app": "rc"},
@@ -90,27 +52,25 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 		},
 	}
 	client := fake.NewClientset(rc)
-	factory := informers.NewSharedInformerFactory(client, 0)
-	gate := &testGate{}
-	c := replicaset.OnRing(ctx, gate, client, func(client kubernetes.Interface) *replicaset.ReplicaSetController {
-		return &NewReplicationManager(ctx, factory.Core().V1().Pods(), factory.Core().V1().ReplicationControllers(), client, BurstReplicas).ReplicaSetController
-	})
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
+	withResourceVersions(client)
+	gate := &ringtesting.Gate{}
+	env, informers := ringtesting.NewEnv(t, ctx, catalogue.ReplicationControllerController, gate, client)
+	c, err := OnRing(ctx, env)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	wg.Go(func() { informers.Run(ctx) })
+	for _, source := range informers.Sources {
+		source.SetRanges(hashkey.All())
+	}
 	wg.Go(func() { c.Run(ctx) })
 	c.SetWorkers(ctx, 1)
 
 	key := metav1.HashKeyOf(rc)
-	mine := hashkey.NewRanges(hashkey.Range{Start: uint64(key), End: uint64(key) + 1})
-	if keys := c.Keys(mine); len(keys) != 1 || keys[0] != key {
-		t.Errorf("keys %v, want %d alone", keys, key)
-	}
-	if keys := c.Keys(hashkey.All().Minus(mine)); len(keys) != 0 {
-		t.Errorf("keys %v outside of the range", keys)
-	}
+	mine := ringtesting.Around(key)
 	pods := func() []v1.Pod {
 		t.Helper()
 		list, err := client.CoreV1().Pods("ns").List(ctx, metav1.ListOptions{})
@@ -127,11 +87,19 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	eventually("the gate turns the ReplicationController away", func() bool { return gate.turned() > 0 })
+	for _, source := range informers.Sources {
+		eventually("everything is held", func() bool { return source.Held().Covers(hashkey.All()) })
+	}
+	c.Acquired(mine)
+	eventually("the gate turns the ReplicationController away", func() bool {
+		_, _, turnedAway := gate.Count()
+		return turnedAway > 0
+	})
 	if n := len(pods()); n != 0 {
 		t.Fatalf("%d pods were created though the gate was shut", n)
 	}
-	gate.set(mine)
+	c.Prepare(mine)
+	gate.Set(mine)
 	c.Acquired(mine)
 	eventually("pods are created behind the open gate", func() bool { return len(pods()) == 2 })
 	for _, pod := range pods() {
@@ -140,4 +108,23 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 			t.Errorf("pod %q of %q, controlled by %v; want a name of the client's, and the ReplicationController", pod.Name, pod.GenerateName, pod.OwnerReferences)
 		}
 	}
+}
+
+// withResourceVersions makes the client answer with resource versions, which its tracker lacks.
+func withResourceVersions(client *fake.Clientset) {
+	client.PrependReactor("list", "*", func(action core.Action) (bool, runtime.Object, error) {
+		kind := map[string]string{"pods": "Pod", "replicationcontrollers": "ReplicationController"}[action.GetResource().Resource]
+		list, err := client.Tracker().List(action.GetResource(), v1.SchemeGroupVersion.WithKind(kind), action.GetNamespace())
+		if err == nil {
+			list.(metav1.ListInterface).SetResourceVersion("2")
+		}
+		return true, list, err
+	})
+	var revision atomic.Int64
+	revision.Store(2)
+	client.PrependReactor("create", "pods", func(action core.Action) (bool, runtime.Object, error) {
+		pod := action.(core.CreateAction).GetObject().(*v1.Pod)
+		pod.ResourceVersion = strconv.FormatInt(revision.Add(1), 10)
+		return true, pod, client.Tracker().Create(action.GetResource(), pod, action.GetNamespace())
+	})
 }

@@ -14,11 +14,21 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package ring is the catalogue of the rings of kube-controller-manager: which
-// controllers run on which ring, from which resources each works, by which path those
-// are divided, and whose hash key governs what it writes. It is data. The controller
-// manager builds its informers from it and says in its ControllerInstances what governs
-// its writes; kubectl shows rings with it. What makes a controller stands in the
-// controller manager (cmd/kube-controller-manager/app), the protocol in
-// client-go/tools/ring.
+// Package ring is the hook that puts a controller of kube-controller-manager on a ring: it
+// works on an object only while its gate is open for the object's hash key.
+//
+//   - Informers: one for each resource and path of a ring in this process, which all its
+//     controllers share.
+//   - Env: what a controller is built from. Its informers' handlers are told of keys that the
+//     gate is open for, its client creates each pod once, and the lister of what it works on
+//     shows a sync only the object that has passed the gate.
+//   - Controller: the controller's queue behind the gate, its workers, and what it remembers.
+//
+// A controller's package has a ring.go with a function OnRing, which builds the controller
+// from an Env as its own constructor does, and hands New its queue. Everything else of the
+// controller stays as it is: events, metrics, logs, and what its sync does.
+//
+// What leaves the ranges of an instance is not deleted. An item of the queue without an object
+// reaches the controller only if the object has been worked on here, and the gate is open for
+// its key: then the caches hold that key, so it is gone.
 package ring

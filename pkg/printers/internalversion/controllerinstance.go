@@ -37,7 +37,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 		{Name: "Ring", Type: "string", Description: spec["ring"]},
 		{Name: "Phase", Type: "string", Description: status["phase"]},
 		{Name: "Range", Type: "string", Description: "The hash keys that the instance owns, as (after, upTo] in hexadecimal; behind an arrow, the key to which the upper end is to move. A lone object tells only the upper end."},
-		{Name: "Workloads", Type: "integer", Description: status["workloads"]},
+		{Name: "Weight", Type: "integer", Description: status["weight"]},
 		{Name: "Controllers", Type: "string", Description: "How many of its controllers the instance works on, of how many that it runs on the ring."},
 		{Name: "Age", Type: "string", Description: meta["creationTimestamp"]},
 		{Name: "Waiting", Type: "string", Description: "Why the instance does not work on a controller, or is about to cease."},
@@ -99,7 +99,7 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 	}
 	row := metav1.TableRow{
 		Object: runtime.RawExtension{Object: obj},
-		Cells: []interface{}{obj.Name, obj.Spec.Ring, orNone(string(obj.Status.Phase)), keys, obj.Status.Workloads,
+		Cells: []interface{}{obj.Name, obj.Spec.Ring, orNone(string(obj.Status.Phase)), keys, obj.Status.Weight,
 			fmt.Sprintf("%d/%d", working, len(obj.Spec.Controllers)), translateTimestampSince(obj.CreationTimestamp), orNone(strings.Join(waiting, "; "))},
 	}
 	if options.Wide {

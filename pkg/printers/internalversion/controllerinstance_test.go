@@ -41,7 +41,7 @@ func TestPrintControllerInstance(t *testing.T) {
 	full.CreationTimestamp = metav1.Time{Time: time.Now().Add(-90 * time.Minute)}
 	full.Spec.HolderIdentity, full.Spec.Donor = "host1_4711", "b"
 	full.Spec.Controllers = []string{"replicaset-controller", "job-controller"}
-	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 12, Controllers: []sharding.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}}
+	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Weight: 12, Controllers: []sharding.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}}
 	waits := newControllerInstance("a", "workloads", nil, nil)
 	waits.Spec.Controllers = []string{"replicaset-controller", "job-controller", "daemonset-controller", "deployment-controller"}
 	waits.Status.Controllers = []sharding.ControllerState{

@@ -33,7 +33,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
@@ -127,9 +127,10 @@ func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {
 	}
 	byPID := map[string]ringtable.Instance{}
 	for _, i := range now.Instances {
-		missed := i.Workloads - int64(b.setsIn(i.Owned))
-		if i.Phase != shardingv1alpha1.InstanceActive || !i.Coming.Empty() || max(missed, -missed) > i.Workloads/10 {
-			return fmt.Errorf("instance %s is %s with %d ReplicaSets, of %d that it owns", i.Name, i.Phase, i.Workloads, b.setsIn(i.Owned))
+		owned := int64(b.setsIn(i.Owned) + b.podsIn(i.Owned))
+		missed := i.Weight - owned
+		if i.Phase != shardingv1alpha1.InstanceActive || !i.Coming.Empty() || max(missed, -missed) > i.Weight/10 {
+			return fmt.Errorf("instance %s is %s with %d ReplicaSets and pods, of %d that it owns", i.Name, i.Phase, i.Weight, owned)
 		}
 		// A holder is HOST_PID_RANDOM.
 		parts := strings.Split(i.Holder, "_")

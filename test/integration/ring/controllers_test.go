@@ -37,7 +37,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/integration/framework"
 	"k8s.io/kubernetes/test/utils/podcreations"
@@ -227,8 +227,8 @@ func TestControllerManagersJoinLeaveAndCrash(t *testing.T) {
 			return err
 		}
 		for _, i := range ring.Instances {
-			if i.Workloads == 0 || i.Workloads > 15 {
-				return fmt.Errorf("%s has %d of 30 ReplicaSets, want its share", i.Name, i.Workloads)
+			if i.Weight == 0 || i.Weight > 45 {
+				return fmt.Errorf("%s has %d of 30 ReplicaSets with two pods each, want its share", i.Name, i.Weight)
 			}
 		}
 		return nil

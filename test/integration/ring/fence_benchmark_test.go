@@ -43,7 +43,7 @@ func BenchmarkCreatePodFenced(b *testing.B) {
 			case <-stop:
 				return
 			case <-time.After(time.Second):
-				patch := fmt.Appendf(nil, `{"status":{"workloads":%d}}`, n)
+				patch := fmt.Appendf(nil, `{"status":{"weight":%d}}`, n)
 				if _, err := a.registry.Patch(b.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 					b.Error(err)
 					return

@@ -143,9 +143,9 @@ func (s *registryServer) renew(instance *shardingv1alpha1.ControllerInstance) (*
 }
 
 // report changes the status of the record.
-func (s *registryServer) report(name string, workloads int64) *shardingv1alpha1.ControllerInstance {
+func (s *registryServer) report(name string, weight int64) *shardingv1alpha1.ControllerInstance {
 	s.t.Helper()
-	patch := fmt.Appendf(nil, `{"status":{"workloads":%d}}`, workloads)
+	patch := fmt.Appendf(nil, `{"status":{"weight":%d}}`, weight)
 	reported, err := s.instances().Patch(s.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		s.t.Fatal(err)
@@ -221,12 +221,12 @@ func (s *registryServer) testWrites() {
 
 	change := created.DeepCopy()
 	change.Status = shardingv1alpha1.ControllerInstanceStatus{
-		Phase:     shardingv1alpha1.InstanceActive,
-		Cached:    []shardingv1alpha1.HashKeyRange{{First: 0, Last: 10}, {First: 100, Last: math.MaxInt64}},
-		Workloads: 3,
-		Busy:      1,
-		Epoch:     2,
-		Gives:     &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
+		Phase:  shardingv1alpha1.InstanceActive,
+		Cached: []shardingv1alpha1.HashKeyRange{{First: 0, Last: 10}, {First: 100, Last: math.MaxInt64}},
+		Weight: 3,
+		Busy:   1,
+		Epoch:  2,
+		Gives:  &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
 		Controllers: []shardingv1alpha1.ControllerState{
 			{Name: "replicaset-controller", Working: true},
 			{Name: "deployment-controller", Reason: "the leader runs it"},
@@ -306,9 +306,9 @@ func (s *registryServer) testValidation() {
 		"governs":[{"controller":"*","group":"*","resource":"*","by":"Own"}]}}`), metav1.PatchOptions{})
 	wantInvalid("update", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.controllers", "spec.governs")
 
-	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"workloads":-1,"busy":-1,"gives":{"to":"B","hashKey":-1},
+	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"weight":-1,"busy":-1,"gives":{"to":"B","hashKey":-1},
 		"controllers":[{"name":"job-controller","working":true}]}}`), metav1.PatchOptions{}, "status")
-	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.workloads", "status.busy", "status.gives.to", "status.gives.hashKey", "status.controllers[0].name")
+	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.weight", "status.busy", "status.gives.to", "status.gives.hashKey", "status.controllers[0].name")
 
 	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":3}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
@@ -454,7 +454,7 @@ func (s *registryServer) testExpiry() {
 	created := s.create(instance)
 	var updated *shardingv1alpha1.ControllerInstance
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		news := fmt.Appendf(nil, `{"status":{"workloads":%d}}`, time.Now().UnixNano())
+		news := fmt.Appendf(nil, `{"status":{"weight":%d}}`, time.Now().UnixNano())
 		written, err := s.instances().Patch(ctx, "a", types.MergePatchType, news, metav1.PatchOptions{}, "status")
 		if err == nil {
 			updated = written
@@ -627,7 +627,7 @@ func (s *registryServer) testTable() {
 		instance.Spec.HashKey = key
 		s.create(instance)
 	}
-	if _, err := s.instances().Patch(ctx, "b", types.MergePatchType, []byte(`{"status":{"phase":"Active","workloads":12}}`), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := s.instances().Patch(ctx, "b", types.MergePatchType, []byte(`{"status":{"phase":"Active","weight":12}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -667,7 +667,7 @@ func (s *registryServer) testTable() {
 			columns = append(columns, column.Name)
 		}
 	}
-	if want := []string{"Name", "Ring", "Phase", "Range", "Workloads", "Controllers", "Age", "Waiting"}; !slices.Equal(columns, want) {
+	if want := []string{"Name", "Ring", "Phase", "Range", "Weight", "Controllers", "Age", "Waiting"}; !slices.Equal(columns, want) {
 		t.Errorf("columns: %q, want %q", columns, want)
 	}
 	if len(all.Rows) != 3 {

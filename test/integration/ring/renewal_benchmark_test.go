@@ -112,7 +112,7 @@ func BenchmarkRenewals(b *testing.B) {
 					patchStatus(ctx, created.Name, fmt.Sprintf(`{"metadata":{"uid":%q}}`, created.UID))
 					renewals.Add(1)
 					if news.Load() {
-						patchStatus(ctx, created.Name, fmt.Sprintf(`{"status":{"workloads":%d}}`, turns.Add(1)))
+						patchStatus(ctx, created.Name, fmt.Sprintf(`{"status":{"weight":%d}}`, turns.Add(1)))
 					}
 				}, lease/3)
 			})

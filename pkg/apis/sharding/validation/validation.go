@@ -230,7 +230,7 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	} else {
 		errs = append(errs, validateRanges(status.Cached, path.Child("cached"))...)
 	}
-	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Workloads, path.Child("workloads"))...)
+	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Weight, path.Child("weight"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
 	if status.Epoch < 0 || status.Epoch > maxEpoch {
 		errs = append(errs, field.Invalid(path.Child("epoch"), status.Epoch, fmt.Sprintf("must be between 0 and %d, inclusive", maxEpoch)))

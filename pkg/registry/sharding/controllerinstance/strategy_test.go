@@ -40,7 +40,7 @@ func newInstance() *sharding.ControllerInstance {
 			LeaseDurationSeconds: 6,
 			HashKey:              ptr.To[int64](99),
 		},
-		Status: sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Workloads: 7, Epoch: 2},
+		Status: sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Weight: 7, Epoch: 2},
 	}
 }
 
@@ -94,7 +94,7 @@ func TestUpdate(t *testing.T) {
 		"spec and status by the spec": {
 			strategy: Strategy,
 			change: func(i *sharding.ControllerInstance) {
-				i.Spec.HashKey, i.Status.Phase, i.Status.Workloads = nil, sharding.InstanceWait, 0
+				i.Spec.HashKey, i.Status.Phase, i.Status.Weight = nil, sharding.InstanceWait, 0
 			},
 			want:           func(i *sharding.ControllerInstance) { i.Spec.HashKey = nil },
 			wantGeneration: 4,

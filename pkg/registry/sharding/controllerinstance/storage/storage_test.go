@@ -273,8 +273,8 @@ func TestLeasePerObject(t *testing.T) {
 	r.create(newInstance("a"))
 	r.create(newInstance("b"))
 	check("a", "b")
-	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.Workloads = 1 })
-	r.updateStatus("b", func(i *sharding.ControllerInstance) { i.Status.Workloads = 1 })
+	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.Weight = 1 })
+	r.updateStatus("b", func(i *sharding.ControllerInstance) { i.Status.Weight = 1 })
 	r.create(newInstance("c"))
 	check("a", "b", "c")
 	if len(owner) != 3 {
@@ -305,7 +305,7 @@ func TestWritesLeaveAnObjectOnItsLease(t *testing.T) {
 		}
 	}
 
-	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.Workloads = 1 })
+	r.updateStatus("a", func(i *sharding.ControllerInstance) { i.Status.Weight = 1 })
 	kept("news")
 	r.update("a", func(i *sharding.ControllerInstance) { i.Spec.HashKey = ptr.To[int64](5) })
 	kept("a change of the spec")

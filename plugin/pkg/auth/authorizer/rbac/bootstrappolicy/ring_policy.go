@@ -24,7 +24,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/ring/fence"
 	rbacv1helpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
-	catalogue "k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 const shardingGroup = "sharding.k8s.io"

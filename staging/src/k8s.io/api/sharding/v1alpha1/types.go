@@ -219,10 +219,11 @@ type ControllerInstanceStatus struct {
 	// +listType=atomic
 	Cached []HashKeyRange `json:"cached,omitempty" protobuf:"bytes,2,rep,name=cached"`
 
-	// workloads is the number of objects the instance is responsible for.
+	// weight is the number of objects that the caches of the instance hold for the keys
+	// that it owns: those it is responsible for, and their dependents.
 	// The minimum value is 0.
 	// +optional
-	Workloads int64 `json:"workloads,omitempty" protobuf:"varint,3,opt,name=workloads"`
+	Weight int64 `json:"weight,omitempty" protobuf:"varint,3,opt,name=weight"`
 
 	// busy is the number of objects the instance is working on right now.
 	// The minimum value is 0.

@@ -231,6 +231,22 @@ func (s *Source) Held() hashkey.Ranges {
 // the last token was taken. It is for one reader.
 func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 
+// Keys returns the hash keys in r of the objects in the store, one for each object, in any order.
+// Objects without a key are left out. It is for an informer, and takes as long as there are objects.
+func (s *Source) Keys(r hashkey.Ranges) []int64 {
+	var keys []int64
+	for _, obj := range s.store.List() {
+		object, ok := obj.(runtime.Object)
+		if !ok {
+			continue
+		}
+		if key, ok, err := s.path.KeyOf(object); ok && err == nil && r.Contains(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // WaitFor returns nil once the store has every object of r as of a moment after the call: what was
 // written before the call is in the store, and what was deleted is gone from it. It may be called
 // before the ranges are set and before the informer runs. It fails only when ctx ends, with its

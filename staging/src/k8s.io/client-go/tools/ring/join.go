@@ -89,9 +89,9 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 // donor is an instance that can be asked for a part of its range.
 type donor struct {
 	name string
-	// workloads and width are what it has, asked how many ask it for a part.
-	workloads, width uint64
-	asked            uint64
+	// weight and width are what it has, asked how many ask it for a part.
+	weight, width uint64
+	asked         uint64
 }
 
 // donors are in order of key.
@@ -110,7 +110,7 @@ func (ds donors) without(other *donor) donors {
 	return slices.DeleteFunc(slices.Clone(ds), func(d *donor) bool { return d == other })
 }
 
-// best returns the donor with most to give to one more: by workloads, then by width.
+// best returns the donor with most to give to one more: by weight, then by width.
 func (ds donors) best() *donor {
 	best := ds[0]
 	for _, d := range ds[1:] {
@@ -127,7 +127,7 @@ func (m *Machine) donors() donors {
 	for _, r := range m.view.Ring() {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
 		if width := m.view.Owned(r.Name).Width(); working && width >= 2 {
-			out = append(out, &donor{name: r.Name, workloads: uint64(r.Workloads), width: width})
+			out = append(out, &donor{name: r.Name, weight: uint64(r.Weight), width: width})
 		}
 	}
 	for _, r := range m.view.Records() {
@@ -167,7 +167,7 @@ func (d *donor) compare(other *donor) int {
 }
 
 func (d *donor) compareWorkloads(other *donor, times uint64) int {
-	return d.compareShares(d.workloads, other, other.workloads, times)
+	return d.compareShares(d.weight, other, other.weight, times)
 }
 
 func (d *donor) compareWidth(other *donor, times uint64) int {

@@ -98,8 +98,8 @@ func TestTheDonorWithMostWorkloadsIsAskedThenTheWidest(t *testing.T) {
 	// a owns (300, Max] and [0, 100], b (100, 150], c (150, 300].
 	ring := func(a, b, c int64) []Record {
 		records := []Record{member("a", at(100)), member("b", at(150)), member("c", at(300))}
-		for i, workloads := range []int64{a, b, c} {
-			records[i].Workloads = workloads
+		for i, weight := range []int64{a, b, c} {
+			records[i].Weight = weight
 		}
 		return records
 	}
@@ -117,14 +117,14 @@ func TestTheDonorWithMostWorkloadsIsAskedThenTheWidest(t *testing.T) {
 		records []Record
 		want    string
 	}{
-		"most workloads, though the narrowest":      {ring(5, 9, 7), "b"},
-		"most workloads, last on the ring":          {ring(5, 7, 9), "c"},
+		"most weight, though the narrowest":         {ring(5, 9, 7), "b"},
+		"most weight, last on the ring":             {ring(5, 7, 9), "c"},
 		"as many: the widest":                       {ring(7, 7, 7), "a"},
 		"as many: the wider of those with most":     {ring(5, 7, 7), "c"},
 		"the next, as the best is not eligible":     {with(ring(5, 9, 7), shardingv1alpha1.InstanceLeaving, "b"), "c"},
 		"the only eligible one":                     {with(ring(5, 9, 7), shardingv1alpha1.InstanceLocked, "b", "c"), "a"},
 		"nobody, as none is eligible":               {with(ring(5, 9, 7), shardingv1alpha1.InstanceLeaving, "a", "b", "c"), ""},
-		"never an instance that joins like oneself": {append(ring(5, 6, 7), Record{Name: "z", UID: "z", Workloads: 99, Phase: shardingv1alpha1.InstanceActive}), "c"},
+		"never an instance that joins like oneself": {append(ring(5, 6, 7), Record{Name: "z", UID: "z", Weight: 99, Phase: shardingv1alpha1.InstanceActive}), "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := NewMachine("n", NewView(1, append(tc.records, joining("n", "", nil))...), limits)
@@ -144,7 +144,7 @@ func TestTheDonorWithMostWorkloadsIsAskedThenTheWidest(t *testing.T) {
 
 func TestAJoiningInstanceChangesItsMindOnlyForAClearlyBetterDonor(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// present and other are the workloads of two donors. The first has been asked and
+		// present and other are the weights of two donors. The first has been asked and
 		// owns 100 keys, (0, 100]; the other owns (100, end]. The rest of the line belongs to
 		// one that cannot be asked.
 		present, other int64
@@ -154,15 +154,15 @@ func TestAJoiningInstanceChangesItsMindOnlyForAClearlyBetterDonor(t *testing.T) 
 	}{
 		"twice the workloads":                                {present: 10, other: 20, end: 1000},
 		"more than twice the workloads":                      {present: 10, other: 21, end: 1000, changes: true},
-		"some workloads instead of none":                     {present: 0, other: 1, end: 150, changes: true},
-		"as many workloads, not twice as wide":               {present: 10, other: 10, end: 299},
-		"as many workloads, twice as wide":                   {present: 10, other: 10, end: 300, changes: true},
-		"fewer workloads, though wider":                      {present: 10, other: 9, end: 1000},
+		"something instead of none":                          {present: 0, other: 1, end: 150, changes: true},
+		"as much, not twice as wide":                         {present: 10, other: 10, end: 299},
+		"as much, twice as wide":                             {present: 10, other: 10, end: 300, changes: true},
+		"less, though wider":                                 {present: 10, other: 9, end: 1000},
 		"much better, but the present donor has named a key": {present: 1, other: 99, end: 1000, named: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			present, other, rest := member("present", at(100)), member("other", at(tc.end)), member("rest", at(0))
-			present.Workloads, other.Workloads, rest.Phase = tc.present, tc.other, shardingv1alpha1.InstanceLeaving
+			present.Weight, other.Weight, rest.Phase = tc.present, tc.other, shardingv1alpha1.InstanceLeaving
 			self := joining("n", "present", nil)
 			if tc.named {
 				self = joining("n", "present", at(50))
@@ -180,7 +180,7 @@ func TestAJoiningInstanceAsksAnotherAtOnceWhenItsDonorCannotBeAskedAnyMore(t *te
 	for name, phase := range map[string]shardingv1alpha1.InstancePhase{"leaves": shardingv1alpha1.InstanceLeaving, "has gone": ""} {
 		for _, next := range []*int64{nil, at(50)} {
 			present, other := member("present", at(100)), member("other", at(1000))
-			present.Workloads, present.Phase = 99, phase
+			present.Weight, present.Phase = 99, phase
 			view := NewView(1, present, other, joining("n", "present", next))
 			if phase == "" {
 				view = view.Without("present")
@@ -196,7 +196,7 @@ func TestAJoiningInstanceAsksAnotherAtOnceWhenItsDonorCannotBeAskedAnyMore(t *te
 // ringOfTwoDonors has two instances that can be asked. The first has more to give.
 func ringOfTwoDonors(self Record) *View {
 	first, second := member("first", at(1000)), member("second", at(2000))
-	first.Workloads, second.Workloads = 10, 9
+	first.Weight, second.Weight = 10, 9
 	return NewView(1, first, second, self)
 }
 
@@ -249,7 +249,7 @@ func TestTheWaitForAGrantBeginsWhenTheKeyIsNamed(t *testing.T) {
 // whenever it becomes the best.
 func TestInstancesThatJoinAtOnceSpreadOverTheDonors(t *testing.T) {
 	first, second := member("first", at(1000)), member("second", at(2000))
-	first.Workloads, second.Workloads = 20, 10
+	first.Weight, second.Weight = 20, 10
 	records := []Record{first, second}
 	for _, name := range []string{"k", "l", "m"} {
 		records = append(records, joining(name, "", nil))

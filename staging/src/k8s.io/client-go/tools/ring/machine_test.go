@@ -38,7 +38,7 @@ func TestOnlyGainedKeysAskForNewerCaches(t *testing.T) {
 		t.Errorf("at first: asks for caches as of %d, want 1", got)
 	}
 	loaded := member("c", at(20))
-	loaded.Workloads, loaded.Revision = 7, 2
+	loaded.Weight, loaded.Revision = 7, 2
 	m.Apply(loaded)
 	if got := since(); got != 1 {
 		t.Errorf("after a report of another: asks for caches as of %d, want 1", got)

@@ -51,8 +51,8 @@ type Record struct {
 	// Controllers are those that the instance runs where the whole ring does, Working those
 	// that it may be working on, as last reported.
 	Controllers, Working []string
-	// Workloads counts the objects that the instance is responsible for, as last reported.
-	Workloads int64
+	// Weight counts the objects that the instance holds for the keys it owns, as last reported.
+	Weight int64
 	// Report is what the fence compares.
 	Report
 	// Deleting says that the instance has been asked to leave, by a delete of its record.
@@ -113,7 +113,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Donor:       instance.Spec.Donor,
 		Phase:       instance.Status.Phase,
 		Cached:      CachedRanges(instance.Status.Cached),
-		Workloads:   instance.Status.Workloads,
+		Weight:      instance.Status.Weight,
 		Controllers: instance.Spec.Controllers,
 		Working:     working(instance.Status.Controllers),
 		Report:      Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},

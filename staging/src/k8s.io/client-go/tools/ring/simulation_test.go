@@ -148,7 +148,7 @@ func (s *simulation) decide(a *simulatedInstance) {
 		s.note("%s opens its gate for %v", a.name, gain)
 	}
 	if r, ok := s.records[a.name]; ok && (r.Phase != d.Phase || !r.Cached.Equal(a.held) || !r.Report.Equal(d.Report)) {
-		r.Phase, r.Cached, r.Workloads, r.Report = d.Phase, a.held, int64(d.Owned.Width()>>50), d.Report
+		r.Phase, r.Cached, r.Weight, r.Report = d.Phase, a.held, int64(d.Owned.Width()>>50), d.Report
 		s.put(r)
 	}
 	if d.Write != nil && !a.flying && a.machine.View().Revision >= a.settled {

@@ -125,7 +125,7 @@ func (s *state) actions(out []action) []action {
 
 // stale says whether the process has something new to report.
 func (s *state) stale(p *process, r Record) bool {
-	return r.Phase != p.phase || cellsOf(r.Cached) != p.held || r.Workloads != int64(bits.OnesCount8(uint8(p.owned)))
+	return r.Phase != p.phase || cellsOf(r.Cached) != p.held || r.Weight != int64(bits.OnesCount8(uint8(p.owned)))
 }
 
 // do carries out an action.
@@ -157,7 +157,7 @@ func (s *state) do(a action) {
 		s.decide(i)
 	case report:
 		r, _ := s.head.Get(p.name)
-		r.Phase, r.Cached, r.Workloads = p.phase, p.held.ranges(), int64(bits.OnesCount8(uint8(p.owned)))
+		r.Phase, r.Cached, r.Weight = p.phase, p.held.ranges(), int64(bits.OnesCount8(uint8(p.owned)))
 		s.put(r)
 	case fill:
 		p.held, p.heldAt, s.fresh[i] = p.follow, s.head.Revision, p.follow

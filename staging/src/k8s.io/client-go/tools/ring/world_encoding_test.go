@@ -98,7 +98,7 @@ func (s *state) encode(b []byte) []byte {
 func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/step), 3)) }
 
 func (s *state) encodeRecord(b []byte, r *Record) []byte {
-	b = append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Workloads))
+	b = append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Weight))
 	for _, p := range s.proc {
 		if p != nil && p.name == r.Name {
 			return encodeReport(b, p, r.Report)

@@ -216,11 +216,11 @@ func (t *term) acquired(ranges hashkey.Ranges) {
 	}
 }
 
-// keys returns the keys of all controllers in ranges.
+// keys returns the keys in ranges of all objects that the sources hold.
 func (t *term) keys(ranges hashkey.Ranges) []int64 {
 	var keys []int64
-	for _, c := range t.cfg.Controllers {
-		keys = append(keys, c.Keys(ranges)...)
+	for _, s := range t.cfg.Sources {
+		keys = append(keys, s.Keys(ranges)...)
 	}
 	return keys
 }

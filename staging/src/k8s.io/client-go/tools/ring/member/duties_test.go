@@ -257,7 +257,6 @@ func TestAnInstanceCeasesWhileAnotherDoesNotListTheController(t *testing.T) {
 // b0 is a controller without objects.
 type b0 struct{}
 
-func (b0) Keys(hashkey.Ranges) []int64 { return nil }
 func (b0) Prepare(hashkey.Ranges)      {}
 func (b0) Acquired(hashkey.Ranges)     {}
 func (b0) Released(hashkey.Ranges)     {}

@@ -214,24 +214,12 @@ type fakeController struct {
 	*instance
 	// called is not locked, so the race detector finds calls from different goroutines.
 	called int
-	keys   []int64
 	// prepared are the ranges that the controller was prepared for and that were not released.
 	prepared hashkey.Ranges
 	// abandoned says that the member may give up work that does not end.
 	abandoned bool
 	// inAcquired and inReleased, if set, are called by Acquired and Released.
 	inAcquired, inReleased func()
-}
-
-// Keys implements Controller.
-func (c *fakeController) Keys(r hashkey.Ranges) []int64 {
-	var out []int64
-	for _, k := range c.keys {
-		if r.Contains(k) {
-			out = append(out, k)
-		}
-	}
-	return out
 }
 
 // Prepare implements Controller.
@@ -288,6 +276,9 @@ type fakeSource struct {
 	slow    bool
 	changed chan struct{}
 
+	// keys are those of its objects.
+	keys []int64
+
 	lock      sync.Mutex
 	follow    hashkey.Ranges
 	held      hashkey.Ranges
@@ -302,6 +293,17 @@ type question struct {
 }
 
 // SetRanges implements Source.
+// Keys implements Source.
+func (s *fakeSource) Keys(r hashkey.Ranges) []int64 {
+	var out []int64
+	for _, k := range s.keys {
+		if r.Contains(k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 func (s *fakeSource) SetRanges(r hashkey.Ranges) {
 	if !r.Covers(s.gate.serving()) {
 		s.t.Errorf("source %s was told to follow %v while the gate is open for %v", s.name, r, s.gate.serving())
@@ -375,8 +377,8 @@ func (r *reports) Registered()           { r.journal.note("registered") }
 func (r *reports) Renewed(result string) { r.journal.note("renewal %s", result) }
 func (r *reports) News(result string)    { r.journal.note("news %s", result) }
 func (r *reports) Refused(by string)     { r.journal.note("refused by %s", by) }
-func (r *reports) Load(workloads, busy int64) {
-	r.journal.note("%d workloads, %d busy", workloads, busy)
+func (r *reports) Load(weight, busy int64) {
+	r.journal.note("weight %d, busy %d", weight, busy)
 }
 func (r *reports) HandedOver(kind ring.Kind, result string) { r.journal.note("%s %s", kind, result) }
 func (r *reports) Eventf(_ runtime.Object, _, reason, _ string, _ ...any) {

@@ -62,14 +62,14 @@ type Source interface {
 	// WaitFor waits until the informer's store holds all objects of these keys as
 	// of a moment after the call. It fails only when ctx ends.
 	WaitFor(ctx context.Context, ranges hashkey.Ranges) error
+	// Keys returns the hash keys in these ranges of the objects in the informer's store, one
+	// for each object, in any order.
+	Keys(hashkey.Ranges) []int64
 }
 
 // Controller is what a member tells a controller, and asks it. All methods are
-// called from one goroutine, except Keys, which must be safe for concurrent use.
+// called from one goroutine.
 type Controller interface {
-	// Keys returns the hash keys of the objects in these ranges that the
-	// controller is responsible for, in any order.
-	Keys(hashkey.Ranges) []int64
 	// Prepare is called before the controller's door is opened for these ranges, when all
 	// sources hold them. Work on them may go on in what has not been released.
 	Prepare(hashkey.Ranges)

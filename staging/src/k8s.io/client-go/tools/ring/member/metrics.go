@@ -35,7 +35,7 @@ type Metrics interface {
 	State(phase shardingv1alpha1.InstancePhase, owned float64)
 	// Load tells how many objects the instance is responsible for, and how many are in
 	// work, about once a second.
-	Load(workloads, busy int64)
+	Load(weight, busy int64)
 	// Working tells whether the instance works on a controller, when that changes.
 	Working(controller string, working bool)
 	// Renewed is called for each renewal of the record.

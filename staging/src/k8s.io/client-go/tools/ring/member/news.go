@@ -33,8 +33,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// loadInterval is how often the load is counted, and told at most where nothing else is.
-const loadInterval = time.Second
+const (
+	// loadInterval is how often the load is counted, and told at most where nothing else is.
+	loadInterval = time.Second
+	// countShare is how much longer than counting it took the load is not counted again.
+	countShare = 100
+)
 
 // news is what an instance tells of itself in its record's status. Each is valid only for
 // the version of the record that it was sent for, so one that arrives late, after another,
@@ -50,6 +54,8 @@ type news struct {
 	// counted is when the load was last counted, for the keys owned then.
 	counted time.Time
 	owned   hashkey.Ranges
+	// counting is how long that took.
+	counting time.Duration
 	// sending says that one is under way, sent when the last one was sent.
 	sending bool
 	sent    time.Time
@@ -85,7 +91,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
 		// Others wait for it.
-	case differs(n.stored.Workloads, n.status.Workloads):
+	case differs(n.stored.Weight, n.status.Weight):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
 	default:
@@ -104,13 +110,15 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 // count counts the load, unless it was counted a moment ago for the same keys.
 func (t *term) count(now time.Time, owned hashkey.Ranges) {
 	n := &t.news
-	if now.Sub(n.counted) < loadInterval && owned.Equal(n.owned) {
+	if now.Sub(n.counted) < max(loadInterval, countShare*n.counting) && owned.Equal(n.owned) {
 		return
 	}
 	n.counted, n.owned = now, owned
-	n.status.Workloads = int64(len(t.keys(owned)))
+	begun := t.cfg.Clock.Now()
+	defer func() { n.counting = t.cfg.Clock.Since(begun) }()
+	n.status.Weight = int64(len(t.keys(owned)))
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
-	t.cfg.Metrics.Load(n.status.Workloads, n.status.Busy)
+	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
 }
 
 // differs says whether a load has changed by a tenth or more.

@@ -117,8 +117,8 @@ func TestALoadIsToldWhenItHasChangedByATenthAndAtMostOnceASecond(t *testing.T) {
 		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Minute })
 		term := i.registered(ctx)
 		i.ownLog(term)
-		load := func(workloads int) {
-			i.controller.keys = make([]int64, workloads)
+		load := func(weight int) {
+			i.sources[0].keys = make([]int64, weight)
 		}
 		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
 		load(100)
@@ -138,8 +138,8 @@ func TestALoadIsToldWhenItHasChangedByATenthAndAtMostOnceASecond(t *testing.T) {
 			if told := len(r.got(ofPatch(partNews))) > before; told != tc.told {
 				t.Errorf("after %d ms a load of %d was told: %t, want %t", tc.at, tc.load, told, tc.told)
 			}
-			if got := i.record().Status.Workloads; tc.told && got != int64(tc.load) {
-				t.Errorf("after %d ms the record says %d workloads, want %d", tc.at, got, tc.load)
+			if got := i.record().Status.Weight; tc.told && got != int64(tc.load) {
+				t.Errorf("after %d ms the record says %d, want %d", tc.at, got, tc.load)
 			}
 		}
 		// What is in work alone is no news.
@@ -151,11 +151,11 @@ func TestALoadIsToldWhenItHasChangedByATenthAndAtMostOnceASecond(t *testing.T) {
 			t.Errorf("the record says that %d are busy", i.record().Status.Busy)
 		}
 		// Other keys are counted at once.
-		d.Owned, i.controller.keys = low, []int64{1, 2, 3}
+		d.Owned, i.sources[0].keys = low, []int64{1, 2, 3}
 		if term.reported(ctx, d); i.record().Status.Busy != 1 {
 			t.Errorf("with other news the record says that %d are busy", i.record().Status.Busy)
 		}
-		if !i.told.has("3 workloads, 1 busy") {
+		if !i.told.has("weight 3, busy 1") {
 			t.Error("the metrics were not told")
 		}
 	})
@@ -418,7 +418,7 @@ func TestNewsAreNotSentAfterTheGatesDeadline(t *testing.T) {
 		if want := time.Now().Add(firstPause); term.news.sending || !term.news.retryAt.Equal(want) {
 			t.Errorf("sending is %t and retryAt %v, want a failure that is tried again at %v", term.news.sending, term.news.retryAt, want)
 		}
-		i.told.expect(t, "0 workloads, 0 busy", "news failed")
+		i.told.expect(t, "weight 0, busy 0", "news failed")
 	})
 }
 
@@ -439,7 +439,7 @@ func TestNewsThatFindNoRecordOfTheirOwnEndTheTerm(t *testing.T) {
 				if !term.lost {
 					t.Error("the term goes on")
 				}
-				i.told.expect(t, "0 workloads, 0 busy", "event Fenced")
+				i.told.expect(t, "weight 0, busy 0", "event Fenced")
 			})
 		})
 	}
@@ -554,7 +554,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		ctx := testContext(t)
 		r := newRegistry(t)
 		i := newInstance(t, r)
-		i.controller.keys = []int64{1, 2, 150}
+		i.sources[0].keys = []int64{1, 2, 150}
 		term := i.owner(ctx)
 		i.ownLog(term)
 		i.gate.set(hashkey.All())
@@ -569,7 +569,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		want := shardingv1alpha1.ControllerInstanceStatus{
 			Phase:       shardingv1alpha1.InstanceActive,
 			Cached:      ring.StatusCached(hashkey.All()),
-			Workloads:   3,
+			Weight:      3,
 			Busy:        1,
 			Epoch:       4,
 			Gives:       &shardingv1alpha1.Gift{To: "b", HashKey: 99},
@@ -583,7 +583,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 				t.Errorf("%s is not set", field.Name)
 			}
 		}
-		if !i.told.has("3 workloads, 1 busy") {
+		if !i.told.has("weight 3, busy 1") {
 			t.Errorf("the metrics were not told the load: %v", i.told.take())
 		}
 
@@ -591,7 +591,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		i.gate.raise(term.self, 4)
 		term.duties.states, term.news.status.Controllers = nil, nil
 		leave()
-		i.controller.keys = nil
+		i.sources[0].keys = nil
 		for _, s := range i.sources {
 			s.hold(nil)
 		}

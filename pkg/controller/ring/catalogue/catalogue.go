@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package catalogue
 
 import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -29,11 +29,13 @@ const (
 
 // The names of the controllers.
 const (
+	DeploymentController            = "deployment-controller"
 	ReplicaSetController            = "replicaset-controller"
 	ReplicationControllerController = "replicationcontroller-controller"
 )
 
 var (
+	deployments            = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	pods                   = schema.GroupResource{Resource: "pods"}
 	replicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 	replicationControllers = schema.GroupResource{Resource: "replicationcontrollers"}
@@ -46,6 +48,18 @@ var rings = []Ring{
 	{
 		Name: WorkloadsRing,
 		Controllers: []Controller{{
+			Name:           DeploymentController,
+			ServiceAccount: "deployment-controller",
+			Workloads:      deployments,
+			Reads: []Read{
+				{Resource: deployments, Path: sharding.HashKeyPath},
+				{Resource: replicaSets, Path: sharding.ControllerHashKeyPath},
+			},
+			Writes: []Write{
+				{Resource: deployments, By: shardingv1alpha1.GoverningKeyOwn},
+				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
+			},
+		}, {
 			Name:           ReplicaSetController,
 			ServiceAccount: "replicaset-controller",
 			Workloads:      replicaSets,

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package catalogue
 
 import (
 	"slices"
@@ -66,10 +66,12 @@ func TestEveryControllerIsDescribedInFull(t *testing.T) {
 // An instance says this of itself in its ControllerInstance, and the fence judges by it.
 func TestAWorkloadIsGovernedByItsOwnKeyAndAllElseByItsController(t *testing.T) {
 	r, _ := RingNamed("workloads")
-	if got, want := r.ControllerNames(), []string{"replicaset-controller", "replicationcontroller-controller"}; !slices.Equal(got, want) {
+	if got, want := r.ControllerNames(), []string{"deployment-controller", "replicaset-controller", "replicationcontroller-controller"}; !slices.Equal(got, want) {
 		t.Errorf("the ring runs %q, want %q", got, want)
 	}
 	want := []shardingv1alpha1.Governs{
+		{Controller: "deployment-controller", Group: "apps", Resource: "deployments", By: "Own"},
+		{Controller: "deployment-controller", Group: "*", Resource: "*", By: "Controller"},
 		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: "Own"},
 		{Controller: "replicaset-controller", Group: "*", Resource: "*", By: "Controller"},
 		{Controller: "replicationcontroller-controller", Resource: "replicationcontrollers", By: "Own"},
@@ -87,7 +89,7 @@ func TestARingWithSomeOfItsControllersIsGovernedByTheirLinesAlone(t *testing.T) 
 	if got, want := r.ControllerNames(), []string{"replicationcontroller-controller"}; r.Name != "workloads" || !slices.Equal(got, want) {
 		t.Errorf("ring %q runs %q, want workloads and %q", r.Name, got, want)
 	}
-	if got, want := r.Governs(), whole.Governs()[2:]; !slices.Equal(got, want) {
+	if got, want := r.Governs(), whole.Governs()[4:]; !slices.Equal(got, want) {
 		t.Errorf("governed: %+v, want %+v", got, want)
 	}
 	if got := whole.With(nil); len(got.Controllers) != 0 {

@@ -1,0 +1,138 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Config says how a controller works. T is the type of the items in its queue.
+type Config[T comparable] struct {
+	// Queue is the controller's queue. New puts it behind the gate. Required.
+	Queue *workqueue.TypedRateLimitingInterface[T]
+	// Item returns the item that stands for the object of that name, as a store has it, and
+	// Name the name for an item. Required.
+	Item func(name string) T
+	Name func(T) string
+	// Work takes an item from the queue and works on it. It returns false when the queue has
+	// been shut down. Required.
+	Work func(context.Context) bool
+	// Run runs the controller until ctx ends, with that number of workers of its own. The
+	// Controller calls it with none. Required.
+	Run func(ctx context.Context, workers int)
+	// Forget forgets what the controller remembers of its work on an object. Default: it
+	// remembers nothing.
+	Forget func(name cache.ObjectName, uid types.UID)
+}
+
+// Named are the items of a queue of names, as most controllers have it.
+func Named(name string) string { return name }
+
+// Controller is a controller on a ring: it shares its objects with others, and works on an
+// object only while its gate is open for that key.
+type Controller struct {
+	env  *Env
+	work func(context.Context) bool
+	run  func(context.Context, int)
+
+	lock sync.Mutex
+	// stops has one channel for each worker. Closing it ends the worker.
+	stops []chan struct{}
+	wg    sync.WaitGroup
+}
+
+// New puts the controller that was built from env behind its gate. It fails if the controller
+// reads other resources than the catalogue says.
+func New[T comparable](env *Env, cfg Config[T]) (*Controller, error) {
+	if err := env.check(); err != nil {
+		return nil, err
+	}
+	inner, s := *cfg.Queue, env.subjects
+	s.queue = func(name string) { inner.Add(cfg.Item(name)) }
+	s.forget = func(name string, uid types.UID) {
+		if object, err := cache.ParseObjectName(name); err == nil && cfg.Forget != nil {
+			cfg.Forget(object, uid)
+		}
+	}
+	*cfg.Queue = queue[T]{inner, s, cfg.Name}
+	return &Controller{env: env, work: cfg.Work, run: cfg.Run}, nil
+}
+
+// Run works until ctx ends, with the number of workers that SetWorkers sets.
+func (c *Controller) Run(ctx context.Context) {
+	c.run(ctx, 0)
+	c.wg.Wait()
+}
+
+// SetWorkers sets the number of objects that are worked on at the same time. A surplus worker
+// ends after its present object, or the next if it has none. Workers end with ctx.
+func (c *Controller) SetWorkers(ctx context.Context, n int) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	for ; len(c.stops) > n; c.stops = c.stops[:len(c.stops)-1] {
+		close(c.stops[len(c.stops)-1])
+	}
+	for len(c.stops) < n {
+		stop := make(chan struct{})
+		c.stops = append(c.stops, stop)
+		c.wg.Go(func() { c.worker(ctx, stop) })
+	}
+}
+
+func (c *Controller) worker(ctx context.Context, stop <-chan struct{}) {
+	for _, informer := range c.env.informed {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return
+		}
+	}
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if !c.work(ctx) {
+			return
+		}
+	}
+}
+
+// Prepare is called before the gate is opened for ranges, which all informers hold: the
+// handlers are told of what happens from now on.
+func (c *Controller) Prepare(ranges hashkey.Ranges) {
+	for _, informer := range c.env.informed {
+		informer.filter.Open(ranges)
+	}
+}
+
+// Acquired is called when the gate has been opened for ranges: it queues all objects there.
+func (c *Controller) Acquired(ranges hashkey.Ranges) { c.env.subjects.queueAll(ranges) }
+
+// Released is called when the gate has been shut for ranges and no work there is under way: it
+// forgets what the controller remembers of its work. The next owner keeps its own account.
+func (c *Controller) Released(ranges hashkey.Ranges) {
+	for _, informer := range c.env.informed {
+		informer.filter.Shut(ranges)
+	}
+	c.env.subjects.release(ranges)
+}

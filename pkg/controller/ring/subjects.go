@@ -1,0 +1,194 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// subjects are the objects that a controller works on, by name. As a store it shows a sync only
+// the object that has passed the gate: one that is made anew under the same name has another
+// key.
+type subjects struct {
+	// Indexer has the objects.
+	cache.Indexer
+	gate Gate
+	// queue queues the object of that name. forget forgets the controller's work on an object.
+	queue  func(name string)
+	forget func(name string, uid types.UID)
+
+	lock sync.Mutex
+	// known has what has been worked on since the gate was opened for it.
+	known map[string]subject
+	// working has what is worked on now.
+	working map[string]work
+}
+
+// subject is an object that has passed the gate.
+type subject struct {
+	key int64
+	uid types.UID
+}
+
+// work is what goes on under a name.
+type work struct {
+	// uid is that of the object, "" if there is none.
+	uid   types.UID
+	leave func()
+}
+
+func newSubjects(gate Gate, objects cache.Indexer) *subjects {
+	return &subjects{Indexer: objects, gate: gate, known: map[string]subject{}, working: map[string]work{}}
+}
+
+// at returns the object of that name in the caches, and false if there is none.
+func (s *subjects) at(name string) (subject, bool) {
+	obj, exists, err := s.Indexer.GetByKey(name)
+	if err != nil || !exists {
+		return subject{}, false
+	}
+	return subjectOf(obj)
+}
+
+func subjectOf(obj any) (subject, bool) {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return subject{}, false
+	}
+	return subject{metav1.HashKeyOf(accessor), accessor.GetUID()}, true
+}
+
+// enter takes the object of that name through the gate, or what is known of it if it is gone.
+// It returns false if there is nothing to be done under that name: nothing was done here for
+// an object that is gone, or it is not this controller's now. Then the object is queued again
+// when the gate opens for it.
+func (s *subjects) enter(name string) bool {
+	object, exists := s.at(name)
+	if !exists {
+		s.lock.Lock()
+		last, known := s.known[name]
+		s.lock.Unlock()
+		if !known {
+			return false
+		}
+		object = subject{key: last.key}
+	}
+	leave, ok := s.gate.Enter(object.key)
+	if !ok {
+		return false
+	}
+	// What was read before the gate may be older than the previous owner's work.
+	if again, _ := s.at(name); again.uid != object.uid {
+		leave()
+		s.queue(name)
+		return false
+	}
+	s.lock.Lock()
+	last, known := s.known[name]
+	if exists {
+		s.known[name] = object
+	}
+	s.working[name] = work{object.uid, leave}
+	s.lock.Unlock()
+	if known && exists && last.uid != object.uid {
+		s.forget(name, last.uid)
+	}
+	return true
+}
+
+// leave ends the work under that name.
+func (s *subjects) leave(name string) {
+	s.lock.Lock()
+	w, ok := s.working[name]
+	delete(s.working, name)
+	if w.uid == "" {
+		delete(s.known, name)
+	}
+	s.lock.Unlock()
+	if ok {
+		w.leave()
+	}
+}
+
+// release forgets everything in ranges.
+func (s *subjects) release(ranges hashkey.Ranges) {
+	released := map[string]types.UID{}
+	s.lock.Lock()
+	for name, known := range s.known {
+		if ranges.Contains(known.key) {
+			released[name] = known.uid
+			delete(s.known, name)
+		}
+	}
+	s.lock.Unlock()
+	for name, uid := range released {
+		s.forget(name, uid)
+	}
+}
+
+// queueAll queues every object in ranges, and what was worked on there and is gone.
+func (s *subjects) queueAll(ranges hashkey.Ranges) {
+	for _, obj := range s.Indexer.List() {
+		if object, ok := subjectOf(obj); ok && ranges.Contains(object.key) {
+			if name, err := cache.MetaNamespaceKeyFunc(obj); err == nil {
+				s.queue(name)
+			}
+		}
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for name, known := range s.known {
+		if ranges.Contains(known.key) {
+			s.queue(name)
+		}
+	}
+}
+
+// GetByKey implements cache.Store. While something is worked on under the name, it returns that
+// alone; another object of that name is queued.
+func (s *subjects) GetByKey(name string) (any, bool, error) {
+	obj, exists, err := s.Indexer.GetByKey(name)
+	if err != nil || !exists {
+		return nil, false, err
+	}
+	s.lock.Lock()
+	w, working := s.working[name]
+	s.lock.Unlock()
+	if object, ok := subjectOf(obj); working && ok && object.uid != w.uid {
+		s.queue(name)
+		return nil, false, nil
+	}
+	return obj, true, nil
+}
+
+// ofSubjects is an informer whose store shows the subjects.
+type ofSubjects struct {
+	cache.SharedIndexInformer
+	subjects *subjects
+}
+
+// GetStore implements cache.SharedInformer.
+func (i ofSubjects) GetStore() cache.Store { return i.subjects }
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (i ofSubjects) GetIndexer() cache.Indexer { return i.subjects }
