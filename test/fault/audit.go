@@ -18,6 +18,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,8 +42,8 @@ rules:
   verbs: [create, delete]
   resources: [{group: "", resources: [pods]}]
 - level: RequestResponse
-  verbs: [update, patch]
-  resources: [{group: apps, resources: [replicasets/status]}]
+  verbs: [create, update, patch, delete]
+  resources: [{group: apps, resources: [replicasets, replicasets/status, deployments/status]}]
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: sharding.k8s.io}]
@@ -53,10 +54,14 @@ rules:
 type auditEvent struct {
 	Verb      string
 	SourceIPs []string
-	ObjectRef struct{ Resource, Name string }
+	ObjectRef struct{ Resource, Subresource, Name string }
 
-	ResponseStatus           metav1.Status
-	ResponseObject           *metav1.PartialObjectMetadata
+	ResponseStatus metav1.Status
+	ResponseObject *struct {
+		metav1.ObjectMeta `json:"metadata"`
+		// Details is that of a Status: the answer to a deletion may be one.
+		Details metav1.StatusDetails
+	}
 	RequestReceivedTimestamp time.Time
 }
 
@@ -110,11 +115,13 @@ func pause(ctx context.Context) bool {
 
 // verb returns the checker's name of the write, or "" if the checker does not judge it.
 func (e *auditEvent) verb() string {
-	switch e.ObjectRef.Resource {
-	case "pods":
-		return e.Verb
-	case "replicasets":
+	switch {
+	case e.ObjectRef.Subresource == "status":
 		return "status"
+	case e.ObjectRef.Resource == "replicasets" && e.Verb == "patch":
+		return "update"
+	case e.ObjectRef.Resource == "pods", e.ObjectRef.Resource == "replicasets":
+		return e.Verb
 	default:
 		return ""
 	}
@@ -136,17 +143,20 @@ func (e *auditEvent) failed() bool {
 // write returns the successful write that the event records, if it does.
 func (e *auditEvent) write() (auditWrite, bool) {
 	o := e.ResponseObject
-	if e.ResponseStatus.Code/100 != 2 || o == nil || o.UID == "" || e.verb() == "" {
+	if e.ResponseStatus.Code/100 != 2 || o == nil || e.verb() == "" {
 		return auditWrite{}, false
 	}
-	w := auditWrite{writeID: writeID{verb: e.verb(), uid: o.UID}, at: e.RequestReceivedTimestamp}
-	if w.verb == "status" {
+	w := auditWrite{writeID: writeID{verb: e.verb(), uid: cmp.Or(o.UID, o.Details.UID)}, at: e.RequestReceivedTimestamp}
+	if w.uid == "" {
+		return auditWrite{}, false
+	}
+	if w.verb == "status" || w.verb == "update" {
 		revision, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
 		if err != nil {
 			return auditWrite{}, false
 		}
-		w.revision, w.set = revision, o.UID
-	} else if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
+		w.revision = revision
+	} else if ref := metav1.GetControllerOfNoCopy(o); ref != nil && e.ObjectRef.Resource == "pods" {
 		w.set = ref.UID
 	}
 	return w, true

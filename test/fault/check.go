@@ -34,10 +34,11 @@ import (
 // keys above its predecessor's up to its own, and the lowest instance also owns those
 // above the highest.
 type checker struct {
-	revision  int64
-	instances map[string]*instance
-	sets      map[types.UID]*replicaSet
-	podOwner  map[types.UID]types.UID
+	revision    int64
+	instances   map[string]*instance
+	sets        map[types.UID]*replicaSet
+	deployments map[types.UID]*deployment
+	podOwner    map[types.UID]types.UID
 
 	// due has the writes that were seen in etcd but not yet in the audit log. told has
 	// all writes of the audit log.
@@ -63,7 +64,7 @@ type checker struct {
 func newChecker(processOf func(holder string) string) *checker {
 	return &checker{
 		processOf: processOf, recent: map[types.UID][]auditWrite{},
-		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, podOwner: map[types.UID]types.UID{},
+		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
 		due: map[writeID]claim{}, told: map[writeID]auditWrite{}, left: map[string]bool{}, unclear: map[string][]string{},
 	}
 }
@@ -78,18 +79,20 @@ type instance struct {
 
 // replicaSet is the state of a ReplicaSet at the present revision.
 type replicaSet struct {
-	uid             types.UID
+	// parent is the Deployment that it belongs to, "" if it belongs to none.
+	uid, parent     types.UID
+	template        v1.PodTemplateSpec
+	status          apps.ReplicaSetStatus
 	namespace, name string
 	// wanted has spec.replicas by generation, from the observed generation on.
 	wanted                         map[int64]int32
 	generation, observedGeneration int64
-	statusReplicas                 int32
 	live                           map[types.UID]bool
 	created                        int
 }
 
-// writeID identifies a write. A pod has one creation and one deletion. Writes of a
-// ReplicaSet's status differ by revision.
+// writeID identifies a write. An object has one creation and one deletion. Updates, and those
+// of a status, differ by revision.
 type writeID struct {
 	verb     string
 	uid      types.UID
@@ -99,12 +102,12 @@ type writeID struct {
 // claim is a write seen in etcd, with the instance that was allowed to make it.
 type claim struct {
 	writeID
-	// object is the name of the pod or ReplicaSet that was written, and set the name of
-	// the ReplicaSet that it belongs to.
-	object, set string
-	revision    int64
-	key         int64
-	owner       *instance
+	// object is the name of what was written, and home the name of the workload whose
+	// controller wrote it.
+	object, home string
+	revision     int64
+	key          int64
+	owner        *instance
 }
 
 // auditWrite is a write in the audit log.
@@ -122,6 +125,7 @@ type violation struct {
 // The kinds of violation.
 const (
 	excess     = "creation in excess"
+	surge      = "more pods than a rollout may have"
 	needless   = "needless deletion"
 	nonOwner   = "write by a non-owner"
 	lostRecord = "record lost"
@@ -172,14 +176,22 @@ func (c *checker) instanceGone(name string) {
 
 func (c *checker) setWritten(rs *apps.ReplicaSet, revision int64) {
 	s := c.sets[rs.UID]
-	if s == nil {
-		s = &replicaSet{uid: rs.UID, namespace: rs.Namespace, name: rs.Name, wanted: map[int64]int32{}, live: map[types.UID]bool{}}
+	isNew := s == nil
+	if isNew {
+		s = &replicaSet{uid: rs.UID, parent: parentOf(rs), namespace: rs.Namespace, name: rs.Name, wanted: map[int64]int32{}, live: map[types.UID]bool{}}
 		c.sets[rs.UID] = s
-	} else if rs.Generation == s.generation {
-		// Only a controller writes anything but the specification.
-		c.expect(writeID{"status", rs.UID, revision}, rs.Name, s)
 	}
-	s.generation, s.observedGeneration, s.statusReplicas = rs.Generation, rs.Status.ObservedGeneration, rs.Status.Replicas
+	before := *s
+	s.template, s.status = templateOf(rs), rs.Status
+	if d := c.deployments[s.parent]; d != nil && isNew {
+		c.rolledOut(d, nil, s, revision)
+	} else if d != nil {
+		c.rolledOut(d, &before, s, revision)
+	} else if !isNew && rs.Generation == s.generation {
+		// Only a controller writes anything but the specification.
+		c.expect(writeID{"status", rs.UID, revision}, rs.Name, rs.Name, rs.UID)
+	}
+	s.generation, s.observedGeneration = rs.Generation, rs.Status.ObservedGeneration
 	s.wanted[rs.Generation] = *rs.Spec.Replicas
 	for g := range s.wanted {
 		if g < s.observedGeneration {
@@ -206,7 +218,10 @@ func (c *checker) podCreated(pod *v1.Pod) {
 	s.live[pod.UID] = true
 	s.created++
 	c.podOwner[pod.UID] = s.uid
-	c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, s)
+	c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, s.name, s.uid)
+	if d := c.deployments[s.parent]; d != nil {
+		c.surged(d, pod.Name)
+	}
 }
 
 // podDeleted checks that one of those generations wanted fewer pods.
@@ -224,14 +239,14 @@ func (c *checker) podDeleted(pod *v1.Pod) {
 	}
 	delete(s.live, pod.UID)
 	delete(c.podOwner, pod.UID)
-	c.expect(writeID{verb: "delete", uid: pod.UID}, pod.Name, s)
+	c.expect(writeID{verb: "delete", uid: pod.UID}, pod.Name, s.name, s.uid)
 }
 
-// expect records which instance was allowed to make a write: the owner at the write's
-// revision. By the time the write is in the audit log the owner may have changed.
-func (c *checker) expect(id writeID, object string, s *replicaSet) {
-	key := metav1.HashKeyOf(&apps.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: s.uid}})
-	c.due[id] = claim{writeID: id, object: object, set: s.name, revision: c.revision, key: key, owner: c.ownerOf(key)}
+// expect records which instance was allowed to make a write for a workload: the owner at the
+// write's revision. By the time the write is in the audit log the owner may have changed.
+func (c *checker) expect(id writeID, object, home string, uid types.UID) {
+	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: uid})
+	c.due[id] = claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(key)}
 	c.join(id)
 }
 
@@ -242,7 +257,7 @@ func (c *checker) written(w auditWrite) {
 		return
 	}
 	c.told[w.writeID] = w
-	if w.verb != "status" {
+	if w.set != "" {
 		c.recent[w.set] = append(c.recent[w.set], w)
 	}
 	c.join(w.writeID)
@@ -270,9 +285,9 @@ func (c *checker) judge(claim claim, process string) {
 	}
 	switch {
 	case claim.owner == nil:
-		c.violate(nonOwner, "%s %s for ReplicaSet %s at revision %d by %s; nobody owned key %s", claim.verb, claim.object, claim.set, claim.revision, process, hashkey.Format(claim.key))
+		c.violate(nonOwner, "%s %s for %s at revision %d by %s; nobody owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, hashkey.Format(claim.key))
 	case c.processOf(claim.owner.holder) != process:
-		c.violate(nonOwner, "%s %s for ReplicaSet %s at revision %d by %s; %s (%s) owned key %s", claim.verb, claim.object, claim.set, claim.revision, process, claim.owner.name, claim.owner.holder, hashkey.Format(claim.key))
+		c.violate(nonOwner, "%s %s for %s at revision %d by %s; %s (%s) owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, claim.owner.name, claim.owner.holder, hashkey.Format(claim.key))
 	}
 }
 
@@ -304,8 +319,8 @@ func (c *checker) unsettled() []string {
 	var names []string
 	for _, s := range c.sets {
 		want := s.wanted[s.generation]
-		if len(s.live) != int(want) || s.statusReplicas != want || s.observedGeneration != s.generation {
-			names = append(names, fmt.Sprintf("%s: wants %d, has %d, reports %d, generation %d observed %d", s.name, want, len(s.live), s.statusReplicas, s.generation, s.observedGeneration))
+		if len(s.live) != int(want) || s.status.Replicas != want || s.observedGeneration != s.generation {
+			names = append(names, fmt.Sprintf("%s: wants %d, has %d, reports %d, generation %d observed %d", s.name, want, len(s.live), s.status.Replicas, s.generation, s.observedGeneration))
 		}
 	}
 	return names

@@ -53,7 +53,7 @@ type entry struct {
 	Seen     time.Time `json:"seen"`
 	Key      string    `json:"key"`
 	Deleted  bool      `json:"deleted,omitempty"`
-	// The fields of a ControllerInstance or a ReplicaSet that the checker uses.
+	// The fields of a ControllerInstance, a Deployment or a ReplicaSet that the checker uses.
 	Spec     any    `json:"spec,omitempty"`
 	Phase    string `json:"phase,omitempty"`
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -62,9 +62,10 @@ type entry struct {
 
 // The etcd prefixes of the resources that are checked.
 const (
-	instancesPrefix = "/registry/controllerinstances/"
-	setsPrefix      = "/registry/replicasets/"
-	podsPrefix      = "/registry/pods/"
+	instancesPrefix   = "/registry/controllerinstances/"
+	setsPrefix        = "/registry/replicasets/"
+	deploymentsPrefix = "/registry/deployments/"
+	podsPrefix        = "/registry/pods/"
 )
 
 func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
@@ -143,7 +144,20 @@ func (h *history) apply(event *clientv3.Event) error {
 			return err
 		}
 		line.Replicas, line.Observed = rs.Spec.Replicas, rs.Status.ObservedGeneration
-		h.setWritten(&rs, h.revision)
+		if deleted {
+			h.setDeleted(&rs)
+		} else {
+			h.setWritten(&rs, h.revision)
+		}
+	case strings.HasPrefix(key, deploymentsPrefix):
+		var d apps.Deployment
+		if err := decode(value, &d); err != nil {
+			return err
+		}
+		line.Replicas, line.Observed = d.Spec.Replicas, d.Status.ObservedGeneration
+		if err := h.deploymentWritten(&d, h.revision); err != nil {
+			return err
+		}
 	case strings.HasPrefix(key, podsPrefix):
 		var pod v1.Pod
 		if err := decode(value, &pod); err != nil {

@@ -14,18 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command fault injects faults into a real cluster while ReplicaSets are scaled at
-// random. It checks what the controller managers did by comparing the API server's
+// Command fault injects faults into a real cluster while ReplicaSets are scaled, and
+// Deployments scaled and rolled out, at random. It checks what the controller managers did by comparing the API server's
 // audit log with etcd's history:
 //
 //   - No instance has written an object that it did not own at that revision.
-//   - No pod was created in excess.
-//   - In the end every ReplicaSet has the pods that it wants.
+//   - No pod and no ReplicaSet was created in excess, and no Deployment had more pods than a
+//     rollout may have.
+//   - In the end every ReplicaSet has the pods that it wants, and every rollout is complete.
 //
 // It prints a table, and keeps the evidence if it finds a violation:
 //
 //	audit.log         the writes of controllers, and their results
-//	history.jsonl     each ControllerInstance, ReplicaSet and pod, by revision
+//	history.jsonl     each ControllerInstance, Deployment, ReplicaSet and pod, by revision
 //	violations.txt    the violations
 //	cluster/logs/     the log of each process
 //
@@ -55,6 +56,7 @@ type options struct {
 	duration               time.Duration
 	times                  int
 	instances, replicaSets int
+	deployments            int
 	maxReplicas, batch     int
 	stock, quiet, keep     bool
 	seed                   uint64
@@ -69,7 +71,8 @@ func main() {
 	flag.IntVar(&o.times, "times", 1, "inject each fault at least this many times")
 	flag.IntVar(&o.instances, "instances", 3, "number of controller managers")
 	flag.IntVar(&o.replicaSets, "replicasets", 40, "number of ReplicaSets")
-	flag.IntVar(&o.maxReplicas, "max-replicas", 20, "most pods that a ReplicaSet wants under load; it begins with half of that")
+	flag.IntVar(&o.deployments, "deployments", 20, "number of Deployments; every second is rolled out, the others are scaled")
+	flag.IntVar(&o.maxReplicas, "max-replicas", 20, "most pods that a ReplicaSet or Deployment wants under load; it begins with half of that")
 	flag.IntVar(&o.batch, "batch", 30, "pods that each ReplicaSet wants when a fault happens during a batch of creations")
 	flag.BoolVar(&o.stock, "stock", false, "turn the feature gate ControllerRing off: one leader, as in stock Kubernetes")
 	flag.BoolVar(&o.quiet, "quiet", false, "scale only the ReplicaSets that a fault needs")
@@ -123,7 +126,7 @@ func (o *options) run(ctx context.Context) (*result, error) {
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return nil, err
 	}
-	fmt.Printf("seed %d, %d controller managers, %d ReplicaSets\n", o.seed, o.instances, o.replicaSets)
+	fmt.Printf("seed %d, %d controller managers, %d ReplicaSets, %d Deployments\n", o.seed, o.instances, o.replicaSets, o.deployments)
 	begin := time.Now()
 	r, err := start(ctx, *o)
 	if err != nil {
@@ -232,7 +235,7 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 		for _, claim := range c.conclude() {
 			into.untold++
 			if !f.outage {
-				c.violate(untold, "%s %s for ReplicaSet %s at revision %d", claim.verb, claim.object, claim.set, claim.revision)
+				c.violate(untold, "%s %s for %s at revision %d", claim.verb, claim.object, claim.home, claim.revision)
 			}
 		}
 		violations = c.violations

@@ -35,9 +35,11 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -134,8 +136,8 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
 			},
 			localcluster.KubeControllerManager: {
-				"--controllers=replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
-				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20",
+				"--controllers=deployment-controller,replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
+				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-deployment-syncs=10",
 			},
 		},
 		Died: func(exit *localcluster.Exit) { log.Printf("DIED: %v", exit) },
@@ -320,7 +322,44 @@ func (r *run) createSets(ctx context.Context) error {
 		}
 		r.sets = append(r.sets, rs)
 	}
+	for i := range r.deployments {
+		if err := r.createDeployment(ctx, i); err != nil {
+			return err
+		}
+	}
 	return r.settle(ctx)
+}
+
+// createDeployment creates the Deployment with that number.
+func (r *run) createDeployment(ctx context.Context, i int) error {
+	labels := map[string]string{"deployment": fmt.Sprint(i)}
+	// No pod becomes ready here, so a rollout must not wait for one.
+	whole := intstr.FromString("100%")
+	_, err := r.client.AppsV1().Deployments(namespace).Create(ctx, &apps.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: deploymentName(i)},
+		Spec: apps.DeploymentSpec{
+			Replicas: ptr.To(int32(r.maxReplicas / 2)), Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: ptr.To[int32](2),
+			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
+			Template: v1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func deploymentName(i int) string { return fmt.Sprintf("deployment-%02d", i) }
+
+// rollOrScale rolls out every second Deployment, and scales the others: one that is scaled amid
+// its rollout may never be rolled out again (kubernetes/kubernetes#138036).
+func (r *run) rollOrScale(ctx context.Context, i, replicas int) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if i%2 == 0 {
+		patch = fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"at":"%d"}}}}}`, time.Now().UnixNano())
+	}
+	_, err := r.client.AppsV1().Deployments(namespace).Patch(ctx, deploymentName(i), types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // scale sets the replicas of a ReplicaSet.
@@ -329,14 +368,19 @@ func (r *run) scale(ctx context.Context, rs *apps.ReplicaSet, replicas int) erro
 	return err
 }
 
-// load scales ReplicaSets up and down at random until ctx ends.
+// load scales ReplicaSets, and scales or rolls out Deployments, at random until ctx ends.
 func (r *run) load(ctx context.Context) {
 	random := rand.New(rand.NewPCG(r.seed, r.rand.Uint64()))
 	for ctx.Err() == nil {
 		r.loading.Lock()
 		// A request may fail because of the fault.
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
-		_ = r.scale(bounded, r.sets[random.IntN(len(r.sets))], random.IntN(r.maxReplicas+1))
+		replicas := random.IntN(r.maxReplicas + 1)
+		if i := random.IntN(len(r.sets) + r.deployments); i < len(r.sets) {
+			_ = r.scale(bounded, r.sets[i], replicas)
+		} else {
+			_ = r.rollOrScale(bounded, i-len(r.sets), replicas)
+		}
 		cancel()
 		r.loading.Unlock()
 		select {
@@ -346,17 +390,23 @@ func (r *run) load(ctx context.Context) {
 	}
 }
 
-// settle waits until every ReplicaSet has the pods it wants, its status says so, and
-// the ring is complete.
+// settle waits until every ReplicaSet has the pods it wants, its status says so, every rollout
+// is complete, and so is the ring.
 func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
 	running := r.running()
 	var left []string
 	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
-		left = c.unsettled()
-		if len(c.sets) != len(r.sets) {
-			left = append(left, fmt.Sprintf("%d ReplicaSets of %d", len(c.sets), len(r.sets)))
+		left = append(c.unsettled(), c.unrolled()...)
+		bare := 0
+		for _, s := range c.sets {
+			if s.parent == "" {
+				bare++
+			}
+		}
+		if bare != len(r.sets) || len(c.deployments) != r.deployments {
+			left = append(left, fmt.Sprintf("%d ReplicaSets of %d, %d Deployments of %d", bare, len(r.sets), len(c.deployments), r.deployments))
 		}
 		if !r.stock {
 			left = append(left, c.unringed(len(running))...)
