@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults explore mutate imports bench bench-memory bench-storm bench-join build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults explore mutate imports bench bench-memory bench-storm bench-join bench-process rollout build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ bench-storm: build ## measure what the restart of an API server under informers 
 
 bench-join: build ## measure the memory of a ring's instances and the cost of a join, into docs/benchmarks-join.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),40000) --out=$(CURDIR)/docs/benchmarks-join.md --plot=$(CURDIR)/docs/join.svg
+
+bench-process: build ## measure whole controller managers, 1 to 8 and stock's, into docs/benchmarks-process.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/process -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-process.md
+
+rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
+	@cd _output/kubernetes && go run ./test/rollout -bin=$(CURDIR)/_output/bin $(ROLLOUT)
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)

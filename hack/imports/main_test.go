@@ -30,7 +30,7 @@ func TestBroken(t *testing.T) {
 		"down":                       {from: clientGo + "ring/member", to: clientGo + "ring"},
 		"within a layer":             {from: kubernetes + "pkg/controller/a", to: kubernetes + "pkg/controller/b"},
 		"up":                         {from: clientGo + "ring", to: clientGo + "ring/fence", want: "a higher layer"},
-		"the longer path decides":    {from: kubernetes + "pkg/controller/ring", to: kubernetes + "pkg/controller/a", want: "a higher layer"},
+		"the longer path decides":    {from: kubernetes + "pkg/controller/ring/catalogue", to: kubernetes + "pkg/controller/a", want: "a higher layer"},
 		"a name that only begins so": {from: clientGo + "ring", to: clientGo + "ringer"},
 		"a package without a place":  {from: kubernetes + "pkg/ringtable", to: kubernetes + "pkg/controller/ring"},
 		"from there to a command":    {from: kubernetes + "pkg/ringtable", to: kubernetes + "cmd/a/b", want: "a higher layer"},

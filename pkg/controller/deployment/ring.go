@@ -42,6 +42,11 @@ func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	return dc.putOnRing(env, writes)
+}
+
+// putOnRing puts the controller, which was built from env and notes its writes, behind its gate.
+func (dc *DeploymentController) putOnRing(env *ring.Env, writes writes) (*ring.Controller, error) {
 	dc.onRing = true
 	dc.syncHandler = func(ctx context.Context, key string) error {
 		if err := writes.seen(key); err != nil {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
 const (
@@ -99,11 +100,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (r *recording) recordReceived(ctx context.Context, begin time.Time) {
 	before := make([]int64, len(r.ring))
 	for i, p := range r.ring {
-		before[i] = p.proxy.received.Load()
+		before[i] = p.proxy.Received()
 	}
 	for ctx.Err() == nil {
 		for i, p := range r.ring {
-			r.received[i] = append(r.received[i], sample{time.Since(begin), float64(p.proxy.received.Load() - before[i])})
+			r.received[i] = append(r.received[i], sample{time.Since(begin), float64(p.proxy.Received() - before[i])})
 		}
 		_ = sleep(ctx, receivedEvery)
 	}
@@ -116,7 +117,7 @@ func (r *recording) recordLive(ctx context.Context, begin time.Time, b *benchmar
 		for i, name := range b.cluster.ControllerManagers() {
 			all.Go(func() {
 				// A process that is starting does not answer yet.
-				if live, err := b.liveNow(ctx, name); err == nil {
+				if live, err := measure.Live(ctx, b.cluster, name); err == nil {
 					r.live[i] = append(r.live[i], sample{time.Since(begin), float64(live)})
 				}
 			})
@@ -146,12 +147,12 @@ func (r *recording) before(i int) (bytes float64) {
 
 // sizeOf returns the bytes that upstream's informers receive to list the ranges.
 func (b *benchmark) sizeOf(ctx context.Context, ranges hashkey.Ranges) (float64, error) {
-	proxy, err := b.newProxy()
+	proxy, err := measure.NewProxy(b.cluster)
 	if err != nil {
 		return 0, err
 	}
 	config := b.cluster.RESTConfig()
-	config.Host = "https://" + proxy.address()
+	config.Host = proxy.URL()
 	client, err := clientFor(config)
 	if err != nil {
 		return 0, err
@@ -170,7 +171,7 @@ func (b *benchmark) sizeOf(ctx context.Context, ranges hashkey.Ranges) (float64,
 	if !cache.WaitForCacheSync(ctx.Done(), sets.HasSynced, pods.HasSynced) {
 		return 0, context.Cause(ctx)
 	}
-	received := float64(proxy.received.Load())
+	received := float64(proxy.Received())
 	if got, want := len(pods.GetStore().ListKeys()), b.podsIn(ranges); got != want {
 		return 0, fmt.Errorf("the moved range has %d pods, want %d", got, want)
 	}

@@ -20,13 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
-	"net"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -34,62 +30,35 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
-	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
 // process is a controller manager, behind a proxy of its own.
 type process struct {
 	name  string
-	proxy *proxy
+	proxy *measure.Proxy
 	// owned has the keys that it owned when the ring last settled.
 	owned hashkey.Ranges
 }
 
 func (b *benchmark) newProcess() (*process, error) {
-	proxy, err := b.newProxy()
+	proxy, err := measure.NewProxy(b.cluster)
 	return &process{proxy: proxy}, err
 }
 
 func (b *benchmark) start(ctx context.Context, p *process, args ...string) (err error) {
-	p.name, err = b.cluster.AddControllerManager(ctx, append(args, "--master=https://"+p.proxy.address())...)
+	p.name, err = b.cluster.AddControllerManager(ctx, append(args, "--master="+p.proxy.URL())...)
 	return err
 }
 
-var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
-
-// liveNow makes the process collect its garbage, and returns the bytes that remain.
-func (b *benchmark) liveNow(ctx context.Context, name string) (uint64, error) {
-	// With debug=1 the profile includes the size of the heap after the collection.
-	profile, err := b.cluster.Get(ctx, name, "/debug/pprof/heap?gc=1&debug=1")
-	if err != nil {
-		return 0, err
-	}
-	match := heapAlloc.FindSubmatch(profile)
-	if match == nil {
-		return 0, fmt.Errorf("the heap profile of %s lacks HeapAlloc", name)
-	}
-	return strconv.ParseUint(string(match[1]), 10, 64)
-}
-
-// live returns the least of several measurements. The others may include objects in use
-// by a request, or in a pool that only a second collection empties.
+// live returns the live bytes of the process.
 func (b *benchmark) live(ctx context.Context, p *process) (uint64, error) {
-	var least uint64
-	for i := range 5 {
-		bytes, err := b.liveNow(ctx, p.name)
-		if err != nil {
-			return 0, err
-		}
-		if i == 0 || bytes < least {
-			least = bytes
-		}
-		if err := sleep(ctx, 500*time.Millisecond); err != nil {
-			return 0, err
-		}
+	least, err := measure.LeastLive(ctx, b.cluster, p.name)
+	if err == nil {
+		log.Printf("%s: %s live", p.name, size(float64(least)))
 	}
-	log.Printf("%s: %s live", p.name, size(float64(least)))
-	return least, nil
+	return least, err
 }
 
 // settle waits until these processes make up the ring with no handover open, and each
@@ -148,57 +117,4 @@ func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {
 		p.owned = i.Owned
 	}
 	return nil
-}
-
-// proxy forwards TCP connections to the API server, and counts the bytes of its answers
-// on the wire.
-type proxy struct {
-	listener net.Listener
-	target   string
-	received atomic.Int64
-}
-
-func (b *benchmark) newProxy() (*proxy, error) {
-	endpoint, err := b.cluster.Endpoint(string(localcluster.KubeAPIServer))
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	p := &proxy{listener: listener, target: strings.TrimPrefix(endpoint, "https://")}
-	// It accepts until the benchmark ends. A connection closes when either side does.
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(client)
-		}
-	}()
-	return p, nil
-}
-
-func (p *proxy) address() string { return p.listener.Addr().String() }
-
-func (p *proxy) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", p.target)
-	if err != nil {
-		return // this closes the client's connection
-	}
-	defer server.Close()
-	go func() {
-		defer server.Close()
-		_, _ = io.Copy(server, client)
-	}()
-	_, _ = io.Copy(client, io.TeeReader(server, p))
-}
-
-// Write counts the bytes of an answer.
-func (p *proxy) Write(answer []byte) (int, error) {
-	p.received.Add(int64(len(answer)))
-	return len(answer), nil
 }

@@ -40,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
 func main() {
@@ -210,7 +211,7 @@ func (b *benchmark) storm(ctx context.Context, kind kind) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	if r.peak, r.used, err = usage(pid); err != nil {
+	if r.peak, r.used, err = measure.Usage(pid); err != nil {
 		return result{}, err
 	}
 	r.requests, r.bytes = traffic.requests.Load(), traffic.received.Load()

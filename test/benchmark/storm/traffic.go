@@ -17,14 +17,9 @@ limitations under the License.
 package main
 
 import (
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"sync/atomic"
-	"time"
 )
 
 // traffic counts requests, and the bytes of their responses.
@@ -60,36 +55,4 @@ func (c counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.traffic.received.Add(int64(n))
 	return n, err
-}
-
-// usage returns the largest resident set that a process has had, in bytes, and its CPU time.
-func usage(pid int) (peak uint64, used time.Duration, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
-			kib, err := strconv.ParseUint(fields[1], 10, 64)
-			if err != nil {
-				return 0, 0, err
-			}
-			peak = kib << 10
-		}
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	// The second field, the name in parentheses, may contain anything.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	const utime, stime, perSecond = 11, 12, 100 // Linux always reports hundredths of a second
-	for _, i := range []int{utime, stime} {
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		used += time.Duration(n) * time.Second / perSecond
-	}
-	return peak, used, nil
 }

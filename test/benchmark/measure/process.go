@@ -1,0 +1,98 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package measure
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/kubernetes/pkg/localcluster"
+)
+
+var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
+
+// Live makes a process collect its garbage, and returns the bytes that remain.
+func Live(ctx context.Context, cluster *localcluster.Cluster, process string) (uint64, error) {
+	// With debug=1 the profile includes the size of the heap after the collection.
+	profile, err := cluster.Get(ctx, process, "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		return 0, err
+	}
+	match := heapAlloc.FindSubmatch(profile)
+	if match == nil {
+		return 0, fmt.Errorf("the heap profile of %s lacks HeapAlloc", process)
+	}
+	return strconv.ParseUint(string(match[1]), 10, 64)
+}
+
+// LeastLive returns the least of several measurements. The others may include objects in use
+// by a request, or in a pool that only a second collection empties.
+func LeastLive(ctx context.Context, cluster *localcluster.Cluster, process string) (uint64, error) {
+	var least uint64
+	for i := range 5 {
+		bytes, err := Live(ctx, cluster, process)
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 || bytes < least {
+			least = bytes
+		}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+	return least, nil
+}
+
+// Usage returns the largest resident set that a process has had, in bytes, and its CPU time.
+func Usage(pid int) (peak uint64, used time.Duration, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kib, err := strconv.ParseUint(fields[1], 10, 64)
+			if err != nil {
+				return 0, 0, err
+			}
+			peak = kib << 10
+		}
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The second field, the name in parentheses, may contain anything.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const utime, stime, perSecond = 11, 12, 100 // Linux always reports hundredths of a second
+	for _, i := range []int{utime, stime} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		used += time.Duration(n) * time.Second / perSecond
+	}
+	return peak, used, nil
+}

@@ -1,0 +1,158 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command process measures whole controller managers, with all their controllers, while
+// Deployments get their pods: 1, 2, 4 and 8 on a ring, and one as in stock Kubernetes beside them.
+// Each has a cluster of its own, without nodes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/benchmark/measure"
+)
+
+const (
+	podsPerDeployment = 100
+	// soon bounds the wait for any condition. It is ample even for a slow machine.
+	soon = 10 * time.Minute
+)
+
+type benchmark struct {
+	bin  string
+	pods int
+	// rated is for how long creations are counted that wait for the clients' default rate limit.
+	rated time.Duration
+
+	cluster  *localcluster.Cluster
+	client   kubernetes.Interface
+	managers []*manager
+}
+
+// manager is a controller manager, behind a proxy of its own.
+type manager struct {
+	name  string
+	pid   int
+	proxy *measure.Proxy
+}
+
+func main() {
+	b := &benchmark{}
+	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
+	flag.StringVar(&b.bin, "bin", "../bin", "directory of the binaries")
+	flag.IntVar(&b.pods, "pods", 20000, "number of pods")
+	flag.DurationVar(&b.rated, "rated", 30*time.Second, "for how long creations are counted at the clients' default rate")
+	flag.Parse()
+	log.SetFlags(log.Ltime)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := b.run(ctx, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "process:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// sizes are the numbers of controller managers; 0 is stock's one.
+var sizes = []int{0, 1, 2, 4, 8}
+
+func (b *benchmark) run(ctx context.Context, out string) (err error) {
+	if b.bin, err = filepath.Abs(b.bin); err != nil {
+		return err
+	}
+	if b.pods < 10*podsPerDeployment || b.pods%podsPerDeployment != 0 {
+		return fmt.Errorf("%d pods are not 10 or more Deployments of %d", b.pods, podsPerDeployment)
+	}
+	var results []*result
+	for _, n := range sizes {
+		r := &result{managers: n}
+		results = append(results, r)
+		if err := b.with(ctx, n, false, func(ctx context.Context) error { return b.measureRate(ctx, r) }); err != nil {
+			return err
+		}
+		log.Printf("%s: %.1f pods a second at the default rate", r.name(), r.rated)
+		if err := b.with(ctx, n, true, func(ctx context.Context) error { return b.fill(ctx, r) }); err != nil {
+			return err
+		}
+		log.Printf("%s: %.0f pods a second without a limit", r.name(), r.rate)
+	}
+	report, missed := render(b.pods, results)
+	if out == "" {
+		fmt.Print(report)
+	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+		return err
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d bars missed", missed)
+	}
+	return nil
+}
+
+// with calls measure with a cluster of n controller managers on a ring, or of one of stock's.
+func (b *benchmark) with(ctx context.Context, n int, unlimited bool, measure func(context.Context) error) (err error) {
+	dir, err := os.MkdirTemp("", "benchmark-process-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	config := localcluster.Config{
+		BinDir: b.bin, Dir: filepath.Join(dir, "cluster"),
+		Died: func(exit *localcluster.Exit) { cancel(exit) },
+		Args: map[localcluster.Component][]string{},
+	}
+	if n == 0 {
+		config.FeatureGates = map[string]bool{"ControllerRing": false}
+	}
+	if unlimited {
+		config.Args[localcluster.KubeControllerManager] = []string{"--kube-api-qps=100000", "--kube-api-burst=100000"}
+	}
+	if b.cluster, err = localcluster.Start(ctx, config); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
+	// The pods need no nodes.
+	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
+		if err := b.cluster.StopProcess(ctx, string(idle)); err != nil {
+			return err
+		}
+	}
+	rest := b.cluster.RESTConfig()
+	rest.QPS = -1
+	rest.ContentType = "application/vnd.kubernetes.protobuf"
+	if b.client, err = kubernetes.NewForConfig(rest); err != nil {
+		return err
+	}
+	if err := b.start(ctx, n); err != nil {
+		return err
+	}
+	if err := measure(ctx); err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// example returns results in which instances do so much of what stock does.
+func example(rate float64, pods int) []*result {
+	var all []*result
+	for _, n := range sizes {
+		r := &result{managers: n, rated: 20, rate: 100, podSize: 6000}
+		if n > 0 {
+			r.rated, r.rate = 20*rate*float64(n), 100*rate
+		}
+		for range max(1, n) {
+			u := usage{live: 100, peak: 100, pods: 100, replicaSets: 100, types: []held{{"Pod", 5}}}
+			if n > 0 {
+				u.pods, u.replicaSets = pods/n, 2*pods/n
+			}
+			r.processes = append(r.processes, u)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestBars(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rate   float64
+		pods   int
+		missed int
+	}{
+		"kept":       {0.96, 100, 0},
+		"slow":       {0.94, 100, 8},
+		"not shared": {1, 400, 2},
+	} {
+		if report, missed := render(20000, example(tc.rate, tc.pods)); missed != tc.missed || strings.Count(report, ", missed") != missed {
+			t.Errorf("%s: %d bars missed, want %d:\n%s", name, missed, tc.missed, report)
+		}
+	}
+}
+
+// Lines other than those of tables have at most 110 columns.
+func TestReportIsNarrow(t *testing.T) {
+	report, _ := render(20000, example(1, 100))
+	for line := range strings.Lines(report) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 110 && line[0] != '|' {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}

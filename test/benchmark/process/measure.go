@@ -1,0 +1,203 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/kubernetes/test/benchmark/measure"
+)
+
+// result is what was measured with some number of controller managers.
+type result struct {
+	managers int
+	// rated and rate are pods a second, at the clients' default rate limit and without one.
+	rated, rate float64
+	// median and late are the 50th and 99th percentile of the time from a Deployment to its last
+	// pod, without a limit.
+	median, late time.Duration
+	podSize      int
+	processes    []usage
+}
+
+// usage is what a process has used until all pods were there.
+type usage struct {
+	live, peak uint64
+	cpu        time.Duration
+	received   int64
+	// types has the types of objects that hold most of the heap, in order.
+	types []held
+	// pods and replicaSets are those that its informers of the ring hold, or those of stock.
+	pods, replicaSets int
+	leads             bool
+}
+
+func (r *result) name() string {
+	if r.managers == 0 {
+		return "stock"
+	}
+	return fmt.Sprintf("%d on a ring", r.managers)
+}
+
+// measureRate measures how many pods come in a while, at the clients' default rate limit.
+func (b *benchmark) measureRate(ctx context.Context, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	c, err := b.follow(ctx)
+	if err != nil {
+		return err
+	}
+	// Each instance has Deployments enough to create pods all the time.
+	if err := b.create(ctx, c, 100); err != nil {
+		return err
+	}
+	// The first pods come at once, as the clients have not sent anything for a while.
+	before, err := c.until(ctx, 400*max(r.managers, 1))
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	window, end := context.WithTimeout(ctx, b.rated)
+	defer end()
+	after, err := c.until(window, b.pods)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	r.rated = float64(after-before) / time.Since(begin).Seconds()
+	return nil
+}
+
+// fill measures how long all pods take without a limit, and what the processes have used then.
+func (b *benchmark) fill(ctx context.Context, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	c, err := b.follow(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := b.create(ctx, c, b.pods/podsPerDeployment); err != nil {
+		return err
+	}
+	if _, err := c.until(ctx, b.pods); err != nil {
+		return err
+	}
+	r.rate = float64(b.pods) / time.Since(begin).Seconds()
+	var took []time.Duration
+	c.mu.Lock()
+	for name, begun := range c.begun {
+		took = append(took, c.last[name].Sub(begun))
+	}
+	c.mu.Unlock()
+	slices.Sort(took)
+	r.median, r.late = took[len(took)/2], took[len(took)*99/100]
+	if err := b.complete(ctx); err != nil {
+		return err
+	}
+	pods, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	r.podSize = podSize(&pods.Items[0])
+	for i, m := range b.managers {
+		u, err := b.use(ctx, m)
+		if err != nil {
+			return err
+		}
+		u.leads = i == 0
+		r.processes = append(r.processes, u)
+	}
+	return b.count(ctx, r)
+}
+
+func podSize(pod *v1.Pod) int { return pod.Size() }
+
+// complete waits until the status of each Deployment says that it has its pods.
+func (b *benchmark) complete(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		list, err := b.client.AppsV1().Deployments(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, err
+		}
+		for _, d := range list.Items {
+			if d.Status.Replicas != podsPerDeployment {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// use measures what a process has used. Its own collection is not counted.
+func (b *benchmark) use(ctx context.Context, m *manager) (u usage, err error) {
+	if u.peak, u.cpu, err = measure.Usage(m.pid); err != nil {
+		return u, err
+	}
+	u.received = m.proxy.Received()
+	if u.live, err = measure.LeastLive(ctx, b.cluster, m.name); err != nil {
+		return u, err
+	}
+	u.types, err = b.heldBy(ctx, m)
+	return u, err
+}
+
+// count counts which objects the informers of the ring hold in each process. An instance holds the
+// ReplicaSets of its range by their own keys, and again those of its Deployments.
+func (b *benchmark) count(ctx context.Context, r *result) error {
+	sets, err := b.client.AppsV1().ReplicaSets(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	owned := []hashkey.Ranges{hashkey.All()}
+	if r.managers > 0 {
+		ring, err := b.ring(ctx)
+		if err != nil {
+			return err
+		}
+		owned = make([]hashkey.Ranges, len(b.managers))
+		for _, i := range ring.Instances {
+			for n, m := range b.managers {
+				// A holder is HOST_PID_RANDOM.
+				if strings.Contains(i.Holder, fmt.Sprintf("_%d_", m.pid)) {
+					owned[n] = i.Owned
+				}
+			}
+		}
+	}
+	for i, ranges := range owned {
+		u := &r.processes[i]
+		for n := range sets.Items {
+			rs := &sets.Items[n]
+			if ranges.Contains(metav1.HashKeyOf(rs)) {
+				u.pods += podsPerDeployment
+				u.replicaSets++
+			}
+			if owner := metav1.GetControllerOfNoCopy(rs); r.managers > 0 && owner != nil && ranges.Contains(metav1.HashKeyOfOwner(owner)) {
+				u.replicaSets++
+			}
+		}
+	}
+	return nil
+}
