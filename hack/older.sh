@@ -22,7 +22,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$PWD/_output/kubernetes
 older=$PWD/_output/older
-catalogue=pkg/controller/ring/catalogue.go
+catalogue=pkg/controller/ring/catalogue/catalogue.go
 export GOFLAGS=-trimpath
 
 mkdir -p "$older"

@@ -104,7 +104,7 @@ integration() {
   (cd "$tree" && CONTROLLER_RING=false gotest gate-off -timeout 30m -run "$(pinned off)" ./test/integration/{replicaset,replicationcontroller})
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
-e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join); }
+e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join ./test/benchmark/process); }
 # faults injects each fault once, or goes on for DURATION. FAULTS has further flags.
 faults() {
   (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)
