@@ -24,12 +24,13 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/metadata"
+	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/utils/ptr"
 )
 
@@ -48,22 +49,29 @@ type counter struct {
 	moved chan struct{}
 }
 
-// follow counts the pods that come from now on, until ctx ends.
+// pods is etcd's prefix of the pods.
+const pods = "/registry/pods/" + metav1.NamespaceDefault + "/"
+
+// follow counts the pods that come, until ctx ends. It watches etcd: the API server ends the watch
+// of a client that cannot keep up.
 func (b *benchmark) follow(ctx context.Context) (*counter, error) {
-	rest := b.cluster.RESTConfig()
-	client, err := metadata.NewForConfig(rest)
+	endpoint, err := b.cluster.Endpoint(string(localcluster.Etcd))
 	if err != nil {
 		return nil, err
 	}
-	w, err := client.Resource(v1.SchemeGroupVersion.WithResource("pods")).Watch(ctx, metav1.ListOptions{})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
 	if err != nil {
 		return nil, err
 	}
+	changes := client.Watch(ctx, pods, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFilterDelete())
 	c := &counter{begun: map[string]time.Time{}, last: map[string]time.Time{}, pods: map[string]int{}, moved: make(chan struct{})}
 	go func() {
-		for event := range w.ResultChan() {
-			if object, ok := event.Object.(*metav1.PartialObjectMetadata); ok && event.Type == "ADDED" {
-				c.take(object.Labels["app"])
+		defer client.Close()
+		for response := range changes {
+			for _, event := range response.Events {
+				if name := strings.TrimPrefix(string(event.Kv.Key), pods); event.IsCreate() {
+					c.take(name[:len(nameOf(0))])
+				}
 			}
 		}
 		if ctx.Err() == nil {
@@ -102,13 +110,15 @@ func (c *counter) until(ctx context.Context, n int) (int, error) {
 	}
 }
 
+func nameOf(i int) string { return fmt.Sprintf("app-%05d", i) }
+
 // create creates the Deployments.
 func (b *benchmark) create(ctx context.Context, c *counter, n int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(creators)
 	for i := range n {
 		group.Go(func() error {
-			d := newDeployment(fmt.Sprintf("app-%05d", i))
+			d := newDeployment(nameOf(i))
 			c.mu.Lock()
 			c.begun[d.Name] = time.Now()
 			c.mu.Unlock()

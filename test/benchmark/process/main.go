@@ -124,7 +124,8 @@ func (b *benchmark) with(ctx context.Context, n int, unlimited bool, measure fun
 	config := localcluster.Config{
 		BinDir: b.bin, Dir: filepath.Join(dir, "cluster"),
 		Died: func(exit *localcluster.Exit) { cancel(exit) },
-		Args: map[localcluster.Component][]string{},
+		// The default of the flags, which a local cluster raises.
+		Args: map[localcluster.Component][]string{localcluster.KubeControllerManager: {"--kube-api-qps=20", "--kube-api-burst=30"}},
 	}
 	if n == 0 {
 		config.FeatureGates = map[string]bool{"ControllerRing": false}
