@@ -364,7 +364,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		"negative counts": {
 			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1},
 			want: []wantErr{
-				{field.ErrorTypeInvalid, "status.workloads", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.weight", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
 			},
 		},

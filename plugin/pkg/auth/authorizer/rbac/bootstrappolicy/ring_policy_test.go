@@ -49,6 +49,7 @@ func TestRingRules(t *testing.T) {
 		"controllerinstances/status": {manager: "get patch update"},
 		"rings": {
 			manager: "work workloads",
+			"system:controller:deployment-controller":  "work workloads",
 			"system:controller:replicaset-controller":  "work workloads",
 			"system:controller:replication-controller": "work workloads",
 		},
