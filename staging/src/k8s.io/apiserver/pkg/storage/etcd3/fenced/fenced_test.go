@@ -264,7 +264,7 @@ func TestATransactionFindsWhatHappenedToTheInstanceSinceItWasJudged(t *testing.T
 	}{
 		"nothing":             {func(*world) {}, ""},
 		"another registers":   {func(w *world) { w.register("b", nil) }, ""},
-		"it reports":          {func(w *world) { w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Workloads++ }) }, ""},
+		"it reports":          {func(w *world) { w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Weight++ }) }, ""},
 		"it is removed":       {func(w *world) { w.remove("a") }, reasonGone},
 		"it raises its epoch": {func(w *world) { w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Epoch++ }) }, reasonOutdated},
 		"another takes its name": {func(w *world) {
@@ -331,7 +331,7 @@ func TestAConflictOnTheObjectIsTriedAgain(t *testing.T) {
 	w.must(w.create(ctx, "old", "set"))
 	w.pausing.before = func() {
 		w.must(w.label(w.ctx, "old"))
-		w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Workloads++ })
+		w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Weight++ })
 	}
 	w.must(w.delete(ctx, "old"))
 	if w.state("old") != "" {
