@@ -84,8 +84,10 @@ type replicaSet struct {
 	template        v1.PodTemplateSpec
 	status          apps.ReplicaSetStatus
 	namespace, name string
-	// wanted has spec.replicas by generation, from the observed generation on.
+	// wanted has spec.replicas by generation, from the observed generation on. allowed has the most
+	// pods that its Deployment might have when that generation was written.
 	wanted                         map[int64]int32
+	allowed                        map[int64]int
 	generation, observedGeneration int64
 	live                           map[types.UID]bool
 	created                        int
@@ -178,7 +180,7 @@ func (c *checker) setWritten(rs *apps.ReplicaSet, revision int64) {
 	s := c.sets[rs.UID]
 	isNew := s == nil
 	if isNew {
-		s = &replicaSet{uid: rs.UID, parent: parentOf(rs), namespace: rs.Namespace, name: rs.Name, wanted: map[int64]int32{}, live: map[types.UID]bool{}}
+		s = &replicaSet{uid: rs.UID, parent: parentOf(rs), namespace: rs.Namespace, name: rs.Name, wanted: map[int64]int32{}, allowed: map[int64]int{}, live: map[types.UID]bool{}}
 		c.sets[rs.UID] = s
 	}
 	before := *s
@@ -191,11 +193,15 @@ func (c *checker) setWritten(rs *apps.ReplicaSet, revision int64) {
 		// Only a controller writes anything but the specification.
 		c.expect(writeID{"status", rs.UID, revision}, rs.Name, rs.Name, rs.UID)
 	}
+	if d := c.deployments[s.parent]; d != nil && (isNew || rs.Generation != s.generation) {
+		s.allowed[rs.Generation] = d.most()
+	}
 	s.generation, s.observedGeneration = rs.Generation, rs.Status.ObservedGeneration
 	s.wanted[rs.Generation] = *rs.Spec.Replicas
 	for g := range s.wanted {
 		if g < s.observedGeneration {
 			delete(s.wanted, g)
+			delete(s.allowed, g)
 		}
 	}
 }
@@ -220,7 +226,7 @@ func (c *checker) podCreated(pod *v1.Pod) {
 	c.podOwner[pod.UID] = s.uid
 	c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, s.name, s.uid)
 	if d := c.deployments[s.parent]; d != nil {
-		c.surged(d, pod.Name)
+		c.surged(d, s, pod.Name)
 	}
 }
 

@@ -97,16 +97,28 @@ func (c *checker) setDeleted(rs *apps.ReplicaSet) {
 	}
 }
 
-// surged checks that a Deployment has no more pods than some generation allows: the one that its
-// controller last reported as observed, or a later one.
-func (c *checker) surged(d *deployment, pod string) {
-	live, allowed := 0, 0
+// most returns the most pods that some generation allows: the one that the controller of the
+// Deployment last reported as observed, or a later one.
+func (d *deployment) most() int {
+	most := 0
+	for _, n := range d.allowed {
+		most = max(most, n)
+	}
+	return most
+}
+
+// surged checks that a Deployment with a new pod of that ReplicaSet has no more than it may have
+// now, or might have when a generation was written that the ReplicaSet may still go by: one whose
+// Deployment is scaled down goes on creating pods until it hears of that.
+func (c *checker) surged(d *deployment, by *replicaSet, pod string) {
+	live := 0
 	for _, s := range c.sets {
 		if s.parent == d.uid {
 			live += len(s.live)
 		}
 	}
-	for _, n := range d.allowed {
+	allowed := d.most()
+	for _, n := range by.allowed {
 		allowed = max(allowed, n)
 	}
 	if live > allowed {

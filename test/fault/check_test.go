@@ -26,6 +26,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/ring/fence"
 )
 
@@ -50,6 +51,30 @@ func (s story) wants(set string, generation int64, replicas int32, observed int6
 	s.setWritten(&apps.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: set, UID: types.UID(set), Generation: generation},
 		Spec:       apps.ReplicaSetSpec{Replicas: &replicas},
+		Status:     apps.ReplicaSetStatus{ObservedGeneration: observed},
+	}, s.revision)
+}
+
+// deploys writes a Deployment that may have a pod more than it wants, and part a ReplicaSet of it.
+func (s story) deploys(t *testing.T, deployment string, generation int64, replicas int32, observed int64) {
+	t.Helper()
+	s.revision++
+	surge := intstr.FromInt32(1)
+	if err := s.deploymentWritten(&apps.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: deployment, UID: types.UID(deployment), Generation: generation},
+		Spec:       apps.DeploymentSpec{Replicas: &replicas, Strategy: apps.DeploymentStrategy{RollingUpdate: &apps.RollingUpdateDeployment{MaxSurge: &surge}}},
+		Status:     apps.DeploymentStatus{ObservedGeneration: observed},
+	}, s.revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s story) part(deployment, set string, generation int64, replicas int32, observed int64) {
+	yes := true
+	s.revision++
+	s.setWritten(&apps.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: set, UID: types.UID(set), Generation: generation, OwnerReferences: []metav1.OwnerReference{{UID: types.UID(deployment), Controller: &yes}}},
+		Spec:       apps.ReplicaSetSpec{Replicas: &replicas, Template: v1.PodTemplateSpec{Spec: v1.PodSpec{NodeName: set}}},
 		Status:     apps.ReplicaSetStatus{ObservedGeneration: observed},
 	}, s.revision)
 }
@@ -153,6 +178,40 @@ func TestExcess(t *testing.T) {
 	s.wants("set", 3, 0, 3)
 	s.create("set", "p6")
 	s.expect(t, excess, needless, excess)
+}
+
+func TestSurge(t *testing.T) {
+	s := begin()
+	s.processOf = nil
+	s.deploys(t, "d", 1, 2, 0)
+	s.part("d", "old", 1, 2, 0)
+	s.deploys(t, "d", 1, 2, 1)
+	s.create("old", "p1")
+	s.create("old", "p2")
+	// A rollout may have one more, of whichever ReplicaSet.
+	s.part("d", "new", 1, 2, 0)
+	s.create("new", "p3")
+	s.expect(t)
+	s.create("new", "p4")
+	s.expect(t, surge)
+}
+
+func TestSurgeOfADeploymentThatIsScaledDown(t *testing.T) {
+	s := begin()
+	s.processOf = nil
+	s.deploys(t, "d", 1, 3, 1)
+	s.part("d", "set", 1, 3, 1)
+	s.create("set", "p1")
+	s.deploys(t, "d", 2, 0, 1)
+	s.deploys(t, "d", 2, 0, 2)
+	// The ReplicaSet has not heard of it yet.
+	s.create("set", "p2")
+	s.part("d", "set", 2, 0, 1)
+	s.create("set", "p3")
+	s.expect(t)
+	s.part("d", "set", 2, 0, 2)
+	s.create("set", "p4")
+	s.expect(t, excess, surge)
 }
 
 func TestWritesWithoutAnAnswer(t *testing.T) {
