@@ -204,7 +204,7 @@ func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.rejoin(ctx, longLeases); err != nil {
 		return nil, err
 	}
-	if err := r.settle(ctx); err != nil {
+	if err := r.settleWithoutLoad(ctx); err != nil {
 		return nil, err
 	}
 	before, err := r.logged("The watch of the registry has ended")
@@ -220,7 +220,7 @@ func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.cluster.StartAgain(ctx, apiServerName); err != nil {
 		return nil, err
 	}
-	if err := r.settle(ctx); err != nil {
+	if err := r.settleWithoutLoad(ctx); err != nil {
 		return nil, err
 	}
 	after, err := r.logged("The watch of the registry has ended")
@@ -284,10 +284,7 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.loading.Lock()
-	err = r.settle(ctx)
-	r.loading.Unlock()
-	if err != nil {
+	if err := r.settleWithoutLoad(ctx); err != nil {
 		return nil, err
 	}
 	opened, err := r.gateTimes(receiver, "Opened the gate")

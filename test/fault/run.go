@@ -419,6 +419,13 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
+// settleWithoutLoad waits for the same while nothing is scaled or rolled out.
+func (r *run) settleWithoutLoad(ctx context.Context) error {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	return r.settle(ctx)
+}
+
 // unringed lists what differs from a ring of n Active instances with no handover open.
 func (c *checker) unringed(n int) []string {
 	var left []string
