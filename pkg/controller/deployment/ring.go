@@ -26,6 +26,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/deployment/util"
 	"k8s.io/kubernetes/pkg/controller/ring"
 )
@@ -37,8 +39,8 @@ const oldPodsPeriod = 2 * time.Second
 // OnRing returns a Deployment controller that shares the Deployments with others. It has the
 // ReplicaSets of its Deployments, and no pods.
 func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
-	writes := newWrites(env.Informers.Apps().V1().ReplicaSets().Informer().GetStore())
-	dc, err := NewDeploymentController(ctx, env.Informers.Apps().V1().Deployments(), env.Informers.Apps().V1().ReplicaSets(), env.Unread.Core().V1().Pods(), writes.noted(env.Client))
+	writes := newWrites(env.Client, env.Informers.Apps().V1().ReplicaSets().Informer().GetStore())
+	dc, err := NewDeploymentController(ctx, env.Informers.Apps().V1().Deployments(), env.Informers.Apps().V1().ReplicaSets(), env.Unread.Core().V1().Pods(), writes)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +48,10 @@ func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 }
 
 // putOnRing puts the controller, which was built from env and notes its writes, behind its gate.
-func (dc *DeploymentController) putOnRing(env *ring.Env, writes writes) (*ring.Controller, error) {
+func (dc *DeploymentController) putOnRing(env *ring.Env, writes *writes) (*ring.Controller, error) {
 	dc.onRing = true
 	dc.syncHandler = func(ctx context.Context, key string) error {
-		if err := writes.seen(key); err != nil {
+		if err := writes.seen(ctx, key); err != nil {
 			return err
 		}
 		return dc.syncDeployment(ctx, key)
@@ -62,10 +64,26 @@ func (dc *DeploymentController) putOnRing(env *ring.Env, writes writes) (*ring.C
 
 // waitsForPods reports whether a ReplicaSet of a Deployment on a ring has more pods than it
 // should, or may have: its status does not stand for its present size. Another instance works
-// on it, or none for a while. To scale any of them then would break the limits of the rollout.
-func (dc *DeploymentController) waitsForPods(rsList []*apps.ReplicaSet) bool {
-	return dc.onRing && slices.ContainsFunc(rsList, func(rs *apps.ReplicaSet) bool {
-		return rs.Status.ObservedGeneration < rs.Generation || rs.Status.Replicas > *rs.Spec.Replicas
+// on it, or none for a while. To scale any of them up then would break the limits of the rollout.
+//
+// Some surplus pods are not waited for, as nothing may ever delete them: those of a ReplicaSet that
+// is being deleted, as in stock; and those of the new one, which alone a rollout scales up. Somebody
+// whose rollout hangs on pods that cannot be deleted can so undo it.
+func (dc *DeploymentController) waitsForPods(ctx context.Context, d *apps.Deployment, rsList []*apps.ReplicaSet) bool {
+	if !dc.onRing || *d.Spec.Replicas == 0 {
+		return false
+	}
+	newRS := util.FindNewReplicaSet(d, rsList)
+	scales := d.Spec.Paused || slices.ContainsFunc(controller.FilterActiveReplicaSets(rsList), func(rs *apps.ReplicaSet) bool {
+		desired, known := util.GetDesiredReplicasAnnotation(klog.FromContext(ctx), rs)
+		return known && desired != *d.Spec.Replicas
+	})
+	return slices.ContainsFunc(rsList, func(rs *apps.ReplicaSet) bool {
+		if rs.Status.ObservedGeneration < rs.Generation {
+			return true
+		}
+		excused := rs.DeletionTimestamp != nil || !scales && newRS != nil && rs.UID == newRS.UID
+		return rs.Status.Replicas > *rs.Spec.Replicas && !excused
 	})
 }
 
@@ -77,6 +95,13 @@ func (dc *DeploymentController) syncWaiting(ctx context.Context, d *apps.Deploym
 	}
 	newRS, oldRSs, err := dc.getAllReplicaSetsAndSyncRevision(ctx, d, rsList, false)
 	if err != nil {
+		return err
+	}
+	if last := util.GetDeploymentCondition(d.Status, apps.DeploymentProgressing); newRS == nil && last != nil && last.Reason == util.NewRSAvailableReason {
+		// The deadline counts from here. Otherwise it would from the new ReplicaSet's creation.
+		util.SetDeploymentCondition(&d.Status, *util.NewDeploymentCondition(apps.DeploymentProgressing, v1.ConditionTrue, util.ReplicaSetUpdatedReason,
+			fmt.Sprintf("Deployment %q waits for pods of its old ReplicaSets to come or go.", d.Name)))
+		_, err := dc.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
 		return err
 	}
 	return dc.syncRolloutStatus(ctx, append(oldRSs, newRS), newRS, d)

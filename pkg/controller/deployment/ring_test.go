@@ -21,9 +21,11 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/deployment/util"
 	"k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	ringtesting "k8s.io/kubernetes/pkg/controller/ring/testing"
@@ -56,9 +59,9 @@ func newOnRing(t *testing.T, strategy apps.DeploymentStrategyType, sets ...*apps
 	o := &onRing{T: t, ctx: ctx, client: fake.NewClientset(), d: ringDeployment(strategy)}
 	o.env, _ = ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, gate, o.client)
 	informers := o.env.Informers.Apps().V1()
-	writes := newWrites(informers.ReplicaSets().Informer().GetStore())
+	writes := newWrites(o.env.Client, informers.ReplicaSets().Informer().GetStore())
 	var err error
-	if o.dc, err = NewDeploymentController(ctx, informers.Deployments(), informers.ReplicaSets(), o.env.Unread.Core().V1().Pods(), writes.noted(o.env.Client)); err != nil {
+	if o.dc, err = NewDeploymentController(ctx, informers.Deployments(), informers.ReplicaSets(), o.env.Unread.Core().V1().Pods(), writes); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.dc.putOnRing(o.env, writes); err != nil {
@@ -129,7 +132,7 @@ func TestARolloutWaitsForPodsOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := newOnRing(t, apps.RollingUpdateDeploymentStrategyType, tc.old)
 			dc := &DeploymentController{}
-			if dc.waitsForPods([]*apps.ReplicaSet{tc.old}) {
+			if dc.waitsForPods(o.ctx, o.d, []*apps.ReplicaSet{tc.old}) {
 				t.Error("waits as stock's controller")
 			}
 			did := o.sync()
@@ -140,6 +143,82 @@ func TestARolloutWaitsForPodsOfOthers(t *testing.T) {
 				t.Errorf("did %q: the status is not told", did)
 			}
 		})
+	}
+}
+
+// Nothing may ever delete the surplus pods: a webhook forbids it, or a finalizer holds up a
+// ReplicaSet whose pods are only deleted after it.
+func TestWhatARolloutDoesNotWaitFor(t *testing.T) {
+	current := func(replicas, status int32, observed int64) *apps.ReplicaSet {
+		rs := set("new", replicas, status, observed)
+		rs.Spec.Template = ringDeployment("").Spec.Template
+		return rs
+	}
+	deleted := func(rs *apps.ReplicaSet) *apps.ReplicaSet {
+		rs.DeletionTimestamp, rs.Finalizers = ptr.To(metav1.Now()), []string{"example.com/held"}
+		return rs
+	}
+	desired := func(rs *apps.ReplicaSet, n string) *apps.ReplicaSet {
+		rs.Annotations = map[string]string{util.DesiredReplicasAnnotation: n}
+		return rs
+	}
+	for name, tc := range map[string]struct {
+		sets []*apps.ReplicaSet
+		d    func(*apps.Deployment)
+		want bool
+	}{
+		"old":                          {sets: []*apps.ReplicaSet{set("old", 2, 4, 2)}, want: true},
+		"old, nothing is wanted":       {sets: []*apps.ReplicaSet{set("old", 2, 4, 1)}, d: func(d *apps.Deployment) { d.Spec.Replicas = ptr.To[int32](0) }},
+		"the new one":                  {sets: []*apps.ReplicaSet{current(2, 4, 2)}},
+		"the new one, not seen yet":    {sets: []*apps.ReplicaSet{current(2, 4, 1)}, want: true},
+		"the new one and an old one":   {sets: []*apps.ReplicaSet{current(2, 4, 2), set("old", 2, 4, 2)}, want: true},
+		"the new one is scaled":        {sets: []*apps.ReplicaSet{desired(current(2, 4, 2), "3")}, want: true},
+		"it has been scaled":           {sets: []*apps.ReplicaSet{desired(current(2, 4, 2), "4")}},
+		"the new one is paused":        {sets: []*apps.ReplicaSet{current(2, 4, 2)}, d: func(d *apps.Deployment) { d.Spec.Paused = true }, want: true},
+		"being deleted":                {sets: []*apps.ReplicaSet{deleted(set("old", 2, 4, 2))}},
+		"being deleted, not seen yet":  {sets: []*apps.ReplicaSet{deleted(set("old", 2, 4, 1))}, want: true},
+		"being deleted beside another": {sets: []*apps.ReplicaSet{deleted(set("old", 2, 4, 2)), set("older", 1, 2, 2)}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ctx := ktesting.NewTestContext(t)
+			d := ringDeployment(apps.RollingUpdateDeploymentStrategyType)
+			if tc.d != nil {
+				tc.d(d)
+			}
+			if got := (&DeploymentController{onRing: true}).waitsForPods(ctx, d, tc.sets); got != tc.want {
+				t.Errorf("waits: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// Before there is a new ReplicaSet, the last rollout's success would end the deadline for ever.
+func TestTheDeadlineCountsFromTheBeginningOfAWait(t *testing.T) {
+	old := set("old", 2, 4, 2)
+	o := newOnRing(t, apps.RollingUpdateDeploymentStrategyType, old)
+	o.d.Spec.ProgressDeadlineSeconds = ptr.To[int32](600)
+	done := util.NewDeploymentCondition(apps.DeploymentProgressing, v1.ConditionTrue, util.NewRSAvailableReason, "done")
+	done.LastUpdateTime = metav1.NewTime(time.Now().Add(-time.Hour))
+	o.d.Status.Conditions = []apps.DeploymentCondition{*done}
+	deployments := o.client.AppsV1().Deployments(o.d.Namespace)
+	progress := func() *apps.DeploymentCondition {
+		t.Helper()
+		d, err := deployments.Get(o.ctx, o.d.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return util.GetDeploymentCondition(d.Status, apps.DeploymentProgressing)
+	}
+	o.sync()
+	if c := progress(); c.Status != v1.ConditionTrue || c.Reason != util.ReplicaSetUpdatedReason || time.Since(c.LastUpdateTime.Time) > time.Minute {
+		t.Errorf("after the wait has begun: %v", c)
+	}
+	late := *progress()
+	late.LastUpdateTime = done.LastUpdateTime
+	o.d.Status.Conditions = []apps.DeploymentCondition{late}
+	o.sync()
+	if c := progress(); c.Status != v1.ConditionFalse || c.Reason != util.TimedOutReason {
+		t.Errorf("after the deadline: %v", c)
 	}
 }
 
@@ -211,34 +290,34 @@ func (s *store) LastStoreSyncResourceVersion() string { return s.revision }
 // What was written to one ReplicaSet counts for the next.
 func TestADeploymentIsSyncedWhenItsWritesAreSeen(t *testing.T) {
 	s := &store{revision: "5"}
-	w := newWrites(s)
+	client := fake.NewClientset()
+	w := newWrites(client, s)
 	owned := newReplicaSet(ringDeployment(""), "new", 1)
 	owned.OwnerReferences[0].UID = "uid-of-d"
 	owned.ResourceVersion = "7"
-	client := fake.NewClientset()
 	client.PrependReactor("*", "replicasets", func(core.Action) (bool, runtime.Object, error) { return true, owned, nil })
-	sets := w.noted(client).AppsV1().ReplicaSets(owned.Namespace)
+	sets := w.AppsV1().ReplicaSets(owned.Namespace)
 	key := owned.Namespace + "/d"
 	for name, write := range map[string]func() error{
 		"create": func() error { _, err := sets.Create(t.Context(), owned, metav1.CreateOptions{}); return err },
 		"update": func() error { _, err := sets.Update(t.Context(), owned, metav1.UpdateOptions{}); return err },
 	} {
 		s.revision = "5"
-		if err := w.seen(key); err != nil {
+		if err := w.seen(t.Context(), key); err != nil {
 			t.Errorf("%s: before: %v", name, err)
 		}
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 		var inconsistent *consistency.ConsistencyError
-		if err := w.seen(key); !errors.As(err, &inconsistent) {
+		if err := w.seen(t.Context(), key); !errors.As(err, &inconsistent) {
 			t.Errorf("%s: synced at revision 5 after a write at 7: %v", name, err)
 		}
-		if err := w.seen(owned.Namespace + "/other"); err != nil {
+		if err := w.seen(t.Context(), owned.Namespace+"/other"); err != nil {
 			t.Errorf("%s: another Deployment waits, too: %v", name, err)
 		}
 		s.revision = "7"
-		if err := w.seen(key); err != nil {
+		if err := w.seen(t.Context(), key); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.revision = "5"
@@ -246,8 +325,82 @@ func TestADeploymentIsSyncedWhenItsWritesAreSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.forget(cache.ObjectName{Namespace: owned.Namespace, Name: "d"}, "uid-of-d")
-		if err := w.seen(key); err != nil {
+		if err := w.seen(t.Context(), key); err != nil {
 			t.Errorf("%s: after it was forgotten: %v", name, err)
 		}
+	}
+}
+
+// A write without an answer may have been stored, or not.
+func TestAWriteWithoutAnAnswerIsLookedUp(t *testing.T) {
+	lost := errors.New("unexpected EOF")
+	const key, d = "ns/d", "d"
+	for name, tc := range map[string]struct {
+		answer error
+		// found is the revision of the ReplicaSet, "" if there is none.
+		found string
+		waits bool
+	}{
+		"stored":     {lost, "7", true},
+		"not stored": {lost, "5", false},
+		"no such":    {lost, "", false},
+		"refused":    {apierrors.NewConflict(apps.Resource("replicasets"), "new", lost), "7", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset()
+			w := newWrites(client, &store{revision: "5"})
+			owned := newReplicaSet(ringDeployment(""), "new", 1)
+			owned.Namespace, owned.OwnerReferences[0].UID = "ns", "uid-of-d"
+			for _, verb := range []string{"create", "update"} {
+				client.PrependReactor(verb, "replicasets", func(core.Action) (bool, runtime.Object, error) { return true, nil, tc.answer })
+			}
+			down, gets := true, 0
+			client.PrependReactor("get", "replicasets", func(core.Action) (bool, runtime.Object, error) {
+				gets++
+				found := owned.DeepCopy()
+				found.ResourceVersion = tc.found
+				switch {
+				case down:
+					return true, nil, lost
+				case tc.found == "":
+					return true, nil, apierrors.NewNotFound(apps.Resource("replicasets"), "new")
+				}
+				return true, found, nil
+			})
+			sets := w.AppsV1().ReplicaSets("ns")
+			for write, err := range map[string]func() error{
+				"create": func() error { _, err := sets.Create(t.Context(), owned, metav1.CreateOptions{}); return err },
+				"update": func() error { _, err := sets.Update(t.Context(), owned, metav1.UpdateOptions{}); return err },
+			} {
+				if err() == nil {
+					t.Fatalf("%s got an answer", write)
+				}
+				down = true
+				if err := w.seen(t.Context(), key); errors.Is(err, lost) == apierrors.IsConflict(tc.answer) {
+					t.Errorf("%s, and no answer to the question: %v", write, err)
+				}
+				if err := w.seen(t.Context(), "ns/other"); err != nil {
+					t.Errorf("%s: another Deployment waits, too: %v", write, err)
+				}
+				down = false
+				if err := w.seen(t.Context(), key); (err != nil) != tc.waits {
+					t.Errorf("%s: %v, want it to wait: %t", write, err, tc.waits)
+				}
+				before := gets
+				_ = w.seen(t.Context(), key)
+				if gets != before {
+					t.Errorf("%s: looked up again", write)
+				}
+				w.forget(cache.ObjectName{Namespace: "ns", Name: d}, "uid-of-d")
+			}
+			if _, err := sets.Update(t.Context(), owned, metav1.UpdateOptions{}); err == nil {
+				t.Fatal("no error")
+			}
+			down = true
+			w.forget(cache.ObjectName{Namespace: "ns", Name: d}, "uid-of-d")
+			if err := w.seen(t.Context(), key); err != nil {
+				t.Errorf("after it was forgotten: %v", err)
+			}
+		})
 	}
 }

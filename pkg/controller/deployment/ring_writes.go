@@ -18,60 +18,111 @@ package deployment
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
 
 	apps "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// writes has how far the caches have to be before a Deployment is synced again: as far as what
-// was last written to its ReplicaSets. A rollout that counts old sizes breaks its limits.
+// writes is a client that notes how far the caches have to be before a Deployment is synced
+// again: as far as what was last written to its ReplicaSets. A rollout that counts old sizes breaks
+// its limits.
 type writes struct {
-	*consistency.RealConsistencyStore
+	kubernetes.Interface
+	noted *consistency.RealConsistencyStore
+
+	lock sync.Mutex
+	// doubts has the ReplicaSets whose last write was not answered, by Deployment.
+	doubts map[types.NamespacedName]map[string]types.UID
 }
 
-func newWrites(replicaSets cache.Store) writes {
-	return writes{consistency.NewConsistencyStore(map[schema.GroupResource]consistency.LastSyncRVGetter{apps.Resource("replicasets"): replicaSets})}
+func newWrites(client kubernetes.Interface, replicaSets cache.Store) *writes {
+	return &writes{
+		Interface: client,
+		noted:     consistency.NewConsistencyStore(map[schema.GroupResource]consistency.LastSyncRVGetter{apps.Resource("replicasets"): replicaSets}),
+		doubts:    map[types.NamespacedName]map[string]types.UID{},
+	}
 }
 
 // seen returns an error while the caches lack what was written for the Deployment of that name.
-func (w writes) seen(key string) error {
-	name, err := cache.ParseObjectName(key)
+func (w *writes) seen(ctx context.Context, key string) error {
+	object, err := cache.ParseObjectName(key)
 	if err != nil {
 		return err
 	}
-	return w.EnsureReady(name.AsNamespacedName())
+	d := object.AsNamespacedName()
+	w.lock.Lock()
+	doubts := slices.Sorted(maps.Keys(w.doubts[d]))
+	w.lock.Unlock()
+	for _, name := range doubts {
+		rs, err := w.Interface.AppsV1().ReplicaSets(d.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("what became of a write of ReplicaSet %s/%s is not known: %w", d.Namespace, name, err)
+		}
+		if err == nil {
+			w.note(rs)
+		}
+		w.lock.Lock()
+		if delete(w.doubts[d], name); len(w.doubts[d]) == 0 {
+			delete(w.doubts, d)
+		}
+		w.lock.Unlock()
+	}
+	return w.noted.EnsureReady(d)
 }
 
 // forget forgets what was written for a Deployment.
-func (w writes) forget(name cache.ObjectName, uid types.UID) { w.Clear(name.AsNamespacedName(), uid) }
-
-// note notes that a Deployment's ReplicaSet was written.
-func (w writes) note(rs *apps.ReplicaSet) {
-	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
-		w.WroteAt(types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}, owner.UID, apps.Resource("replicasets"), rs.ResourceVersion)
+func (w *writes) forget(name cache.ObjectName, uid types.UID) {
+	d := name.AsNamespacedName()
+	w.noted.Clear(d, uid)
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	maps.DeleteFunc(w.doubts[d], func(_ string, owner types.UID) bool { return uid == "" || owner == uid })
+	if len(w.doubts[d]) == 0 {
+		delete(w.doubts, d)
 	}
 }
 
-// noted returns client, but what is written to ReplicaSets with it is noted.
-func (w writes) noted(client kubernetes.Interface) kubernetes.Interface { return noted{client, w} }
+// note notes that a Deployment's ReplicaSet was written.
+func (w *writes) note(rs *apps.ReplicaSet) {
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
+		w.noted.WroteAt(types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}, owner.UID, apps.Resource("replicasets"), rs.ResourceVersion)
+	}
+}
 
-type noted struct {
-	kubernetes.Interface
-	writes writes
+// wrote notes what has become of a write of sent, by its answer.
+func (w *writes) wrote(sent, answer *apps.ReplicaSet, err error) {
+	switch owner := metav1.GetControllerOfNoCopy(sent); {
+	case err == nil:
+		w.note(answer)
+	case owner != nil && !ring.Refused(err):
+		d := types.NamespacedName{Namespace: sent.Namespace, Name: owner.Name}
+		w.lock.Lock()
+		defer w.lock.Unlock()
+		if w.doubts[d] == nil {
+			w.doubts[d] = map[string]types.UID{}
+		}
+		w.doubts[d][sent.Name] = owner.UID
+	}
 }
 
 // AppsV1 implements kubernetes.Interface.
-func (c noted) AppsV1() appsv1.AppsV1Interface { return notedApps{c.Interface.AppsV1(), c.writes} }
+func (w *writes) AppsV1() appsv1.AppsV1Interface { return notedApps{w.Interface.AppsV1(), w} }
 
 type notedApps struct {
 	appsv1.AppsV1Interface
-	writes writes
+	writes *writes
 }
 
 // ReplicaSets implements appsv1.ReplicaSetsGetter.
@@ -81,23 +132,19 @@ func (c notedApps) ReplicaSets(namespace string) appsv1.ReplicaSetInterface {
 
 type notedReplicaSets struct {
 	appsv1.ReplicaSetInterface
-	writes writes
+	writes *writes
 }
 
 // Create implements appsv1.ReplicaSetInterface.
 func (c notedReplicaSets) Create(ctx context.Context, rs *apps.ReplicaSet, options metav1.CreateOptions) (*apps.ReplicaSet, error) {
 	created, err := c.ReplicaSetInterface.Create(ctx, rs, options)
-	if err == nil {
-		c.writes.note(created)
-	}
+	c.writes.wrote(rs, created, err)
 	return created, err
 }
 
 // Update implements appsv1.ReplicaSetInterface.
 func (c notedReplicaSets) Update(ctx context.Context, rs *apps.ReplicaSet, options metav1.UpdateOptions) (*apps.ReplicaSet, error) {
 	updated, err := c.ReplicaSetInterface.Update(ctx, rs, options)
-	if err == nil {
-		c.writes.note(updated)
-	}
+	c.writes.wrote(rs, updated, err)
 	return updated, err
 }

@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -100,6 +101,8 @@ func (c *Controller) SetWorkers(ctx context.Context, n int) {
 }
 
 func (c *Controller) worker(ctx context.Context, stop <-chan struct{}) {
+	// As the loops that stock workers run in: a panic is logged, and the records are deleted.
+	defer utilruntime.HandleCrashWithContext(ctx)
 	for _, informer := range c.env.informed {
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			return

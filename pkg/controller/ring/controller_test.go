@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
@@ -258,6 +259,10 @@ func TestAnAbsenceIsWorkedOnWhereTheGateIsOpen(t *testing.T) {
 		}
 	}
 	f.works("")
+	// An absence is worked on once, so what is remembered of the object is of no use any more.
+	if fmt.Sprint(f.forgotten) != "[ns/a uid-a]" {
+		t.Errorf("forgotten: %q", f.forgotten)
+	}
 	f.during = nil
 	f.remove("a")
 	f.queue.Add("ns/a")
@@ -299,6 +304,37 @@ func TestWorkersCanBeAddedAndRemoved(t *testing.T) {
 	f.SetWorkers(ctx, 2)
 	cancel()
 	wg.Wait()
+}
+
+// The handlers of panics delete the records of the process.
+func TestAPanicOfAWorkerIsHandled(t *testing.T) {
+	ctx, f := newFixture(t)
+	crash, handlers := utilruntime.ReallyCrash, utilruntime.PanicHandlers
+	defer func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = crash, handlers }()
+	handled := make(chan any, 1)
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, reason any) { handled <- reason }}
+	env, informers := ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, f.gate, fake.NewClientset())
+	env.Informers.Apps().V1().Deployments().Informer()
+	env.Informers.Apps().V1().ReplicaSets().Informer()
+	c, err := ring.New(env, ring.Config[string]{
+		Queue: &f.queue, Item: ring.Named, Name: ring.Named,
+		Work: func(context.Context) bool { panic("bad object") },
+		Run:  func(ctx context.Context, _ int) { <-ctx.Done() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { informers.Run(ctx) })
+	wg.Go(func() { c.Run(ctx) })
+	c.SetWorkers(ctx, 1)
+	if reason := <-handled; reason != "bad object" {
+		t.Errorf("handled %v", reason)
+	}
 }
 
 func TestAControllerReadsWhatTheCatalogueLists(t *testing.T) {

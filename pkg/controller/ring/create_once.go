@@ -32,8 +32,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// createOnceRetry is the time to wait before a creation of unknown outcome is sent again.
-const createOnceRetry = 100 * time.Millisecond
+const (
+	// createOnceRetry is the time to wait before a creation of unknown outcome is sent again.
+	createOnceRetry = 100 * time.Millisecond
+	// createOnceAbsent is how often in a row a pod may be said to exist and not be there.
+	createOnceAbsent = 3
+)
 
 // createOnce is a client that creates a pod once even if the answer gets lost. Otherwise
 // the controller would take the creation for a failure, and create another pod before its
@@ -73,16 +77,17 @@ func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.
 	}
 	pod = pod.DeepCopy()
 	pod.Name = names.SimpleNameGenerator.GenerateName(pod.GenerateName)
+	absent := 0
 	for unknown := false; ; {
 		created, err := c.PodInterface.Create(ctx, pod, options)
 		if err == nil {
 			return created, nil
 		}
 		exists, failed := apierrors.IsAlreadyExists(err), serverFailed(err)
-		if refused(err) && !exists && !unknown {
+		if Refused(err) && !exists && !unknown {
 			return nil, err
 		}
-		if refused(err) || failed {
+		if Refused(err) || failed {
 			// The server has answered. The pods show what became of earlier attempts, and
 			// of this one if the server failed. The controller may list pods, but not get them.
 			found, listErr := c.PodInterface.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", pod.Name).String()})
@@ -92,7 +97,10 @@ func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.
 			case len(found.Items) == 0 && !exists:
 				return nil, err
 			case len(found.Items) == 0:
-				// The pod is gone again.
+				// The pod is gone again, or a webhook has said of something else that it exists.
+				if absent++; absent == createOnceAbsent {
+					return nil, err
+				}
 			case (unknown || failed) && metav1.IsControlledBy(&found.Items[0], &metav1.ObjectMeta{UID: owner.UID}):
 				return &found.Items[0], nil
 			default:
@@ -114,8 +122,8 @@ func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.
 	}
 }
 
-// refused says whether the server has answered that it will not carry out the request.
-func refused(err error) bool {
+// Refused says whether the server has answered that it will not carry out the request.
+func Refused(err error) bool {
 	return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !serverFailed(err)
 }
 

@@ -44,6 +44,8 @@ func (g *shutAfter) Serves(int64) bool {
 func TestCreateOnce(t *testing.T) {
 	lost := errors.New("unexpected EOF")
 	refusal := apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("quota"))
+	// As a webhook may say of something else.
+	exists := apierrors.NewAlreadyExists(v1.Resource("things"), "")
 	failure := apierrors.NewInternalError(errors.New("etcd"))
 	type answer struct {
 		// stored is set if the pod is stored, whatever the answer.
@@ -70,6 +72,8 @@ func TestCreateOnce(t *testing.T) {
 		"the server fails":             {answers: []answer{{err: failure}}, err: failure},
 		"the gate shuts":               {answers: []answer{{err: lost}, {err: lost}}, looks: 1, err: lost},
 		"a name that is another's":     {others: true, created: 1},
+		"a pod that came and went":     {answers: []answer{{err: lost}, {err: exists}, {err: exists}, {stored: true}}, looks: 9, created: 1},
+		"something else that exists":   {answers: []answer{{err: exists}, {err: exists}, {err: exists}, {err: exists}}, looks: 9, err: exists},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset()

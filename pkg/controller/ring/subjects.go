@@ -116,15 +116,21 @@ func (s *subjects) enter(name string) bool {
 	return true
 }
 
-// leave ends the work under that name.
+// leave ends the work under that name. With that of an absence, all is forgotten: it does not come
+// again.
 func (s *subjects) leave(name string) {
 	s.lock.Lock()
 	w, ok := s.working[name]
 	delete(s.working, name)
-	if w.uid == "" {
+	last, known := s.known[name]
+	gone := ok && known && w.uid == ""
+	if gone {
 		delete(s.known, name)
 	}
 	s.lock.Unlock()
+	if gone {
+		s.forget(name, last.uid)
+	}
 	if ok {
 		w.leave()
 	}
