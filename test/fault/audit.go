@@ -43,7 +43,9 @@ rules:
   resources: [{group: "", resources: [pods]}]
 - level: RequestResponse
   verbs: [create, update, patch, delete]
-  resources: [{group: apps, resources: [replicasets, replicasets/status, deployments/status]}]
+  resources:
+  - {group: "", resources: [replicationcontrollers/status]}
+  - {group: apps, resources: [replicasets, replicasets/status, deployments/status]}
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: sharding.k8s.io}]

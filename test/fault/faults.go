@@ -18,15 +18,21 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // fault is a fault that can be injected into the cluster.
@@ -59,6 +65,7 @@ var faults = []fault{
 	{name: "leave-beside-join", do: whileJoining(leaveDonor)},
 	{name: "kill-donor", do: whileJoining(killDonor)},
 	{name: "kill-receiver", do: whileJoining(killReceiver)},
+	{name: "move", do: move},
 	{name: "rolling-restart", do: rollingRestart, stock: true},
 }
 
@@ -276,10 +283,7 @@ func (r *run) logged(message string) (int, error) {
 // instance leaves.
 func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	others := r.running()
-	begin, err := time.Parse(gateTime, time.Now().Format(gateTime))
-	if err != nil {
-		return nil, err
-	}
+	begin := time.Now()
 	receiver, err := r.add(ctx, onRing)
 	if err != nil {
 		return nil, err
@@ -287,31 +291,110 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.settleWithoutLoad(ctx); err != nil {
 		return nil, err
 	}
-	opened, err := r.gateTimes(receiver, "Opened the gate")
+	gaps, err := r.checkPauses(begin)
 	if err != nil {
 		return nil, err
 	}
-	var gap time.Duration
-	for _, p := range others {
-		shut, err := r.gateTimes(p, "Shut the gate")
-		if err != nil {
-			return nil, err
-		}
-		for keys, since := range shut {
-			if at, ok := opened[keys]; ok {
-				gap = max(gap, at.Sub(since))
-			} else if !since.Before(begin) {
-				r.history.see(func(c *checker) {
-					c.violate(needlessPause, "%s shut its gate for %s while %s joined, which did not receive those keys", p.name, keys, receiver.name)
-				})
-			}
-		}
-	}
-	if gap == 0 {
+	if len(gaps) == 0 {
 		return nil, fmt.Errorf("no log has the handover to %s", receiver.name)
 	}
 	leaver := others[r.rand.IntN(len(others))]
-	return []time.Duration{gap}, r.cluster.StopProcess(ctx, leaver.name)
+	return []time.Duration{slices.Max(gaps)}, r.cluster.StopProcess(ctx, leaver.name)
+}
+
+// moves is how often a boundary is moved in one fault.
+const moves = 4
+
+// move moves the boundary between two instances, up and down, as an administrator would. It
+// returns how long nobody worked on each of the ranges. No other range may pause.
+func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
+	begin := time.Now()
+	for n := range moves {
+		if err := r.moveBoundary(ctx); err != nil {
+			return nil, err
+		}
+		// The receiver opens its gate later than that.
+		if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, soon, true, func(context.Context) (bool, error) {
+			gaps, _, err = r.pausesSince(begin)
+			return len(gaps) > n, err
+		}); err != nil {
+			return nil, fmt.Errorf("waiting for a boundary's receiver to open its gate: %w", err)
+		}
+	}
+	if err := r.settleWithoutLoad(ctx); err != nil {
+		return nil, err
+	}
+	return r.checkPauses(begin)
+}
+
+// moveBoundary moves the boundary above an instance to some place between its neighbours', and
+// waits until the handover is closed.
+func (r *run) moveBoundary(ctx context.Context) error {
+	var name string
+	var next int64
+	r.history.see(func(c *checker) {
+		keyed := slices.SortedFunc(maps.Values(c.instances), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
+		// The lowest and the highest have keys on the other side, too.
+		i := 1 + r.rand.IntN(len(keyed)-2)
+		low, high := uint64(*keyed[i-1].key), uint64(*keyed[i+1].key)
+		name, next = keyed[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
+	})
+	patch := fmt.Appendf(nil, `{"spec":{"nextHashKey":%d}}`, next)
+	if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
+	defer cancel()
+	return r.history.await(bounded, "a boundary to be moved", func(c *checker) bool {
+		i := c.instances[name]
+		return i != nil && i.next == nil && *i.key == next
+	})
+}
+
+// checkPauses returns how long each range that was handed over since begin was without a worker. A
+// range that an instance has shut, and no other has opened, did not need to pause.
+func (r *run) checkPauses(begin time.Time) ([]time.Duration, error) {
+	gaps, kept, err := r.pausesSince(begin)
+	r.history.see(func(c *checker) {
+		for _, what := range kept {
+			c.violate(needlessPause, "%s, which no other has opened", what)
+		}
+	})
+	return gaps, err
+}
+
+// pausesSince returns by the logs how long each range that was shut since begin was without a
+// worker, and which no other instance has opened.
+func (r *run) pausesSince(begin time.Time) (gaps []time.Duration, kept []string, err error) {
+	begin, err = time.Parse(gateTime, begin.Format(gateTime))
+	if err != nil {
+		return nil, nil, err
+	}
+	all := r.running()
+	opened := make([]map[string]time.Time, len(all))
+	for i, p := range all {
+		if opened[i], err = r.gateTimes(p, "Opened the gate"); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i, p := range all {
+		shut, err := r.gateTimes(p, "Shut the gate")
+		if err != nil {
+			return nil, nil, err
+		}
+		for keys, since := range shut {
+			if since.Before(begin) {
+				continue
+			}
+			taken := slices.IndexFunc(opened, func(by map[string]time.Time) bool { at, ok := by[keys]; return ok && !at.Before(since) })
+			if taken >= 0 && taken != i {
+				gaps = append(gaps, opened[taken][keys].Sub(since))
+			} else {
+				kept = append(kept, fmt.Sprintf("%s shut its gate for %s", p.name, keys))
+			}
+		}
+	}
+	return gaps, kept, nil
 }
 
 var gateLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"(Opened the gate|Shut the gate)" .*ranges="([^"]*)"`)

@@ -66,6 +66,8 @@ const (
 	setsPrefix        = "/registry/replicasets/"
 	deploymentsPrefix = "/registry/deployments/"
 	podsPrefix        = "/registry/pods/"
+	// ReplicationControllers have an older name there.
+	controllersPrefix = "/registry/controllers/"
 )
 
 func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
@@ -149,6 +151,13 @@ func (h *history) apply(event *clientv3.Event) error {
 		} else {
 			h.setWritten(&rs, h.revision)
 		}
+	case strings.HasPrefix(key, controllersPrefix):
+		var rc v1.ReplicationController
+		if err := decode(value, &rc); err != nil {
+			return err
+		}
+		line.Replicas, line.Observed = rc.Spec.Replicas, rc.Status.ObservedGeneration
+		h.setWritten(asReplicaSet(&rc), h.revision)
 	case strings.HasPrefix(key, deploymentsPrefix):
 		var d apps.Deployment
 		if err := decode(value, &d); err != nil {

@@ -59,7 +59,8 @@ type run struct {
 	client  kubernetes.Interface
 	history *history
 	rand    *rand.Rand
-	sets    []*apps.ReplicaSet
+	// sets are the ReplicaSets, and every fourth a ReplicationController.
+	sets []*apps.ReplicaSet
 
 	lock      sync.Mutex
 	processes []*process
@@ -136,8 +137,8 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
 			},
 			localcluster.KubeControllerManager: {
-				"--controllers=deployment-controller,replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
-				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-deployment-syncs=10",
+				"--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
+				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10",
 			},
 		},
 		Died: func(exit *localcluster.Exit) { log.Printf("DIED: %v", exit) },
@@ -310,13 +311,19 @@ func (r *run) createSets(ctx context.Context) error {
 	for i := range r.replicaSets {
 		labels := map[string]string{"set": fmt.Sprint(i)}
 		replicas := int32(r.maxReplicas / 2)
-		rs, err := r.client.AppsV1().ReplicaSets(namespace).Create(ctx, &apps.ReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("set-%02d", i)},
-			Spec: apps.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: v1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
-			}},
-		}, metav1.CreateOptions{})
+		pod := v1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
+		}
+		var rs *apps.ReplicaSet
+		if i%4 == 3 {
+			rs, err = r.createReplicationController(ctx, i, replicas, pod)
+		} else {
+			rs, err = r.client.AppsV1().ReplicaSets(namespace).Create(ctx, &apps.ReplicaSet{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("set-%02d", i)},
+				Spec:       apps.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: pod},
+			}, metav1.CreateOptions{})
+		}
 		if err != nil {
 			return err
 		}
@@ -363,8 +370,13 @@ func (r *run) rollOrScale(ctx context.Context, i, replicas int) error {
 }
 
 // scale sets the replicas of a ReplicaSet.
-func (r *run) scale(ctx context.Context, rs *apps.ReplicaSet, replicas int) error {
-	_, err := r.client.AppsV1().ReplicaSets(namespace).Patch(ctx, rs.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+func (r *run) scale(ctx context.Context, rs *apps.ReplicaSet, replicas int) (err error) {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if rs.Kind == replicationController {
+		_, err = r.client.CoreV1().ReplicationControllers(namespace).Patch(ctx, rs.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = r.client.AppsV1().ReplicaSets(namespace).Patch(ctx, rs.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
 	return err
 }
 
