@@ -133,7 +133,7 @@ func (b *benchmark) create(ctx context.Context, c *counter, n int) error {
 func newDeployment(name string) *apps.Deployment {
 	labels := map[string]string{"app": name}
 	template := v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat(name, 150)}},
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat(name, 50)}},
 		Spec:       v1.PodSpec{AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none"},
 	}
 	for c := range 2 {

@@ -26,7 +26,7 @@ import (
 func example(rate float64, pods int) []*result {
 	var all []*result
 	for _, n := range sizes {
-		r := &result{managers: n, rated: 20, rate: 100, podSize: 6000}
+		r := &result{managers: n, rated: 20, filled: filled{rate: 100, podSize: 6000}}
 		if n > 0 {
 			r.rated, r.rate = 20*rate*float64(n), 100*rate
 		}
@@ -55,6 +55,12 @@ func TestBars(t *testing.T) {
 		if report, missed := render(20000, example(tc.rate, tc.pods)); missed != tc.missed || strings.Count(report, ", missed") != missed {
 			t.Errorf("%s: %d bars missed, want %d:\n%s", name, missed, tc.missed, report)
 		}
+	}
+}
+
+func TestTheMedianRoundCounts(t *testing.T) {
+	if m := median([]filled{{rate: 3}, {rate: 1}, {rate: 2, podSize: 7}}); m.rate != 2 || m.podSize != 7 {
+		t.Errorf("the median round is %+v", m)
 	}
 }
 

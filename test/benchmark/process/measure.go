@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,13 +34,28 @@ import (
 // result is what was measured with some number of controller managers.
 type result struct {
 	managers int
-	// rated and rate are pods a second, at the clients' default rate limit and without one.
-	rated, rate float64
+	// rated is pods a second at the clients' default rate limit.
+	rated float64
+	// rounds are those without a limit. The embedded one is that of the median rate.
+	rounds []filled
+	filled
+}
+
+// filled is what was measured while all pods came without a limit.
+type filled struct {
+	// rate is pods a second.
+	rate float64
 	// median and late are the 50th and 99th percentile of the time from a Deployment to its last
-	// pod, without a limit.
+	// pod.
 	median, late time.Duration
 	podSize      int
 	processes    []usage
+}
+
+// median returns the round of the median rate.
+func median(rounds []filled) filled {
+	rounds = slices.SortedFunc(slices.Values(rounds), func(a, b filled) int { return cmp.Compare(a.rate, b.rate) })
+	return rounds[len(rounds)/2]
 }
 
 // usage is what a process has used until all pods were there.
@@ -61,6 +77,9 @@ func (r *result) name() string {
 	return fmt.Sprintf("%d on a ring", r.managers)
 }
 
+// ratedPods are more than come while the rate is measured.
+const ratedPods = 10000
+
 // measureRate measures how many pods come in a while, at the clients' default rate limit.
 func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
@@ -70,7 +89,7 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 		return err
 	}
 	// Each instance has Deployments enough to create pods all the time.
-	if err := b.create(ctx, c, 100); err != nil {
+	if err := b.create(ctx, c, ratedPods/podsPerDeployment); err != nil {
 		return err
 	}
 	// The first pods come at once, as the clients have not sent anything for a while.
@@ -90,21 +109,21 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 }
 
 // fill measures how long all pods take without a limit, and what the processes have used then.
-func (b *benchmark) fill(ctx context.Context, r *result) error {
+func (b *benchmark) fill(ctx context.Context, managers int) (f filled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	c, err := b.follow(ctx)
 	if err != nil {
-		return err
+		return f, err
 	}
 	begin := time.Now()
 	if err := b.create(ctx, c, b.pods/podsPerDeployment); err != nil {
-		return err
+		return f, err
 	}
 	if _, err := c.until(ctx, b.pods); err != nil {
-		return err
+		return f, err
 	}
-	r.rate = float64(b.pods) / time.Since(begin).Seconds()
+	f.rate = float64(b.pods) / time.Since(begin).Seconds()
 	var took []time.Duration
 	c.mu.Lock()
 	for name, begun := range c.begun {
@@ -112,24 +131,24 @@ func (b *benchmark) fill(ctx context.Context, r *result) error {
 	}
 	c.mu.Unlock()
 	slices.Sort(took)
-	r.median, r.late = took[len(took)/2], took[len(took)*99/100]
+	f.median, f.late = took[len(took)/2], took[len(took)*99/100]
 	if err := b.complete(ctx); err != nil {
-		return err
+		return f, err
 	}
 	pods, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return err
+		return f, err
 	}
-	r.podSize = podSize(&pods.Items[0])
+	f.podSize = podSize(&pods.Items[0])
 	for i, m := range b.managers {
 		u, err := b.use(ctx, m)
 		if err != nil {
-			return err
+			return f, err
 		}
 		u.leads = i == 0
-		r.processes = append(r.processes, u)
+		f.processes = append(f.processes, u)
 	}
-	return b.count(ctx, r)
+	return f, b.count(ctx, managers, f.processes)
 }
 
 func podSize(pod *v1.Pod) int { return pod.Size() }
@@ -165,13 +184,13 @@ func (b *benchmark) use(ctx context.Context, m *manager) (u usage, err error) {
 
 // count counts which objects the informers of the ring hold in each process. An instance holds the
 // ReplicaSets of its range by their own keys, and again those of its Deployments.
-func (b *benchmark) count(ctx context.Context, r *result) error {
+func (b *benchmark) count(ctx context.Context, managers int, processes []usage) error {
 	sets, err := b.client.AppsV1().ReplicaSets(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	owned := []hashkey.Ranges{hashkey.All()}
-	if r.managers > 0 {
+	if managers > 0 {
 		ring, err := b.ring(ctx)
 		if err != nil {
 			return err
@@ -187,14 +206,14 @@ func (b *benchmark) count(ctx context.Context, r *result) error {
 		}
 	}
 	for i, ranges := range owned {
-		u := &r.processes[i]
+		u := &processes[i]
 		for n := range sets.Items {
 			rs := &sets.Items[n]
 			if ranges.Contains(metav1.HashKeyOf(rs)) {
 				u.pods += podsPerDeployment
 				u.replicaSets++
 			}
-			if owner := metav1.GetControllerOfNoCopy(rs); r.managers > 0 && owner != nil && ranges.Contains(metav1.HashKeyOfOwner(owner)) {
+			if owner := metav1.GetControllerOfNoCopy(rs); managers > 0 && owner != nil && ranges.Contains(metav1.HashKeyOfOwner(owner)) {
 				u.replicaSets++
 			}
 		}
