@@ -28,18 +28,16 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/integration/framework"
+	"k8s.io/kubernetes/test/utils/controllermanager"
 	"k8s.io/kubernetes/test/utils/podcreations"
 )
 
@@ -53,7 +51,6 @@ type ringTest struct {
 	client     kubernetes.Interface
 	kubeconfig string
 	creations  *podcreations.Counter
-	started    int
 }
 
 func newRingTest(t *testing.T) *ringTest {
@@ -65,15 +62,7 @@ func newRingTest(t *testing.T) *ringTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &ringTest{T: t, client: client, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	out := clientcmdapi.NewConfig()
-	out.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, TLSServerName: config.ServerName, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
-	out.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
-	out.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	out.CurrentContext = "test"
-	if err := clientcmd.WriteToFile(*out, r.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	r := &ringTest{T: t, client: client, kubeconfig: controllermanager.Kubeconfig(t, config)}
 	if r.creations, err = podcreations.Start(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
@@ -84,34 +73,10 @@ func newRingTest(t *testing.T) *ringTest {
 // start starts a controller manager, which ends with the test.
 func (r *ringTest) start(args ...string) *exec.Cmd {
 	r.Helper()
-	binary, err := exec.LookPath("kube-controller-manager")
-	if err != nil {
-		r.Fatalf("put the tree's own kube-controller-manager on the PATH (make build makes it): %v", err)
-	}
-	r.started++
-	log, err := os.Create(filepath.Join(r.TempDir(), fmt.Sprintf("kube-controller-manager-%d.log", r.started)))
-	if err != nil {
-		r.Fatal(err)
-	}
-	cmd := exec.Command(binary, append([]string{
+	return controllermanager.Start(r, append([]string{
 		"--kubeconfig=" + r.kubeconfig, "--controllers=" + catalogue.ReplicaSetController, "--secure-port=0",
 		"--kube-api-qps=500", "--kube-api-burst=500", "--leader-elect=false",
 	}, args...)...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if r.Failed() {
-			content, _ := os.ReadFile(log.Name())
-			r.Logf("%s:\n%s", filepath.Base(log.Name()), content[max(0, len(content)-6000):])
-		}
-		log.Close()
-	})
-	return cmd
 }
 
 // eventually waits until check returns nil.
@@ -128,30 +93,13 @@ func (r *ringTest) eventually(check func(ctx context.Context) error) {
 }
 
 func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
-	list, err := r.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var members []*shardingv1alpha1.ControllerInstance
-	for i := range list.Items {
-		members = append(members, &list.Items[i])
-	}
-	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
+	return controllermanager.Ring(ctx, r.client)
 }
 
 // expectRing waits until n instances, all Active, cover all hash keys.
 func (r *ringTest) expectRing(n int) {
 	r.Helper()
-	r.eventually(func(ctx context.Context) error {
-		ring, err := r.ring(ctx)
-		if err != nil {
-			return err
-		}
-		if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
-			return fmt.Errorf("%d instances, %d of them Active, nobody works on %v; want %d that cover all keys", len(ring.Instances), ring.Active(), ring.Gap, n)
-		}
-		return nil
-	})
+	r.eventually(func(ctx context.Context) error { return controllermanager.Settled(ctx, r.client, n) })
 }
 
 func (r *ringTest) createReplicaSets(namespace string, n int, replicas int32) []*apps.ReplicaSet {

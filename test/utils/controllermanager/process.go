@@ -1,0 +1,138 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package controllermanager runs kube-controller-managers as processes in integration tests.
+package controllermanager
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/pkg/ringtable"
+)
+
+// Kubeconfig writes a kubeconfig for the server and the user of config, and returns its path.
+func Kubeconfig(t testing.TB, config *rest.Config) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	out := clientcmdapi.NewConfig()
+	out.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, TLSServerName: config.ServerName, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
+	out.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	out.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	out.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*out, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Start starts a controller manager with these arguments, which ends with the test. If the test
+// fails, the end of its log is printed. The binary is looked for on the PATH.
+func Start(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	binary, err := exec.LookPath("kube-controller-manager")
+	if err != nil {
+		t.Fatalf("put the tree's own kube-controller-manager on the PATH (make build makes it): %v", err)
+	}
+	log, err := os.CreateTemp(t.TempDir(), "kube-controller-manager-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			content, _ := os.ReadFile(log.Name())
+			t.Logf("%s:\n%s", filepath.Base(log.Name()), content[max(0, len(content)-6000):])
+		}
+		log.Close()
+	})
+	return cmd
+}
+
+// Ring returns the ring that the workload controllers share.
+func Ring(ctx context.Context, client kubernetes.Interface) (*ringtable.Ring, error) {
+	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var members []*shardingv1alpha1.ControllerInstance
+	for i := range list.Items {
+		members = append(members, &list.Items[i])
+	}
+	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
+}
+
+// Settled returns an error unless the ring has n instances, all Active, that cover all keys.
+func Settled(ctx context.Context, client kubernetes.Interface, n int) error {
+	ring, err := Ring(ctx, client)
+	if err != nil {
+		return err
+	}
+	if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
+		return fmt.Errorf("%d instances, %d of them Active, nobody works on %v; want %d that cover all keys", len(ring.Instances), ring.Active(), ring.Gap, n)
+	}
+	return nil
+}
+
+// server is the API server of StartRing.
+var server *rest.Config
+
+// Use says which API server StartRing is for. A test of upstream that starts controllers by
+// itself has it in one function, and the start in another.
+func Use(config *rest.Config) { server = config }
+
+// StartRing starts three controller managers that share the workload controllers, in place of
+// those that a test of upstream starts by itself, and waits until they do.
+func StartRing(t testing.TB) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := Kubeconfig(t, server)
+	const n = 3
+	for range n {
+		Start(t, "--kubeconfig="+kubeconfig, "--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller", "--secure-port=0", "--leader-elect=false")
+	}
+	var last error
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = Settled(ctx, client, n)
+		return last == nil, nil
+	}); err != nil {
+		t.Fatalf("%v: %v", err, last)
+	}
+}
