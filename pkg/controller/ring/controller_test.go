@@ -48,7 +48,8 @@ type fixture struct {
 	lister  appslisters.DeploymentLister
 	queue   workqueue.TypedRateLimitingInterface[string]
 	// during, if set, is called while an item is worked on.
-	during func(name string)
+	during    func(name string)
+	informers *ring.Informers
 	// worked has the UIDs that were worked on, "" where there was none, and forgotten those
 	// whose work was forgotten.
 	worked, forgotten []string
@@ -57,7 +58,8 @@ type fixture struct {
 func newFixture(t *testing.T) (context.Context, *fixture) {
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{T: t, gate: &ringtesting.Gate{}, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
-	env, _ := ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, f.gate, fake.NewClientset())
+	var env *ring.Env
+	env, f.informers = ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, f.gate, fake.NewClientset())
 	informer := env.Informers.Apps().V1().Deployments()
 	env.Informers.Apps().V1().ReplicaSets().Informer()
 	f.objects, f.lister = informer.Informer().GetIndexer(), informer.Lister()
@@ -291,6 +293,74 @@ func TestReleasedForgetsWhatWasWorkedOn(t *testing.T) {
 	}
 	f.queue.Add("ns/b")
 	f.works()
+}
+
+// Work that waits for a revision of a cache fails until it has come. During a list of everything
+// handlers are told before, and nobody is told after.
+func TestWorkIsTriedAgainWhenAnInformerHasCaughtUp(t *testing.T) {
+	_, f := newFixture(t)
+	key := keyOf("uid-a")
+	f.open(key)
+	f.put("a", "uid-a")
+	fails := func(name string) {
+		if name == "ns/a" {
+			// So late that it does not come again within the test.
+			for f.queue.NumRequeues(name) < 25 {
+				f.queue.AddRateLimited(name)
+			}
+		}
+	}
+	f.informers.Behind(true)
+	f.during = fails
+	f.queue.Add("ns/a")
+	f.works("uid-a")
+	f.informers.Behind(true)
+	f.during = nil
+	f.informers.Behind(false)
+	f.works("uid-a")
+	f.informers.Behind(false)
+	f.works()
+	f.queue.Forget("ns/a")
+
+	// One that is given up while an informer is behind comes again, too.
+	f.during = fails
+	f.informers.Behind(true)
+	f.queue.Add("ns/a")
+	f.works("uid-a")
+	f.queue.Forget("ns/a")
+	f.during = nil
+	f.informers.Behind(false)
+	f.works("uid-a")
+	f.informers.Behind(true)
+	f.queue.AddRateLimited("ns/a")
+	f.informers.Behind(false)
+	f.works("uid-a")
+
+	// What has succeeded does not.
+	f.during = fails
+	f.queue.Add("ns/a")
+	f.works("uid-a")
+	f.queue.Forget("ns/a")
+	f.during = nil
+	f.informers.Behind(true)
+	f.informers.Behind(false)
+	f.works()
+
+	// It may have failed on what was there before.
+	f.informers.Behind(true)
+	again := true
+	f.during = func(name string) {
+		if name == "ns/a" && again {
+			again = false
+			f.informers.Behind(false)
+			f.queue.AddRateLimited(name)
+		}
+	}
+	for f.queue.NumRequeues("ns/a") < 25 {
+		f.queue.AddRateLimited("ns/a")
+	}
+	f.queue.Add("ns/a")
+	f.works("uid-a", "uid-a")
 }
 
 func TestWorkersCanBeAddedAndRemoved(t *testing.T) {

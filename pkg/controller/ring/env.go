@@ -88,6 +88,7 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 	if env.subjects == nil {
 		return nil, fmt.Errorf("%s: the catalogue of rings does not list its own workloads, %s, among what it reads", described.Name, described.Workloads)
 	}
+	shared.subjects = append(shared.subjects, env.subjects)
 	env.Informers = factory{informerFor: env.informerFor}
 	env.Unread = factory{informerFor: newUnread}
 	return env, nil

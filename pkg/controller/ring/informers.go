@@ -38,6 +38,8 @@ type Informers struct {
 	byRead map[catalogue.Read]*informer
 	// Sources feed all of them.
 	Sources []*rangewatch.Source
+	// subjects are those of all controllers.
+	subjects []*subjects
 }
 
 // informer follows a range of a resource.
@@ -74,6 +76,7 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (*informer, err
 		Field:     rangewatch.FieldPath(read.Path),
 		ListWatch: cache.ToListWatcherWithWatchListSemantics(r.listWatch(i.client), i.client),
 		Object:    r.object,
+		Behind:    i.behind,
 		Logger:    klog.LoggerWithValues(klog.FromContext(ctx), "informer", fmt.Sprintf("%T", r.object)),
 	})
 	if err != nil {
@@ -89,6 +92,13 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (*informer, err
 	i.byRead[read] = shared
 	i.Sources = append(i.Sources, source)
 	return shared, nil
+}
+
+// behind is called when one of the informers gets behind with its revision, and when no longer.
+func (i *Informers) behind(is bool) {
+	for _, s := range i.subjects {
+		s.behind(is)
+	}
 }
 
 // trimManagedFields keeps informers small: no controller reads managed fields.

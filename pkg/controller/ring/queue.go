@@ -36,7 +36,7 @@ func (q queue[T]) Get() (item T, shutdown bool) {
 		if shutdown || q.subjects.enter(q.name(item)) {
 			return item, shutdown
 		}
-		q.TypedRateLimitingInterface.Forget(item)
+		q.Forget(item)
 		q.TypedRateLimitingInterface.Done(item)
 	}
 }
@@ -45,4 +45,19 @@ func (q queue[T]) Get() (item T, shutdown bool) {
 func (q queue[T]) Done(item T) {
 	q.subjects.leave(q.name(item))
 	q.TypedRateLimitingInterface.Done(item)
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q queue[T]) AddRateLimited(item T) {
+	if q.subjects.putOff(q.name(item)) {
+		q.TypedRateLimitingInterface.AddRateLimited(item)
+	} else {
+		q.TypedRateLimitingInterface.Add(item)
+	}
+}
+
+// Forget implements workqueue.TypedRateLimitingInterface.
+func (q queue[T]) Forget(item T) {
+	q.subjects.settled(q.name(item))
+	q.TypedRateLimitingInterface.Forget(item)
 }

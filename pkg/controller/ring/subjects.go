@@ -17,6 +17,8 @@ limitations under the License.
 package ring
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,6 +44,11 @@ type subjects struct {
 	known map[string]subject
 	// working has what is worked on now.
 	working map[string]work
+	// waiting has the names whose work has failed, and is tried again after a pause. While an
+	// informer is behind, also those that are not to be tried again.
+	waiting map[string]struct{}
+	// lagging is the number of informers that are behind with their revision.
+	lagging int
 }
 
 // subject is an object that has passed the gate.
@@ -55,10 +62,12 @@ type work struct {
 	// uid is that of the object, "" if there is none.
 	uid   types.UID
 	leave func()
+	// anew is set when an informer that was behind has caught up since it began.
+	anew bool
 }
 
 func newSubjects(gate Gate, objects cache.Indexer) *subjects {
-	return &subjects{Indexer: objects, gate: gate, known: map[string]subject{}, working: map[string]work{}}
+	return &subjects{Indexer: objects, gate: gate, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
 // at returns the object of that name in the caches, and false if there is none.
@@ -108,7 +117,7 @@ func (s *subjects) enter(name string) bool {
 	if exists {
 		s.known[name] = object
 	}
-	s.working[name] = work{object.uid, leave}
+	s.working[name] = work{uid: object.uid, leave: leave}
 	s.lock.Unlock()
 	if known && exists && last.uid != object.uid {
 		s.forget(name, last.uid)
@@ -133,6 +142,50 @@ func (s *subjects) leave(name string) {
 	}
 	if ok {
 		w.leave()
+	}
+}
+
+// putOff says whether work that has failed is to be tried again after a pause, or at once.
+func (s *subjects) putOff(name string) bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if w, ok := s.working[name]; ok && w.anew {
+		w.anew = false
+		s.working[name] = w
+		return false
+	}
+	s.waiting[name] = struct{}{}
+	return true
+}
+
+// settled says that work under that name has succeeded, or that it is not tried again.
+func (s *subjects) settled(name string) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.lagging == 0 {
+		delete(s.waiting, name)
+	}
+}
+
+// behind is told when an informer gets behind with its revision, and when no longer. Work that has
+// failed may have waited for that revision, and no event says when it has come: it is tried again.
+func (s *subjects) behind(is bool) {
+	s.lock.Lock()
+	if is {
+		s.lagging++
+		s.lock.Unlock()
+		return
+	}
+	s.lagging--
+	waiting := slices.Collect(maps.Keys(s.waiting))
+	clear(s.waiting)
+	for name, w := range s.working {
+		w.anew = true
+		s.working[name] = w
+	}
+	s.lock.Unlock()
+	for _, name := range waiting {
+		s.queue(name)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestShrinkingDeletesWhatLeavesInItsLastState(t *testing.T) {
 	if deleted.UID != last.UID || deleted.HashKey != last.HashKey || deleted == last || deleted.ManagedFields != nil {
 		t.Errorf("deleted as %v, last known as %v", deleted, last)
 	}
-	if revisionOf(t, deleted) <= revisionOf(t, last) {
+	if podRevision(t, deleted) <= podRevision(t, last) {
 		t.Errorf("deleted at %s, last changed at %s", deleted.ResourceVersion, last.ResourceVersion)
 	}
 }

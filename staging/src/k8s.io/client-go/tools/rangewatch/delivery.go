@@ -29,6 +29,9 @@ import (
 
 // send sends an event. Whoever receives it owns the object from then on.
 func (d *driver) send(ctx context.Context, t watch.EventType, obj runtime.Object) error {
+	if d.lag.is && t != watch.Bookmark {
+		d.lag.told = max(d.lag.told, revisionOf(obj))
+	}
 	select {
 	case d.out <- watch.Event{Type: t, Object: obj}:
 		return nil
@@ -63,6 +66,7 @@ func (d *driver) confirm(ctx context.Context, revision uint64) error {
 			return ctx.Err()
 		}
 	}
+	d.catchUp()
 	return nil
 }
 

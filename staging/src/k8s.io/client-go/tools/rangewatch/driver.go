@@ -40,6 +40,7 @@ type driver struct {
 	bookmarks int64
 	// replaces is the Step that ended run with errReplace.
 	replaces follower.Step
+	lag      lag
 	requests
 }
 
@@ -82,13 +83,16 @@ func (d *driver) do(ctx context.Context, s follower.Step, object runtime.Object)
 	case follower.Remove:
 		return d.remove(ctx, s.ID, s.Revision)
 	case follower.Bookmark:
+		if d.lags() {
+			return d.confirm(ctx, s.Revision)
+		}
 		return d.bookmark(ctx, s.Revision)
 	case follower.Confirm:
 		return d.confirm(ctx, s.Revision)
 	case follower.Hold:
-		d.store.HoldRevision(true)
+		d.hold()
 	case follower.Release:
-		d.store.HoldRevision(false)
+		d.release()
 	case follower.Keep:
 		return d.keep(s.ID, object)
 	case follower.Forget:

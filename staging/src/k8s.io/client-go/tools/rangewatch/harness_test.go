@@ -55,7 +55,8 @@ func newHarnessFor(t *testing.T, server *fakeServer, indexers cache.Indexers) *h
 	t.Helper()
 	logger, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithTimeout(ctx, patience)
-	source, err := NewSource(Config{Field: server.field, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
+	r := &record{t: t, pods: map[string]*v1.Pod{}}
+	source, err := NewSource(Config{Field: server.field, ListWatch: server, Object: &v1.Pod{}, Behind: r.behind, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +66,9 @@ func newHarnessFor(t *testing.T, server *fakeServer, indexers cache.Indexers) *h
 	if server.old {
 		source.answerTime = time.Millisecond
 	}
-	h := &harness{T: t, server: server, source: source, ctx: ctx, record: &record{t: t, pods: map[string]*v1.Pod{}}}
+	h := &harness{T: t, server: server, source: source, ctx: ctx, record: r}
 	h.informer = source.NewInformer(cache.SharedIndexInformerOptions{Indexers: indexers})
+	r.store = h.informer.GetStore()
 	// As in kube-controller-manager, the transform changes the object in place. The race detector
 	// would notice that on an object that others read.
 	if err := h.informer.SetTransform(func(obj any) (any, error) {

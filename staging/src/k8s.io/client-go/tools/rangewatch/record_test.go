@@ -33,10 +33,41 @@ type record struct {
 	pods    map[string]*v1.Pod
 	events  []string
 	deleted map[string]*v1.Pod
+	// store is the informer's. lags is set while it is behind with its revision, and newest is the
+	// latest revision that was told.
+	store  cache.Store
+	lags   bool
+	newest uint64
+	// lagged is how often the store has been behind.
+	lagged int
+}
+
+// behind is told by the Source.
+func (r *record) behind(is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is == r.lags {
+		r.t.Errorf("behind: told %t twice", is)
+	}
+	if r.lags = is; is {
+		r.lagged++
+	} else {
+		r.reached("the end of a relist")
+	}
+}
+
+// reached checks that the store is at the revision of what was told.
+func (r *record) reached(what string) {
+	if store, err := parseRevision(r.store.LastStoreSyncResourceVersion()); r.newest > 0 && (err != nil || store < r.newest) {
+		r.t.Errorf("%s: told of @%d, and the store is at @%d, %v", what, r.newest, store, err)
+	}
 }
 
 func (r *record) note(event string, pod *v1.Pod) {
 	r.events = append(r.events, fmt.Sprintf("%s %s@%s", event, pod.Name, pod.ResourceVersion))
+	if r.newest = max(r.newest, podRevision(r.t, pod)); !r.lags && r.store != nil {
+		r.reached(r.events[len(r.events)-1])
+	}
 }
 
 func (r *record) OnAdd(obj any, _ bool) {
@@ -57,7 +88,7 @@ func (r *record) OnUpdate(oldObj, newObj any) {
 	if known := r.pods[pod.Name]; known != old {
 		r.t.Errorf("update of %s from %v, but %v was told", pod.Name, old, known)
 	}
-	if revisionOf(r.t, pod) < revisionOf(r.t, old) {
+	if podRevision(r.t, pod) < podRevision(r.t, old) {
 		r.t.Errorf("update backwards: %s@%s, then @%s", pod.Name, old.ResourceVersion, pod.ResourceVersion)
 	}
 	if pod.ResourceVersion != old.ResourceVersion { // equal after a relist by the reflector
@@ -80,7 +111,7 @@ func (r *record) OnDelete(obj any) {
 		r.t.Errorf("deleted, but not told before: %s@%s", pod.Name, pod.ResourceVersion)
 	case known.UID != pod.UID:
 		r.t.Errorf("deleted as %s, told as %s: %s", pod.UID, known.UID, pod.Name)
-	case revisionOf(r.t, pod) < revisionOf(r.t, known):
+	case podRevision(r.t, pod) < podRevision(r.t, known):
 		r.t.Errorf("delete backwards: %s@%s, then @%s", pod.Name, known.ResourceVersion, pod.ResourceVersion)
 	}
 	delete(r.pods, pod.Name)
@@ -99,7 +130,7 @@ func (r *record) taken() []string {
 	return events
 }
 
-func revisionOf(t *testing.T, pod *v1.Pod) uint64 {
+func podRevision(t *testing.T, pod *v1.Pod) uint64 {
 	revision, err := parseRevision(pod.ResourceVersion)
 	if err != nil {
 		t.Error(err)

@@ -170,6 +170,12 @@ func TestRelistThatOnlyUpdatesReportsOnlyChanges(t *testing.T) {
 	h.server.release()
 	h.settled(r)
 	h.wantEvents(at("update", "pod-01", revision))
+	// Whoever has heard of the change, and waits for its revision, is told when it has come.
+	h.eventually("the store to catch up", func() bool {
+		h.record.mu.Lock()
+		defer h.record.mu.Unlock()
+		return h.record.lagged == 1 && !h.record.lags
+	})
 }
 
 // The server no longer has the events from the base of the growth on.

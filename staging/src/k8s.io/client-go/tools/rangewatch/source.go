@@ -72,6 +72,11 @@ type Config struct {
 	// PageSize is the number of objects in a page of a list, where the server does not stream lists.
 	// Default: 500, as in client-go's pager.
 	PageSize int64
+	// Behind is called with true when an informer's store begins to stay at its revision: a list of
+	// everything is under way, and handlers hear of what is newer than that. It is called with false
+	// when the store is as of everything that they have heard of. They hear of nothing then, so
+	// whoever has waited for a revision has to look again. It must not block. Optional.
+	Behind func(bool)
 	// Logger is what the Source logs to. Default: klog.Background().
 	Logger klog.Logger
 }
@@ -97,6 +102,7 @@ type Source struct {
 	store     revisionStore
 	stored    stored
 	transform cache.TransformFunc
+	behind    func(bool)
 	// departed has the tombstones that transformed makes of stand-ins.
 	departed sync.Map
 
@@ -175,6 +181,7 @@ func NewSource(cfg Config) (*Source, error) {
 		streams:     features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
 		answerTime:  answerTime,
 		backoff:     backoff,
+		behind:      cfg.Behind,
 		stored:      stored{bookmarked: make(chan struct{}, 1)},
 		logger:      klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
 		wake:        make(chan struct{}, 1),

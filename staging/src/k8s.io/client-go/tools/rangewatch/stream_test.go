@@ -73,7 +73,7 @@ func (r *reader) take(event watch.Event) {
 		return
 	}
 	known := r.pods[pod.Name]
-	if known != nil && revisionOf(r.T, pod) < revisionOf(r.T, known) {
+	if known != nil && podRevision(r.T, pod) < podRevision(r.T, known) {
 		r.Errorf("%s backwards: %s@%s, then @%s", event.Type, pod.Name, known.ResourceVersion, pod.ResourceVersion)
 	}
 	switch event.Type {
