@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,9 +214,22 @@ func TestTheDeadlineCountsFromTheBeginningOfAWait(t *testing.T) {
 	if c := progress(); c.Status != v1.ConditionTrue || c.Reason != util.ReplicaSetUpdatedReason || time.Since(c.LastUpdateTime.Time) > time.Minute {
 		t.Errorf("after the wait has begun: %v", c)
 	}
-	late := *progress()
+	// A new ReplicaSet has its own beginning.
+	o.d.Status.Conditions = []apps.DeploymentCondition{*done}
+	current := set("new", 2, 2, 1)
+	current.Spec.Template = o.d.Spec.Template
+	o.add(o.env.Informers.Apps().V1().ReplicaSets().Informer().GetIndexer(), current)
+	o.sync()
+	if c := progress(); strings.Contains(c.Message, "waits") {
+		t.Errorf("with a new ReplicaSet: %v", c)
+	}
+	if err := o.env.Informers.Apps().V1().ReplicaSets().Informer().GetIndexer().Delete(current); err != nil {
+		t.Fatal(err)
+	}
+
+	late := util.NewDeploymentCondition(apps.DeploymentProgressing, v1.ConditionTrue, util.ReplicaSetUpdatedReason, "waits")
 	late.LastUpdateTime = done.LastUpdateTime
-	o.d.Status.Conditions = []apps.DeploymentCondition{late}
+	o.d.Status.Conditions = []apps.DeploymentCondition{*late}
 	o.sync()
 	if c := progress(); c.Status != v1.ConditionFalse || c.Reason != util.TimedOutReason {
 		t.Errorf("after the deadline: %v", c)

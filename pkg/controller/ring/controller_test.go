@@ -346,18 +346,21 @@ func TestWorkIsTriedAgainWhenAnInformerHasCaughtUp(t *testing.T) {
 	f.informers.Behind(false)
 	f.works()
 
-	// It may have failed on what was there before.
+	// What fails after that may have begun before.
+	for f.queue.NumRequeues("ns/a") < 25 {
+		f.queue.AddRateLimited("ns/a")
+	}
 	f.informers.Behind(true)
+	f.informers.Behind(false)
+	f.works("uid-a")
 	again := true
 	f.during = func(name string) {
 		if name == "ns/a" && again {
 			again = false
+			f.informers.Behind(true)
 			f.informers.Behind(false)
 			f.queue.AddRateLimited(name)
 		}
-	}
-	for f.queue.NumRequeues("ns/a") < 25 {
-		f.queue.AddRateLimited("ns/a")
 	}
 	f.queue.Add("ns/a")
 	f.works("uid-a", "uid-a")

@@ -149,9 +149,7 @@ func (s *subjects) leave(name string) {
 func (s *subjects) putOff(name string) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	if w, ok := s.working[name]; ok && w.anew {
-		w.anew = false
-		s.working[name] = w
+	if s.working[name].anew {
 		return false
 	}
 	s.waiting[name] = struct{}{}

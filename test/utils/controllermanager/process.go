@@ -30,6 +30,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -72,8 +73,7 @@ func Start(t testing.TB, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		kill(cmd)
 		if t.Failed() {
 			content, _ := os.ReadFile(log.Name())
 			t.Logf("%s:\n%s", filepath.Base(log.Name()), content[max(0, len(content)-6000):])
@@ -81,6 +81,11 @@ func Start(t testing.TB, args ...string) *exec.Cmd {
 		log.Close()
 	})
 	return cmd
+}
+
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }
 
 // Ring returns the ring that the workload controllers share.
@@ -116,17 +121,29 @@ var server *rest.Config
 func Use(config *rest.Config) { server = config }
 
 // StartRing starts three controller managers that share the workload controllers, in place of
-// those that a test of upstream starts by itself, and waits until they do.
-func StartRing(t testing.TB) {
+// those that a test of upstream starts by itself, and waits until they do. stop ends them; a server
+// that shuts down waits for their watches.
+func StartRing(t testing.TB) (stop func()) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := Kubeconfig(t, server)
+	args := []string{
+		"--kubeconfig=" + Kubeconfig(t, server), "--secure-port=0", "--leader-elect=false",
+		"--kube-api-qps=1000", "--kube-api-burst=1000",
+		"--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller",
+	}
+	// A test may have set some.
+	for name, gate := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		if on := utilfeature.DefaultFeatureGate.Enabled(name); on != gate.Default {
+			args = append(args, fmt.Sprintf("--feature-gates=%s=%t", name, on))
+		}
+	}
 	const n = 3
+	var started []*exec.Cmd
 	for range n {
-		Start(t, "--kubeconfig="+kubeconfig, "--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller", "--secure-port=0", "--leader-elect=false")
+		started = append(started, Start(t, args...))
 	}
 	var last error
 	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -134,5 +151,10 @@ func StartRing(t testing.TB) {
 		return last == nil, nil
 	}); err != nil {
 		t.Fatalf("%v: %v", err, last)
+	}
+	return func() {
+		for _, cmd := range started {
+			kill(cmd)
+		}
 	}
 }

@@ -121,7 +121,7 @@ func (h *harness) waitFor(r hashkey.Ranges) {
 }
 
 // settled waits until the store and the net effect of the handler's events equal what the server
-// has in r, and r is watched.
+// has in r, r is watched, and the store is not said to be behind.
 func (h *harness) settled(r hashkey.Ranges) {
 	h.Helper()
 	h.waitFor(r)
@@ -130,7 +130,7 @@ func (h *harness) settled(r hashkey.Ranges) {
 	if err := wait.PollUntilContextCancel(h.ctx, time.Millisecond, true, func(context.Context) (bool, error) {
 		h.record.mu.Lock()
 		defer h.record.mu.Unlock()
-		return difference(h.stored(hashkey.All()), want) == "" && difference(h.record.pods, want) == "", nil
+		return difference(h.stored(hashkey.All()), want) == "" && difference(h.record.pods, want) == "" && !h.record.lags, nil
 	}); err != nil {
 		h.record.mu.Lock()
 		defer h.record.mu.Unlock()

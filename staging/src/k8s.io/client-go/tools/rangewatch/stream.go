@@ -21,6 +21,7 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/rangewatch/follower"
 )
@@ -77,6 +78,7 @@ func (st *stream) run(feed func(context.Context) error) {
 	defer close(st.done)
 	defer close(st.out)
 	defer st.cancel()
+	defer utilruntime.HandleCrashWithContext(st.ctx)
 	err := feed(st.ctx)
 	if st.ctx.Err() != nil {
 		return

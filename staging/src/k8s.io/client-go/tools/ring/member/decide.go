@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/klog/v2"
 )
@@ -29,6 +30,7 @@ import (
 // the fields of ring.RosterDecision and ring.Decision. It returns when to decide again though nothing happens; 0:
 // never.
 func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	t.release(logger)
 	now := t.cfg.Clock.Now()

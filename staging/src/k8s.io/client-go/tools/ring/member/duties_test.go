@@ -257,9 +257,9 @@ func TestAnInstanceCeasesWhileAnotherDoesNotListTheController(t *testing.T) {
 // b0 is a controller without objects.
 type b0 struct{}
 
-func (b0) Prepare(hashkey.Ranges)      {}
-func (b0) Acquired(hashkey.Ranges)     {}
-func (b0) Released(hashkey.Ranges)     {}
+func (b0) Prepare(hashkey.Ranges)  {}
+func (b0) Acquired(hashkey.Ranges) {}
+func (b0) Released(hashkey.Ranges) {}
 
 func TestOneControllerWaitsWhileAnotherIsWorkedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -60,6 +61,7 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.Vi
 // readLog reads the log from that revision into the machine. How far the machine has come is
 // the revision of its view: what is older is skipped, as a list may have overtaken the watch.
 func (t *term) readLog(ctx context.Context, revision int64) {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	for ctx.Err() == nil {
 		err := t.watch(ctx, revision)

@@ -25,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
@@ -36,6 +37,7 @@ const renewalsPerLease = 3
 // use: the deciding goroutine comes round, and the workers get on. Otherwise its record
 // expires, and another takes its range over.
 func (t *term) renew(ctx context.Context) {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	period := t.cfg.LeaseDuration / renewalsPerLease
 	sent, next, withheld := t.began, period, false
