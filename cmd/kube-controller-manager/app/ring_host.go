@@ -137,10 +137,6 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	events := record.NewBroadcaster(record.WithContext(work))
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: reader.CoreV1().Events("")})
-	var sources []member.Source
-	for _, source := range shared.Sources {
-		sources = append(sources, source)
-	}
 	on := map[string]member.Controller{}
 	for name, c := range controllers {
 		on[name] = c
@@ -154,7 +150,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		HolderIdentity: h.identity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
-		Sources:        sources,
+		Sources:        shared.Sources,
 		RenewalFailed:  reconnect,
 		Metrics:        newRingMetrics(ring.Name, ring.ControllerNames()),
 		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),

@@ -18,20 +18,15 @@ package replication
 
 import (
 	"context"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes/fake"
-	core "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	ringtesting "k8s.io/kubernetes/pkg/controller/ring/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -51,8 +46,7 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 			Template: &v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "rc"}}},
 		},
 	}
-	client := fake.NewClientset(rc)
-	withResourceVersions(client)
+	client := ringtesting.NewClient(rc)
 	gate := &ringtesting.Gate{}
 	env, informers := ringtesting.NewEnv(t, ctx, catalogue.ReplicationControllerController, gate, client)
 	c, err := OnRing(ctx, env)
@@ -108,23 +102,4 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 			t.Errorf("pod %q of %q, controlled by %v; want a name of the client's, and the ReplicationController", pod.Name, pod.GenerateName, pod.OwnerReferences)
 		}
 	}
-}
-
-// withResourceVersions makes the client answer with resource versions, which its tracker lacks.
-func withResourceVersions(client *fake.Clientset) {
-	client.PrependReactor("list", "*", func(action core.Action) (bool, runtime.Object, error) {
-		kind := map[string]string{"pods": "Pod", "replicationcontrollers": "ReplicationController"}[action.GetResource().Resource]
-		list, err := client.Tracker().List(action.GetResource(), v1.SchemeGroupVersion.WithKind(kind), action.GetNamespace())
-		if err == nil {
-			list.(metav1.ListInterface).SetResourceVersion("2")
-		}
-		return true, list, err
-	})
-	var revision atomic.Int64
-	revision.Store(2)
-	client.PrependReactor("create", "pods", func(action core.Action) (bool, runtime.Object, error) {
-		pod := action.(core.CreateAction).GetObject().(*v1.Pod)
-		pod.ResourceVersion = strconv.FormatInt(revision.Add(1), 10)
-		return true, pod, client.Tracker().Create(action.GetResource(), pod, action.GetNamespace())
-	})
 }

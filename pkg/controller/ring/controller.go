@@ -38,12 +38,18 @@ type Config[T comparable] struct {
 	// Work takes an item from the queue and works on it. It returns false when the queue has
 	// been shut down. Required.
 	Work func(context.Context) bool
+	// Side does the same with a queue of the controller that is not behind the gate: its work
+	// passes the gate by itself, or only queues. Default: there is none.
+	Side func(context.Context) bool
 	// Run runs the controller until ctx ends, with that number of workers of its own. The
 	// Controller calls it with none. Required.
 	Run func(ctx context.Context, workers int)
 	// Forget forgets what the controller remembers of its work on an object. Default: it
 	// remembers nothing.
 	Forget func(name cache.ObjectName, uid types.UID)
+	// Acquired is called when the gate has been opened for ranges, where handlers were told
+	// of nothing before. Default: that all objects there are queued is enough.
+	Acquired func(hashkey.Ranges)
 }
 
 // Named are the items of a queue of names, as most controllers have it.
@@ -52,12 +58,14 @@ func Named(name string) string { return name }
 // Controller is a controller on a ring: it shares its objects with others, and works on an
 // object only while its gate is open for that key.
 type Controller struct {
-	env  *Env
-	work func(context.Context) bool
-	run  func(context.Context, int)
+	env *Env
+	// works has what each worker does: one loop for each queue.
+	works    []func(context.Context) bool
+	run      func(context.Context, int)
+	acquired func(hashkey.Ranges)
 
 	lock sync.Mutex
-	// stops has one channel for each worker. Closing it ends the worker.
+	// stops has one channel for each worker. Closing it ends the worker's loops.
 	stops []chan struct{}
 	wg    sync.WaitGroup
 }
@@ -76,7 +84,11 @@ func New[T comparable](env *Env, cfg Config[T]) (*Controller, error) {
 		}
 	}
 	*cfg.Queue = queue[T]{inner, s, cfg.Name}
-	return &Controller{env: env, work: cfg.Work, run: cfg.Run}, nil
+	c := &Controller{env: env, works: []func(context.Context) bool{cfg.Work}, run: cfg.Run, acquired: cfg.Acquired}
+	if cfg.Side != nil {
+		c.works = append(c.works, cfg.Side)
+	}
+	return c, nil
 }
 
 // Run works until ctx ends, with the number of workers that SetWorkers sets.
@@ -96,11 +108,13 @@ func (c *Controller) SetWorkers(ctx context.Context, n int) {
 	for len(c.stops) < n {
 		stop := make(chan struct{})
 		c.stops = append(c.stops, stop)
-		c.wg.Go(func() { c.worker(ctx, stop) })
+		for _, work := range c.works {
+			c.wg.Go(func() { c.worker(ctx, stop, work) })
+		}
 	}
 }
 
-func (c *Controller) worker(ctx context.Context, stop <-chan struct{}) {
+func (c *Controller) worker(ctx context.Context, stop <-chan struct{}, work func(context.Context) bool) {
 	// As the loops that stock workers run in: a panic is logged, and the records are deleted.
 	defer utilruntime.HandleCrashWithContext(ctx)
 	for _, informer := range c.env.informed {
@@ -114,7 +128,7 @@ func (c *Controller) worker(ctx context.Context, stop <-chan struct{}) {
 			return
 		default:
 		}
-		if !c.work(ctx) {
+		if !work(ctx) {
 			return
 		}
 	}
@@ -124,18 +138,27 @@ func (c *Controller) worker(ctx context.Context, stop <-chan struct{}) {
 // handlers are told of what happens from now on.
 func (c *Controller) Prepare(ranges hashkey.Ranges) {
 	for _, informer := range c.env.informed {
-		informer.filter.Open(ranges)
+		if informer.filter != nil {
+			informer.filter.Open(ranges)
+		}
 	}
 }
 
 // Acquired is called when the gate has been opened for ranges: it queues all objects there.
-func (c *Controller) Acquired(ranges hashkey.Ranges) { c.env.subjects.queueAll(ranges) }
+func (c *Controller) Acquired(ranges hashkey.Ranges) {
+	c.env.subjects.queueAll(ranges)
+	if c.acquired != nil {
+		c.acquired(ranges)
+	}
+}
 
 // Released is called when the gate has been shut for ranges and no work there is under way: it
 // forgets what the controller remembers of its work. The next owner keeps its own account.
 func (c *Controller) Released(ranges hashkey.Ranges) {
 	for _, informer := range c.env.informed {
-		informer.filter.Shut(ranges)
+		if informer.filter != nil {
+			informer.filter.Shut(ranges)
+		}
 	}
 	c.env.subjects.release(ranges)
 }

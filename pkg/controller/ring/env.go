@@ -25,13 +25,18 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/apps"
+	"k8s.io/client-go/informers/batch"
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/informers/scheduling"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
@@ -42,7 +47,8 @@ type Env struct {
 	// Client is for the controller's requests. It creates each pod once.
 	Client kubernetes.Interface
 	// Informers has the informers that the catalogue lists for the controller. Their handlers
-	// are told of the keys that the gate is open for, as a rangewatch.Filter does.
+	// are told of the keys that the gate is open for, as a rangewatch.Filter does, or of
+	// everything if the catalogue has the resource whole.
 	Informers informers.SharedInformerFactory
 	// Unread has an informer of every other resource, for a constructor that wants one
 	// although the controller does without: it is empty, and never runs.
@@ -59,6 +65,7 @@ type Env struct {
 // informed is an informer as one controller sees it.
 type informed struct {
 	cache.SharedIndexInformer
+	// filter is nil for a resource that is held whole.
 	filter *rangewatch.Filter
 	taken  bool
 }
@@ -73,12 +80,18 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 		informed: map[reflect.Type]*informed{},
 	}
 	for _, read := range described.Reads {
+		if read.Feature != "" && !utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(read.Feature)) {
+			continue
+		}
 		informer, err := shared.of(ctx, read)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", described.Name, err)
 		}
-		filter := informer.source.NewFilter()
-		seen := &informed{SharedIndexInformer: filter.Informer(informer), filter: filter}
+		seen := &informed{SharedIndexInformer: informer}
+		if !informer.whole {
+			seen.filter = informer.source.NewFilter()
+			seen.SharedIndexInformer = seen.filter.Informer(informer)
+		}
 		if read.Resource == described.Workloads {
 			env.subjects = newSubjects(gate, informer.GetIndexer())
 			seen.SharedIndexInformer = ofSubjects{seen.SharedIndexInformer, env.subjects}
@@ -92,6 +105,13 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 	env.Informers = factory{informerFor: env.informerFor}
 	env.Unread = factory{informerFor: newUnread}
 	return env, nil
+}
+
+// Has says whether the caches have the object with that name and UID, of those that the controller
+// works on. The lister does not show it while another of that name is worked on.
+func (e *Env) Has(name cache.ObjectName, uid types.UID) bool {
+	object, ok := e.subjects.at(name.String())
+	return ok && object.uid == uid
 }
 
 func (e *Env) informerFor(object runtime.Object) cache.SharedIndexInformer {
@@ -134,8 +154,16 @@ func (f factory) InformerFor(object runtime.Object, _ internalinterfaces.NewInfo
 // Apps implements informers.SharedInformerFactory.
 func (f factory) Apps() apps.Interface { return apps.New(f, metav1.NamespaceAll, nil) }
 
+// Batch implements informers.SharedInformerFactory.
+func (f factory) Batch() batch.Interface { return batch.New(f, metav1.NamespaceAll, nil) }
+
 // Core implements informers.SharedInformerFactory.
 func (f factory) Core() core.Interface { return core.New(f, metav1.NamespaceAll, nil) }
+
+// Scheduling implements informers.SharedInformerFactory.
+func (f factory) Scheduling() scheduling.Interface {
+	return scheduling.New(f, metav1.NamespaceAll, nil)
+}
 
 // unread is an informer that is empty and never runs, so that nobody waits for it.
 type unread struct{ cache.SharedIndexInformer }

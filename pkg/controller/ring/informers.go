@@ -22,10 +22,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
@@ -37,15 +37,16 @@ type Informers struct {
 	resync time.Duration
 	byRead map[catalogue.Read]*informer
 	// Sources feed all of them.
-	Sources []*rangewatch.Source
+	Sources []member.Source
 	// subjects are those of all controllers.
 	subjects []*subjects
 }
 
-// informer follows a range of a resource.
+// informer follows a range of a resource, or all of it.
 type informer struct {
 	cache.SharedIndexInformer
 	source *rangewatch.Source
+	whole  bool
 }
 
 // NewInformers returns informers that list and watch with client and tell their handlers of
@@ -72,8 +73,12 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (*informer, err
 	if !ok {
 		return nil, fmt.Errorf("no informer is known for %s, which the catalogue of rings lists", read.Resource)
 	}
+	whole, field := read.Path == catalogue.Whole, rangewatch.FieldPath(read.Path)
+	if whole {
+		field = rangewatch.ByHashKey
+	}
 	source, err := rangewatch.NewSource(rangewatch.Config{
-		Field:     rangewatch.FieldPath(read.Path),
+		Field:     field,
 		ListWatch: cache.ToListWatcherWithWatchListSemantics(r.listWatch(i.client), i.client),
 		Object:    r.object,
 		Behind:    i.behind,
@@ -85,12 +90,16 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (*informer, err
 	shared := &informer{source.NewInformer(cache.SharedIndexInformerOptions{
 		ResyncPeriod: i.resync,
 		Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-	}), source}
-	if err := shared.SetTransform(trimManagedFields); err != nil {
+	}), source, whole}
+	if err := shared.SetTransform(r.transform); err != nil {
 		return nil, err
 	}
 	i.byRead[read] = shared
-	i.Sources = append(i.Sources, source)
+	if whole {
+		i.Sources = append(i.Sources, wholeSource{source})
+	} else {
+		i.Sources = append(i.Sources, source)
+	}
 	return shared, nil
 }
 
@@ -99,12 +108,4 @@ func (i *Informers) behind(is bool) {
 	for _, s := range i.subjects {
 		s.behind(is)
 	}
-}
-
-// trimManagedFields keeps informers small: no controller reads managed fields.
-func trimManagedFields(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
-		accessor.SetManagedFields(nil)
-	}
-	return obj, nil
 }

@@ -20,7 +20,10 @@ import (
 	"context"
 
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	scheduling "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,22 +38,64 @@ type resource struct {
 	object runtime.Object
 	// listWatch lists and watches all of them.
 	listWatch func(kubernetes.Interface) *cache.ListWatch
+	// trim, if set, leaves out of an object what none of the controllers reads.
+	trim func(any)
+}
+
+// transform makes of an object what an informer keeps of it. No controller reads managed fields.
+func (r resource) transform(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	if r.trim != nil {
+		r.trim(obj)
+	}
+	return obj, nil
 }
 
 // resources has all that the catalogue lists.
 var resources = map[schema.GroupResource]resource{
-	apps.Resource("deployments"): {&apps.Deployment{}, func(c kubernetes.Interface) *cache.ListWatch {
+	apps.Resource("controllerrevisions"): {object: &apps.ControllerRevision{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.AppsV1().ControllerRevisions(metav1.NamespaceAll))
+	}},
+	apps.Resource("daemonsets"): {object: &apps.DaemonSet{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.AppsV1().DaemonSets(metav1.NamespaceAll))
+	}},
+	apps.Resource("deployments"): {object: &apps.Deployment{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.AppsV1().Deployments(metav1.NamespaceAll))
 	}},
-	apps.Resource("replicasets"): {&apps.ReplicaSet{}, func(c kubernetes.Interface) *cache.ListWatch {
+	apps.Resource("replicasets"): {object: &apps.ReplicaSet{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.AppsV1().ReplicaSets(metav1.NamespaceAll))
 	}},
-	v1.Resource("pods"): {&v1.Pod{}, func(c kubernetes.Interface) *cache.ListWatch {
+	batch.Resource("cronjobs"): {object: &batch.CronJob{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.BatchV1().CronJobs(metav1.NamespaceAll))
+	}},
+	batch.Resource("jobs"): {object: &batch.Job{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.BatchV1().Jobs(metav1.NamespaceAll))
+	}},
+	scheduling.Resource("podgroups"): {object: &scheduling.PodGroup{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.SchedulingV1beta1().PodGroups(metav1.NamespaceAll))
+	}},
+	scheduling.Resource("workloads"): {object: &scheduling.Workload{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.SchedulingV1beta1().Workloads(metav1.NamespaceAll))
+	}},
+	v1.Resource("nodes"): {object: &v1.Node{}, trim: trimNode, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.CoreV1().Nodes())
+	}},
+	v1.Resource("pods"): {object: &v1.Pod{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().Pods(metav1.NamespaceAll))
 	}},
-	v1.Resource("replicationcontrollers"): {&v1.ReplicationController{}, func(c kubernetes.Interface) *cache.ListWatch {
+	v1.Resource("replicationcontrollers"): {object: &v1.ReplicationController{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().ReplicationControllers(metav1.NamespaceAll))
 	}},
+}
+
+// trimNode leaves a Node its metadata, but for the annotations, and its specification. The status,
+// with its images, is most of a Node, and changes every few minutes.
+func trimNode(obj any) {
+	if node, ok := obj.(*v1.Node); ok {
+		node.Annotations, node.Status = nil, v1.NodeStatus{}
+	}
 }
 
 // listWatch lists and watches with a typed client.

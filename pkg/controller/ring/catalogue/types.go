@@ -52,9 +52,14 @@ type Controller struct {
 type Read struct {
 	Resource schema.GroupResource
 	// Path is the field path of the key by which the resource is divided among the
-	// instances, such as sharding.HashKeyPath.
+	// instances, such as sharding.HashKeyPath, or Whole.
 	Path string
+	// Feature is the feature gate without which the resource is not read, "" if it always is.
+	Feature string
 }
+
+// Whole is the Path of a resource that every instance holds all of.
+const Whole = "*"
 
 // Write is a resource that is written by the owner of a key.
 type Write struct {
