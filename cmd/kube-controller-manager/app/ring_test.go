@@ -18,6 +18,7 @@ package app
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -27,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
+	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
@@ -85,9 +87,10 @@ func TestControllersOfARingShareItsInformers(t *testing.T) {
 		reads := map[catalogue.Read]bool{}
 		for _, c := range r.Controllers {
 			for _, read := range c.Reads {
-				reads[read] = true
+				reads[read] = reads[read] || read.Feature == "" || utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(read.Feature))
 			}
 		}
+		maps.DeleteFunc(reads, func(_ catalogue.Read, on bool) bool { return !on })
 		if len(informers.Sources) != len(reads) {
 			t.Errorf("%d informers of a range, want one for each of %d resources and paths", len(informers.Sources), len(reads))
 		}
@@ -95,7 +98,7 @@ func TestControllersOfARingShareItsInformers(t *testing.T) {
 }
 
 func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
-	d, rs, rc := catalogue.DeploymentController, catalogue.ReplicaSetController, catalogue.ReplicationControllerController
+	rs, rc := catalogue.ReplicaSetController, catalogue.ReplicationControllerController
 	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
 	for name, tc := range map[string]struct {
 		enabled, listed, want []string
@@ -117,12 +120,15 @@ func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 		})
 	}
 	c := testRingConfig()
-	if got := enabledRingControllers(c); !slices.Equal(got, []string{d, rs, rc}) {
+	if got := enabledRingControllers(c); !slices.Equal(got, workloads.ControllerNames()) {
 		t.Errorf("* enables %q", got)
 	}
-	c.ComponentConfig.Generic.Controllers = []string{"*", "-" + rs}
-	if got := enabledRingControllers(c); !slices.Equal(got, []string{d, rc}) {
-		t.Errorf("*,-%s enables %q", rs, got)
+	for _, off := range workloads.ControllerNames() {
+		c.ComponentConfig.Generic.Controllers = []string{"*", "-" + off}
+		want := slices.DeleteFunc(workloads.ControllerNames(), func(name string) bool { return name == off })
+		if got := enabledRingControllers(c); !slices.Equal(got, want) {
+			t.Errorf("*,-%s enables %q", off, got)
+		}
 	}
 }
 

@@ -29,17 +29,31 @@ const (
 
 // The names of the controllers.
 const (
+	CronJobController               = "cronjob-controller"
+	DaemonSetController             = "daemonset-controller"
 	DeploymentController            = "deployment-controller"
+	JobController                   = "job-controller"
 	ReplicaSetController            = "replicaset-controller"
 	ReplicationControllerController = "replicationcontroller-controller"
+	TTLAfterFinishedController      = "ttl-after-finished-controller"
 )
 
 var (
+	controllerRevisions    = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	cronJobs               = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
+	daemonSets             = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 	deployments            = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	jobs                   = schema.GroupResource{Group: "batch", Resource: "jobs"}
+	nodes                  = schema.GroupResource{Resource: "nodes"}
+	podGroups              = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}
 	pods                   = schema.GroupResource{Resource: "pods"}
 	replicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 	replicationControllers = schema.GroupResource{Resource: "replicationcontrollers"}
+	workloads              = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "workloads"}
 )
+
+// workloadWithJob is the feature gate under which Jobs have Workloads and PodGroups.
+const workloadWithJob = "WorkloadWithJob"
 
 // Rings returns the catalogue. It must not be changed.
 func Rings() []Ring { return rings }
@@ -81,6 +95,55 @@ var rings = []Ring{
 			},
 			Writes: []Write{
 				{Resource: replicationControllers, By: shardingv1alpha1.GoverningKeyOwn},
+				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
+			},
+		}, {
+			Name:           JobController,
+			ServiceAccount: "job-controller",
+			Workloads:      jobs,
+			Reads: []Read{
+				{Resource: jobs, Path: sharding.HashKeyPath},
+				{Resource: pods, Path: sharding.ControllerHashKeyPath},
+				{Resource: workloads, Path: sharding.ControllerHashKeyPath, Feature: workloadWithJob},
+				{Resource: podGroups, Path: sharding.ControllerHashKeyPath, Feature: workloadWithJob},
+			},
+			Writes: []Write{
+				{Resource: jobs, By: shardingv1alpha1.GoverningKeyOwn},
+				// A pod without a Job may still have its finalizer.
+				{Resource: pods, By: shardingv1alpha1.GoverningKeyHome},
+				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
+			},
+		}, {
+			Name:           CronJobController,
+			ServiceAccount: "cronjob-controller",
+			Workloads:      cronJobs,
+			Reads: []Read{
+				{Resource: cronJobs, Path: sharding.HashKeyPath},
+				// Most Jobs have no controller. By home key each is in one range, not in all.
+				{Resource: jobs, Path: sharding.HomeHashKeyPath},
+			},
+			Writes: []Write{
+				{Resource: cronJobs, By: shardingv1alpha1.GoverningKeyOwn},
+				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
+			},
+		}, {
+			Name:           TTLAfterFinishedController,
+			ServiceAccount: "ttl-after-finished-controller",
+			Workloads:      jobs,
+			Reads:          []Read{{Resource: jobs, Path: sharding.HashKeyPath}},
+			Writes:         []Write{{Resource: jobs, By: shardingv1alpha1.GoverningKeyOwn}},
+		}, {
+			Name:           DaemonSetController,
+			ServiceAccount: "daemon-set-controller",
+			Workloads:      daemonSets,
+			Reads: []Read{
+				{Resource: daemonSets, Path: sharding.HashKeyPath},
+				{Resource: pods, Path: sharding.ControllerHashKeyPath},
+				{Resource: controllerRevisions, Path: sharding.ControllerHashKeyPath},
+				{Resource: nodes, Path: Whole},
+			},
+			Writes: []Write{
+				{Resource: daemonSets, By: shardingv1alpha1.GoverningKeyOwn},
 				{Resource: Any, By: shardingv1alpha1.GoverningKeyController},
 			},
 		}},

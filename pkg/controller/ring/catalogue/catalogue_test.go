@@ -49,7 +49,7 @@ func TestEveryControllerIsDescribedInFull(t *testing.T) {
 				t.Errorf("%s does not read %s, its own workloads", c.Name, c.Workloads)
 			}
 			for _, read := range c.Reads {
-				if _, ok := sharding.ParseKeyPath(read.Path); !ok {
+				if _, ok := sharding.ParseKeyPath(read.Path); !ok && read.Path != Whole {
 					t.Errorf("%s reads %s by %q, which is no path of hash keys", c.Name, read.Resource, read.Path)
 				}
 			}
@@ -66,9 +66,6 @@ func TestEveryControllerIsDescribedInFull(t *testing.T) {
 // An instance says this of itself in its ControllerInstance, and the fence judges by it.
 func TestAWorkloadIsGovernedByItsOwnKeyAndAllElseByItsController(t *testing.T) {
 	r, _ := RingNamed("workloads")
-	if got, want := r.ControllerNames(), []string{"deployment-controller", "replicaset-controller", "replicationcontroller-controller"}; !slices.Equal(got, want) {
-		t.Errorf("the ring runs %q, want %q", got, want)
-	}
 	want := []shardingv1alpha1.Governs{
 		{Controller: "deployment-controller", Group: "apps", Resource: "deployments", By: "Own"},
 		{Controller: "deployment-controller", Group: "*", Resource: "*", By: "Controller"},
@@ -76,6 +73,16 @@ func TestAWorkloadIsGovernedByItsOwnKeyAndAllElseByItsController(t *testing.T) {
 		{Controller: "replicaset-controller", Group: "*", Resource: "*", By: "Controller"},
 		{Controller: "replicationcontroller-controller", Resource: "replicationcontrollers", By: "Own"},
 		{Controller: "replicationcontroller-controller", Group: "*", Resource: "*", By: "Controller"},
+		{Controller: "job-controller", Group: "batch", Resource: "jobs", By: "Own"},
+		// A pod without a Job is finished by the owner of its own key.
+		{Controller: "job-controller", Resource: "pods", By: "Home"},
+		{Controller: "job-controller", Group: "*", Resource: "*", By: "Controller"},
+		{Controller: "cronjob-controller", Group: "batch", Resource: "cronjobs", By: "Own"},
+		{Controller: "cronjob-controller", Group: "*", Resource: "*", By: "Controller"},
+		// It writes nothing else.
+		{Controller: "ttl-after-finished-controller", Group: "batch", Resource: "jobs", By: "Own"},
+		{Controller: "daemonset-controller", Group: "apps", Resource: "daemonsets", By: "Own"},
+		{Controller: "daemonset-controller", Group: "*", Resource: "*", By: "Controller"},
 	}
 	if got := r.Governs(); !slices.Equal(got, want) {
 		t.Errorf("governed: %+v, want %+v", got, want)
@@ -89,7 +96,7 @@ func TestARingWithSomeOfItsControllersIsGovernedByTheirLinesAlone(t *testing.T) 
 	if got, want := r.ControllerNames(), []string{"replicationcontroller-controller"}; r.Name != "workloads" || !slices.Equal(got, want) {
 		t.Errorf("ring %q runs %q, want workloads and %q", r.Name, got, want)
 	}
-	if got, want := r.Governs(), whole.Governs()[4:]; !slices.Equal(got, want) {
+	if got, want := r.Governs(), whole.Governs()[4:6]; !slices.Equal(got, want) {
 		t.Errorf("governed: %+v, want %+v", got, want)
 	}
 	if got := whole.With(nil); len(got.Controllers) != 0 {

@@ -48,10 +48,14 @@ func TestRingRules(t *testing.T) {
 		"controllerinstances":        {manager: "create delete get list patch update watch"},
 		"controllerinstances/status": {manager: "get patch update"},
 		"rings": {
-			manager: "work workloads",
-			"system:controller:deployment-controller":  "work workloads",
-			"system:controller:replicaset-controller":  "work workloads",
-			"system:controller:replication-controller": "work workloads",
+			manager:                                "work workloads",
+			"system:controller:cronjob-controller": "work workloads",
+			"system:controller:daemon-set-controller":         "work workloads",
+			"system:controller:deployment-controller":         "work workloads",
+			"system:controller:job-controller":                "work workloads",
+			"system:controller:replicaset-controller":         "work workloads",
+			"system:controller:replication-controller":        "work workloads",
+			"system:controller:ttl-after-finished-controller": "work workloads",
 		},
 	} {
 		if got := ringVerbs(append(ClusterRoles(), ControllerRoles()...), resource); !maps.Equal(got, want) {
