@@ -39,13 +39,14 @@ omitManagedFields: true
 omitStages: [RequestReceived]
 rules:
 - level: RequestResponse
-  verbs: [create, delete]
+  verbs: [create, patch, delete]
   resources: [{group: "", resources: [pods]}]
 - level: RequestResponse
   verbs: [create, update, patch, delete]
   resources:
   - {group: "", resources: [replicationcontrollers/status]}
-  - {group: apps, resources: [replicasets, replicasets/status, deployments/status]}
+  - {group: apps, resources: [replicasets, replicasets/status, deployments/status, daemonsets/status, controllerrevisions]}
+  - {group: batch, resources: [jobs, jobs/status, cronjobs/status]}
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: sharding.k8s.io}]
@@ -55,6 +56,7 @@ rules:
 // auditEvent has the fields of an audit event that are used here.
 type auditEvent struct {
 	Verb      string
+	UserAgent string
 	SourceIPs []string
 	ObjectRef struct{ Resource, Subresource, Name string }
 
@@ -117,16 +119,29 @@ func pause(ctx context.Context) bool {
 
 // verb returns the checker's name of the write, or "" if the checker does not judge it.
 func (e *auditEvent) verb() string {
-	switch {
-	case e.ObjectRef.Subresource == "status":
-		return "status"
-	case e.ObjectRef.Resource == "replicasets" && e.Verb == "patch":
-		return "update"
-	case e.ObjectRef.Resource == "pods", e.ObjectRef.Resource == "replicasets":
+	switch e.ObjectRef.Resource {
+	case "replicasets", "replicationcontrollers", "deployments":
+		switch {
+		case e.ObjectRef.Subresource == "status":
+			return "status"
+		case e.ObjectRef.Resource != "replicasets":
+			return ""
+		case e.Verb == "patch":
+			return "update"
+		}
 		return e.Verb
-	default:
-		return ""
+	case "pods", "jobs", "cronjobs", "daemonsets", "controllerrevisions":
+		switch {
+		case strings.HasSuffix(e.UserAgent, "generic-garbage-collector"):
+			return ""
+		case strings.HasSuffix(e.UserAgent, "ttl-after-finished-controller"):
+			return "expire"
+		case e.Verb == "create", e.Verb == "delete":
+			return e.Verb
+		}
+		return "write"
 	}
+	return ""
 }
 
 // failed reports whether the response leaves open whether the write was done. The fence may
@@ -152,7 +167,7 @@ func (e *auditEvent) write() (auditWrite, bool) {
 	if w.uid == "" {
 		return auditWrite{}, false
 	}
-	if w.verb == "status" || w.verb == "update" {
+	if w.verb == "status" || w.verb == "update" || w.verb == "write" {
 		revision, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
 		if err != nil {
 			return auditWrite{}, false

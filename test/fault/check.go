@@ -38,12 +38,17 @@ type checker struct {
 	instances   map[string]*instance
 	sets        map[types.UID]*replicaSet
 	deployments map[types.UID]*deployment
+	jobs        map[types.UID]*job
+	daemonSets  map[types.UID]*daemonSet
+	nodes       map[string]*node
 	podOwner    map[types.UID]types.UID
+	// schedules has the Job that a CronJob has made for a time.
+	schedules map[string]string
 
-	// due has the writes that were seen in etcd but not yet in the audit log. told has
-	// all writes of the audit log.
-	due  map[writeID]claim
-	told map[writeID]auditWrite
+	// due has the writes that were seen in etcd but not yet in the audit log, and may those that
+	// need not be there: others make such writes, too. told has all writes of the audit log.
+	due, may map[writeID]claim
+	told     map[writeID]auditWrite
 	// unclear has the processes whose write the API server answered with an internal
 	// failure, by verb and object. Such a write may have been done.
 	unclear    map[string][]string
@@ -65,7 +70,8 @@ func newChecker(processOf func(holder string) string) *checker {
 	return &checker{
 		processOf: processOf, recent: map[types.UID][]auditWrite{},
 		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
-		due: map[writeID]claim{}, told: map[writeID]auditWrite{}, left: map[string]bool{}, unclear: map[string][]string{},
+		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, schedules: map[string]string{},
+		due: map[writeID]claim{}, may: map[writeID]claim{}, told: map[writeID]auditWrite{}, left: map[string]bool{}, unclear: map[string][]string{},
 	}
 }
 
@@ -93,8 +99,9 @@ type replicaSet struct {
 	created                        int
 }
 
-// writeID identifies a write. An object has one creation and one deletion. Updates, and those
-// of a status, differ by revision.
+// writeID identifies a write. An object has one creation and one deletion, or "expire" where that
+// is because its time to live has ended. Updates, and those of a status, differ by revision, as does
+// "write", which is any of them.
 type writeID struct {
 	verb     string
 	uid      types.UID
@@ -131,7 +138,10 @@ const (
 	needless   = "needless deletion"
 	nonOwner   = "write by a non-owner"
 	lostRecord = "record lost"
-	untold     = "write that is not in the audit log"
+	// untracked means that a Job may never count the pod.
+	untracked = "finalizer removed too early"
+	miscount  = "wrong count of pods"
+	untold    = "write that is not in the audit log"
 	// needlessPause means that a gate shut for keys that were not handed over.
 	needlessPause = "pause of a range that stays"
 )
@@ -256,6 +266,13 @@ func (c *checker) expect(id writeID, object, home string, uid types.UID) {
 	c.join(id)
 }
 
+// allow is expect for a write that others make, too.
+func (c *checker) allow(id writeID, object, home string, uid types.UID) {
+	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: uid})
+	c.may[id] = claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(key)}
+	c.join(id)
+}
+
 // written handles a write of the audit log.
 func (c *checker) written(w auditWrite) {
 	if _, again := c.told[w.writeID]; again {
@@ -273,6 +290,9 @@ func (c *checker) written(w auditWrite) {
 func (c *checker) join(id writeID) {
 	claim, ok := c.due[id]
 	if !ok {
+		claim, ok = c.may[id]
+	}
+	if !ok {
 		return
 	}
 	w, ok := c.told[id]
@@ -280,6 +300,7 @@ func (c *checker) join(id writeID) {
 		return
 	}
 	delete(c.due, id)
+	delete(c.may, id)
 	// The entry in told stays, so a repeated entry of the audit log is recognized.
 	c.judge(claim, w.process)
 }
@@ -315,6 +336,7 @@ func (c *checker) conclude() (untold []claim) {
 		c.judge(claim, process)
 	}
 	clear(c.due)
+	clear(c.may)
 	clear(c.unclear)
 	return untold
 }

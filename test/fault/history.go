@@ -28,8 +28,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -66,8 +68,13 @@ const (
 	setsPrefix        = "/registry/replicasets/"
 	deploymentsPrefix = "/registry/deployments/"
 	podsPrefix        = "/registry/pods/"
-	// ReplicationControllers have an older name there.
+	jobsPrefix        = "/registry/jobs/"
+	cronJobsPrefix    = "/registry/cronjobs/"
+	daemonSetsPrefix  = "/registry/daemonsets/"
+	revisionsPrefix   = "/registry/controllerrevisions/"
+	// ReplicationControllers and Nodes have older names there.
 	controllersPrefix = "/registry/controllers/"
+	nodesPrefix       = "/registry/minions/"
 )
 
 func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
@@ -172,7 +179,11 @@ func (h *history) apply(event *clientv3.Event) error {
 		if err := decode(value, &pod); err != nil {
 			return err
 		}
+		known, err := h.podWritten(&pod, deleted, h.revision)
 		switch {
+		case err != nil:
+			return err
+		case known:
 		case deleted, pod.DeletionTimestamp != nil:
 			// A deletion has two steps. If the client ends between them, only the garbage
 			// collector of pods would take the second, and that does not run here.
@@ -183,9 +194,66 @@ func (h *history) apply(event *clientv3.Event) error {
 			return nil
 		}
 	default:
-		return nil
+		known, err := h.applyOther(key, value, event.IsCreate(), deleted)
+		if !known || err != nil {
+			return err
+		}
 	}
 	return json.NewEncoder(h.file).Encode(line)
+}
+
+// applyOther handles the kinds of which the history has no more than that they were written. It
+// returns false for what is not checked.
+func (h *history) applyOther(key string, value []byte, created, deleted bool) (known bool, err error) {
+	switch {
+	case strings.HasPrefix(key, jobsPrefix):
+		var j batch.Job
+		if err := decode(value, &j); err != nil {
+			return false, err
+		}
+		if deleted {
+			h.jobGone(&j)
+		} else {
+			h.jobWritten(&j, h.revision)
+		}
+	case strings.HasPrefix(key, cronJobsPrefix):
+		var cj batch.CronJob
+		if err := decode(value, &cj); err != nil {
+			return false, err
+		}
+		if !created {
+			h.allow(writeID{"write", cj.UID, h.revision}, cj.Name, cj.Name, cj.UID)
+		}
+	case strings.HasPrefix(key, daemonSetsPrefix):
+		var d apps.DaemonSet
+		if err := decode(value, &d); err != nil {
+			return false, err
+		}
+		h.daemonSetWritten(&d, h.revision)
+	case strings.HasPrefix(key, revisionsPrefix):
+		var r apps.ControllerRevision
+		if err := decode(value, &r); err != nil {
+			return false, err
+		}
+		id := writeID{"write", r.UID, h.revision}
+		if created {
+			id = writeID{verb: "create", uid: r.UID}
+		} else if deleted {
+			id = writeID{verb: "delete", uid: r.UID}
+		}
+		if owner := metav1.GetControllerOfNoCopy(&r); owner != nil {
+			h.allow(id, r.Name, owner.Name, owner.UID)
+		}
+	case strings.HasPrefix(key, nodesPrefix):
+		var n v1.Node
+		if err := decode(value, &n); err != nil {
+			return false, err
+		}
+		h.nodeWritten(&n, deleted)
+	default:
+		return false, nil
+	}
+	return true, nil
 }
 
 func decode(value []byte, into runtime.Object) error {

@@ -14,19 +14,23 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command fault injects faults into a real cluster while ReplicaSets are scaled, and
-// Deployments scaled and rolled out, at random. It checks what the controller managers did by comparing the API server's
-// audit log with etcd's history:
+// Command fault injects faults into a real cluster while ReplicaSets are scaled, Deployments scaled
+// and rolled out, Jobs run and deleted, and DaemonSets rolled out on Nodes that come and go, at random.
+// It checks what the controller managers did by comparing the API server's audit log with etcd's
+// history:
 //
 //   - No instance has written an object that it did not own at that revision.
-//   - No pod and no ReplicaSet was created in excess, and no Deployment had more pods than a
-//     rollout may have.
-//   - In the end every ReplicaSet has the pods that it wants, and every rollout is complete.
+//   - No pod, ReplicaSet or Job was created in excess, no daemon pod was deleted needlessly, and no
+//     Deployment had more pods than a rollout may have.
+//   - No pod of a Job lost its finalizer before the Job's status listed it, and each Job that has
+//     finished counts its pods right.
+//   - In the end every ReplicaSet and DaemonSet has the pods that it wants, every rollout is complete,
+//     and every Job has finished.
 //
 // It prints a table, and keeps the evidence if it finds a violation:
 //
 //	audit.log         the writes of controllers, and their results
-//	history.jsonl     each ControllerInstance, Deployment, ReplicaSet and pod, by revision
+//	history.jsonl     each write of what is checked, by revision
 //	violations.txt    the violations
 //	cluster/logs/     the log of each process
 //

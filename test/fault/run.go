@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/utils/ptr"
 )
@@ -137,8 +138,8 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
 			},
 			localcluster.KubeControllerManager: {
-				"--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller,serviceaccount-controller,root-ca-certificate-publisher-controller",
-				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10",
+				"--controllers=" + strings.Join(append(workloadControllers(), "serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller"), ","),
+				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10", "--concurrent-job-syncs=10",
 			},
 		},
 		Died: func(exit *localcluster.Exit) { log.Printf("DIED: %v", exit) },
@@ -162,6 +163,12 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 	}
 	r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig())
 	return err
+}
+
+// workloadControllers returns the controllers whose work is judged.
+func workloadControllers() []string {
+	ring, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
+	return ring.ControllerNames()
 }
 
 // startJudging follows etcd's history and the audit log until the run ends.
@@ -334,6 +341,17 @@ func (r *run) createSets(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.createDaemonSets(ctx); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.stop = append(r.stop, cancel)
+	if err := r.runPods(running); err != nil {
+		return err
+	}
+	if err := r.createCronJobs(ctx); err != nil {
+		return err
+	}
 	return r.settle(ctx)
 }
 
@@ -380,7 +398,8 @@ func (r *run) scale(ctx context.Context, rs *apps.ReplicaSet, replicas int) (err
 	return err
 }
 
-// load scales ReplicaSets, and scales or rolls out Deployments, at random until ctx ends.
+// load scales ReplicaSets, scales or rolls out Deployments, runs Jobs, and rolls out DaemonSets and
+// changes their Nodes, at random until ctx ends.
 func (r *run) load(ctx context.Context) {
 	random := rand.New(rand.NewPCG(r.seed, r.rand.Uint64()))
 	for ctx.Err() == nil {
@@ -393,6 +412,12 @@ func (r *run) load(ctx context.Context) {
 		} else {
 			_ = r.rollOrScale(bounded, i-len(r.sets), replicas)
 		}
+		switch random.IntN(20) {
+		case 0:
+			r.changeDaemons(bounded, random)
+		case 1, 2, 3:
+			r.runJob(bounded, random)
+		}
 		cancel()
 		r.loading.Unlock()
 		select {
@@ -402,15 +427,15 @@ func (r *run) load(ctx context.Context) {
 	}
 }
 
-// settle waits until every ReplicaSet has the pods it wants, its status says so, every rollout
-// is complete, and so is the ring.
+// settle waits until every ReplicaSet and DaemonSet has the pods it wants, its status says so, every
+// rollout is complete, every Job has finished, and the ring is complete.
 func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
 	running := r.running()
 	var left []string
 	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
-		left = append(c.unsettled(), c.unrolled()...)
+		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned())
 		bare := 0
 		for _, s := range c.sets {
 			if s.parent == "" {
