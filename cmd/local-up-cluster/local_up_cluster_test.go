@@ -123,6 +123,29 @@ func TestCreateWorkloads(t *testing.T) {
 	}
 }
 
+func TestCreateOthers(t *testing.T) {
+	ctx := t.Context()
+	client := fake.NewClientset()
+	if err := createOthers(ctx, client); err != nil {
+		t.Fatal(err)
+	}
+	if err := createOthers(ctx, client); err == nil || !strings.Contains(err.Error(), "create job-1: ") {
+		t.Errorf("again: %v", err)
+	}
+	jobs, err := client.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{})
+	if err != nil || len(jobs.Items) != others {
+		t.Errorf("%d Jobs, %v", len(jobs.Items), err)
+	}
+	cronJobs, err := client.BatchV1().CronJobs("default").List(ctx, metav1.ListOptions{})
+	if err != nil || len(cronJobs.Items) != others {
+		t.Errorf("%d CronJobs, %v", len(cronJobs.Items), err)
+	}
+	daemonSets, err := client.AppsV1().DaemonSets("default").List(ctx, metav1.ListOptions{})
+	if err != nil || len(daemonSets.Items) != others {
+		t.Errorf("%d DaemonSets, %v", len(daemonSets.Items), err)
+	}
+}
+
 func TestCreateWorkloadsTellsWhichFailed(t *testing.T) {
 	client := fake.NewClientset(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs-2", Namespace: "default"}})
 	if err := createWorkloads(t.Context(), client, workloads(3, 9)); err == nil || !strings.Contains(err.Error(), "create rs-2: ") {

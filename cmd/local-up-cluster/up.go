@@ -199,7 +199,10 @@ func (l *launcher) run(ctx context.Context) error {
 	if err := createWorkloads(ctx, client, all); err != nil {
 		return err
 	}
-	l.say("%d ReplicaSets and %d Deployments created, for %d pods", l.replicaSets.value, deployments, l.pods.value)
+	if err := createOthers(ctx, client); err != nil {
+		return err
+	}
+	l.say("%d ReplicaSets and %d Deployments created, for %d pods; and %[4]d Jobs, %[4]d CronJobs, %[4]d DaemonSets", l.replicaSets.value, deployments, l.pods.value, others)
 	if err := l.waitReady(ctx, follower); err != nil {
 		return err
 	}
