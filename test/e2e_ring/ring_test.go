@@ -94,8 +94,17 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 		}
 	})
 
+	ginkgo.It("runs Jobs, CronJobs and DaemonSets across instances, pod for pod", func(ctx context.Context) {
+		createCronJobs(ctx, namespace, 4)
+		jobs, daemonSets := createJobs(ctx, namespace, "job", 20), createDaemonSets(ctx, namespace, 10)
+		expectComplete(ctx, jobs)
+		expectDaemons(ctx, daemonSets)
+		expectSchedules(ctx, namespace)
+	})
+
 	ginkgo.It("heals when a controller manager is killed, with not one pod too many", func(ctx context.Context) {
 		victim := cluster.ControllerManagers()[0]
+		jobs := createJobs(ctx, namespace, "killed", 20)
 		gomega.Expect(cluster.Kill(victim)).To(gomega.Succeed())
 		var during []*appsv1.ReplicaSet
 		for i := range 20 {
@@ -103,6 +112,7 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 		}
 		expectRing(ctx, instances-1)
 		expectFilled(ctx, during)
+		expectComplete(ctx, jobs)
 	})
 
 	ginkgo.It("gives a new instance its share while the others work on", func(ctx context.Context) {
