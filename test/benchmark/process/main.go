@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command process measures whole controller managers, with all their controllers, while
-// Deployments get their pods: 1, 2, 4 and 8 on a ring, and one as in stock Kubernetes beside them.
-// Each has a cluster of its own, without nodes.
+// Deployments get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on a ring, and one
+// as in stock Kubernetes beside them. Each has a cluster of its own, where nothing runs the pods.
 package main
 
 import (
@@ -111,6 +111,13 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 	}
 	for _, r := range results {
 		r.filled = median(r.rounds)
+		if r.managers > 4 {
+			continue
+		}
+		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { r.ran, err = b.runJobs(ctx); return err }); err != nil {
+			return err
+		}
+		log.Printf("%s: %.1f Jobs a second", r.name(), r.ran.rate)
 	}
 	report, missed := render(b.pods, results)
 	if out == "" {

@@ -1,0 +1,273 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// jobsPerMinute is how many Jobs of one pod are created in a minute, and allJobs how many
+	// altogether.
+	jobsPerMinute = 5000
+	allJobs       = 5000
+	// jobTTL is how many seconds a Job stays when it has finished.
+	jobTTL = 10
+	// jobNodes and jobDaemonSets are the Nodes and DaemonSets beside them. One of these is rolled
+	// out every rolloutPeriod.
+	jobNodes      = 50
+	jobDaemonSets = 20
+	rolloutPeriod = 5 * time.Second
+	// finishers is how many pods are made to succeed at the same time.
+	finishers = 16
+)
+
+// ran is what was measured while Jobs ran.
+type ran struct {
+	// rate is Jobs a second, from the first creation to the last end.
+	rate float64
+	// median and late are the 50th and 99th percentile of the time from a Job's creation to its end.
+	median, late time.Duration
+	// most is the CPU time of the process that used most of it, and total that of all.
+	most, total time.Duration
+}
+
+// jobs is what becomes of the Jobs.
+type jobs struct {
+	lock  sync.Mutex
+	begun map[string]time.Time
+	took  map[string]time.Duration
+	// pods has the names of those that are to succeed.
+	pods chan string
+}
+
+// runJobs measures Jobs, beside DaemonSets that are rolled out.
+func (b *benchmark) runJobs(ctx context.Context) (r ran, err error) {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	if err := b.createDaemonSets(ctx); err != nil {
+		return r, err
+	}
+	before, err := b.cpu()
+	if err != nil {
+		return r, err
+	}
+	j := &jobs{begun: map[string]time.Time{}, took: map[string]time.Duration{}, pods: make(chan string, allJobs)}
+	working, end := context.WithCancel(ctx)
+	defer end()
+	group, working := errgroup.WithContext(working)
+	begin := time.Now()
+	group.Go(func() error { return b.createJobs(working, j) })
+	group.Go(func() error { return b.followPods(working, j) })
+	group.Go(func() error { return b.rollDaemonSets(working) })
+	for range finishers {
+		group.Go(func() error { return b.finish(working, j) })
+	}
+	err = b.followJobs(working, j)
+	took := time.Since(begin)
+	end()
+	if err := errors.Join(err, group.Wait()); err != nil {
+		return r, err
+	}
+	after, err := b.cpu()
+	if err != nil {
+		return r, err
+	}
+	for i := range after {
+		used := after[i] - before[i]
+		r.most, r.total = max(r.most, used), r.total+used
+	}
+	var all []time.Duration
+	for _, t := range j.took {
+		all = append(all, t)
+	}
+	slices.Sort(all)
+	r.rate, r.median, r.late = allJobs/took.Seconds(), all[len(all)/2], all[len(all)*99/100]
+	return r, nil
+}
+
+// cpu returns the CPU time that each controller manager has used.
+func (b *benchmark) cpu() ([]time.Duration, error) {
+	var all []time.Duration
+	for _, m := range b.managers {
+		_, used, err := measure.Usage(m.pid)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, used)
+	}
+	return all, nil
+}
+
+// createJobs creates the Jobs, evenly over their time.
+func (b *benchmark) createJobs(ctx context.Context, j *jobs) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(creators)
+	tick := time.NewTicker(time.Minute / jobsPerMinute)
+	defer tick.Stop()
+	for i := range allJobs {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return group.Wait()
+		}
+		group.Go(func() error {
+			job := newJob(fmt.Sprintf("job-%05d", i))
+			j.lock.Lock()
+			j.begun[job.Name] = time.Now()
+			j.lock.Unlock()
+			_, err := b.client.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, job, metav1.CreateOptions{})
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// newJob returns a Job of one pod, which has the size of a Deployment's.
+func newJob(name string) *batch.Job {
+	template := newDeployment(name).Spec.Template
+	template.Spec.RestartPolicy = v1.RestartPolicyNever
+	return &batch.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       batch.JobSpec{TTLSecondsAfterFinished: ptr.To[int32](jobTTL), Template: template},
+	}
+}
+
+// watch calls each for every change of these objects that is no deletion, until that returns true or
+// an error.
+func (b *benchmark) watch(ctx context.Context, prefix string, each func(name string, event *clientv3.Event) (bool, error)) error {
+	endpoint, err := b.cluster.Endpoint(string(localcluster.Etcd))
+	if err != nil {
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for response := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFilterDelete()) {
+		for _, event := range response.Events {
+			if done, err := each(strings.TrimPrefix(string(event.Kv.Key), prefix), event); done || err != nil {
+				return err
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// followJobs waits until all Jobs have ended.
+func (b *benchmark) followJobs(ctx context.Context, j *jobs) error {
+	return b.watch(ctx, "/registry/jobs/"+metav1.NamespaceDefault+"/", func(name string, event *clientv3.Event) (bool, error) {
+		var job batch.Job
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(event.Kv.Value, nil, &job); err != nil {
+			return false, err
+		}
+		if job.Status.CompletionTime == nil {
+			return false, nil
+		}
+		j.lock.Lock()
+		defer j.lock.Unlock()
+		if _, known := j.took[name]; !known {
+			j.took[name] = time.Since(j.begun[name])
+		}
+		return len(j.took) == allJobs, nil
+	})
+}
+
+// followPods hands the Jobs' pods to the finishers, until ctx ends.
+func (b *benchmark) followPods(ctx context.Context, j *jobs) error {
+	err := b.watch(ctx, pods, func(name string, event *clientv3.Event) (bool, error) {
+		if event.IsCreate() && strings.HasPrefix(name, "job-") {
+			j.pods <- name
+		}
+		return false, nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// finish makes pods succeed, as a kubelet would, until ctx ends.
+func (b *benchmark) finish(ctx context.Context, j *jobs) error {
+	for {
+		select {
+		case name := <-j.pods:
+			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (b *benchmark) createDaemonSets(ctx context.Context) error {
+	for i := range jobNodes {
+		if _, err := b.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%02d", i)}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	for i := range jobDaemonSets {
+		d := newDeployment(daemonSetName(i))
+		d.Spec.Template.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+		if _, err := b.client.AppsV1().DaemonSets(metav1.NamespaceDefault).Create(ctx, &apps.DaemonSet{
+			ObjectMeta: d.ObjectMeta,
+			Spec:       apps.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template},
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func daemonSetName(i int) string { return fmt.Sprintf("daemon-%02d", i) }
+
+// rollDaemonSets rolls out one DaemonSet after the other, until ctx ends.
+func (b *benchmark) rollDaemonSets(ctx context.Context) error {
+	for i := 0; ; i++ {
+		select {
+		case <-time.After(rolloutPeriod):
+		case <-ctx.Done():
+			return nil
+		}
+		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"rollout":"%d"}}}}}`, i)
+		if _, err := b.client.AppsV1().DaemonSets(metav1.NamespaceDefault).Patch(ctx, daemonSetName(i%jobDaemonSets), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
