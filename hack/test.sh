@@ -162,28 +162,35 @@ gate-off() {
   printf '{"Replace": {"%s": "%s"}}\n' "$tree/$1/controller_ring_test.go" "$overlay/controller_ring_test.go" >"$overlay/overlay.json"
   (cd "$tree" && CONTROLLER_RING=false gotest "upstream-off-$(basename "$1")" -count=1 -timeout 60m -overlay "$overlay/overlay.json" -run "^($tests)\$" "$1")
 }
-# on-ring runs upstream's tests that start the workload controllers by themselves, with three
-# members of a ring in their place. What starts them is replaced in an overlay. Two tests turn a
-# feature gate on while the controllers run, which does not reach another process.
+# on-ring runs upstream's tests that start ring controllers by themselves, with three members of
+# a ring in their place. What starts and ends them is replaced in an overlay. PACKAGES names some.
 on-ring() {
-  local overlay=$results/on-ring files=() replace="" file
-  files=(deployment/util.go replicaset/replicaset_test.go replicationcontroller/replicationcontroller_test.go)
+  local overlay=$results/on-ring replace="" packages package file
+  read -ra packages <<<"${PACKAGES-deployment replicaset replicationcontroller job cronjob daemonset}"
   sources
-  for file in "${files[@]}"; do
-    mkdir -p "$overlay/$(dirname "$file")"
-    sed -e 's|^import ($|&\n"k8s.io/kubernetes/test/utils/controllermanager"|' \
-      -e 's|^\tconfig := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
-      -e 's|^\tgo rm.Run(ctx, 5)$|\tstop := controllermanager.StartRing(t)|' -e '/^\tgo dc.Run(ctx, 5)$/d' \
-      -e 's|^\treturn cancelFn$|\treturn func() { cancelFn(); stop() }|' \
-      "$tree/test/integration/$file" >"$overlay/$file"
-    if ! grep -q StartRing "$overlay/$file" || ! grep -q controllermanager.Use "$overlay/$file"; then
-      echo "$file does not start controllers as it did"
-      return 1
-    fi
-    replace+=$(printf '"%s": "%s",' "$tree/test/integration/$file" "$overlay/$file")
+  for package in "${packages[@]}"; do
+    for file in "$tree/test/integration/$package"/*.go; do
+      grep -q -e '^\t*go [a-z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
+      mkdir -p "$overlay/$package"
+      sed -e 's|^import ($|&\n"k8s.io/kubernetes/test/utils/controllermanager"|' \
+        -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
+        -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
+        -e 's|^\tgo jc.Run(ctx, 1)$|\tcontrollermanager.InsteadOf(tb, ctx, jc.Run)|' \
+        -e 's|^\(\t*\)go \([a-z]*\).Run(\([a-zA-Z]*\), [0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2.Run)|' \
+        -e 's|server.TearDownFn|controllermanager.Before(server.TearDownFn)|' \
+        -e 's|^\t\tcloseFn()$|\t\tcontrollermanager.Before(closeFn)()|' \
+        "$file" >"$overlay/$package/$(basename "$file")"
+      replace+=$(printf '"%s": "%s",' "$file" "$overlay/$package/$(basename "$file")")
+    done
+    for word in Use InsteadOf Before; do
+      if ! grep -rq "controllermanager.$word(" "$overlay/$package"; then
+        echo "the tests of $package do not start controllers as they did: hack/test.sh finds no place for controllermanager.$word"
+        return 1
+      fi
+    done
   done
   printf '{"Replace": {%s}}\n' "${replace%,}" >"$overlay/overlay.json"
-  (cd "$tree" && gotest on-ring -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)|^TestTerminatingReplicas(DeploymentStatus)?\$" ./test/integration/{deployment,replicaset,replicationcontroller})
+  (cd "$tree" && gotest on-ring -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)" "${packages[@]/#/./test/integration/}")
 }
 # test-cmd JUNIT runs kubectl's suite, and leaves its report in a folder. The suite litters the
 # folder that its scripts lie in, so it has copies of those, and links to the rest of the tree. It

@@ -25,12 +25,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -111,50 +108,4 @@ func Settled(ctx context.Context, client kubernetes.Interface, n int) error {
 		return fmt.Errorf("%d instances, %d of them Active, nobody works on %v; want %d that cover all keys", len(ring.Instances), ring.Active(), ring.Gap, n)
 	}
 	return nil
-}
-
-// server is the API server of StartRing.
-var server *rest.Config
-
-// Use says which API server StartRing is for. A test of upstream that starts controllers by
-// itself has it in one function, and the start in another.
-func Use(config *rest.Config) { server = config }
-
-// StartRing starts three controller managers that share the workload controllers, in place of
-// those that a test of upstream starts by itself, and waits until they do. stop ends them; a server
-// that shuts down waits for their watches.
-func StartRing(t testing.TB) (stop func()) {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{
-		"--kubeconfig=" + Kubeconfig(t, server), "--secure-port=0", "--leader-elect=false",
-		"--kube-api-qps=1000", "--kube-api-burst=1000",
-		"--controllers=deployment-controller,replicaset-controller,replicationcontroller-controller",
-	}
-	// A test may have set some.
-	for name, gate := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		if on := utilfeature.DefaultFeatureGate.Enabled(name); on != gate.Default {
-			args = append(args, fmt.Sprintf("--feature-gates=%s=%t", name, on))
-		}
-	}
-	const n = 3
-	var started []*exec.Cmd
-	for range n {
-		started = append(started, Start(t, args...))
-	}
-	var last error
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = Settled(ctx, client, n)
-		return last == nil, nil
-	}); err != nil {
-		t.Fatalf("%v: %v", err, last)
-	}
-	return func() {
-		for _, cmd := range started {
-			kill(cmd)
-		}
-	}
 }

@@ -1,0 +1,131 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllermanager
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	kcmtesting "k8s.io/kubernetes/cmd/kube-controller-manager/app/testing"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+)
+
+// members is how many controller managers run in place of a test's own controllers.
+const members = 3
+
+// running is the ring of the present test. A test of upstream that starts controllers by itself has
+// its server in one function, their start in another, and the end in a third.
+var running struct {
+	sync.Mutex
+	server *rest.Config
+	// of is the context that the ring was started for, and stop ends it earlier.
+	of   context.Context
+	stop context.CancelFunc
+	// ended is closed when the ring has ended.
+	ended chan struct{}
+}
+
+// Use says which API server InsteadOf is for.
+func Use(config *rest.Config) {
+	running.Lock()
+	defer running.Unlock()
+	running.server = config
+}
+
+// InsteadOf starts three controller managers in this process, which share the controllers of the
+// catalogue until ctx ends, in place of the controller that run would run. It returns when they do. A
+// test that starts several controllers for one context gets all of them with the first.
+func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, workers int)) {
+	t.Helper()
+	// What the test has built lets go of its goroutines when it has been run.
+	none, end := context.WithCancel(ctx)
+	end()
+	run(none, 0)
+
+	running.Lock()
+	defer running.Unlock()
+	if running.of == ctx {
+		return
+	}
+	if running.ended != nil {
+		<-running.ended
+	}
+	client, err := kubernetes.NewForConfig(running.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{
+		"--kubeconfig=" + Kubeconfig(t, running.server), "--leader-elect=false", "--bind-address=127.0.0.1",
+		"--kube-api-qps=1000", "--kube-api-burst=1000",
+		"--controllers=" + strings.Join(ringControllers(), ","),
+	}
+	var tearDown []kcmtesting.TearDownFunc
+	for range members {
+		server, err := kcmtesting.StartTestServer(t.(*testing.T), context.WithoutCancel(ctx), args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tearDown = append(tearDown, server.TearDownFn)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-stopped.Done()
+		var wg sync.WaitGroup
+		for _, f := range tearDown {
+			wg.Go(f)
+		}
+		wg.Wait()
+	}()
+	running.of, running.stop, running.ended = ctx, stop, ended
+	var last error
+	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = Settled(ctx, client, members)
+		return last == nil, nil
+	}); err != nil {
+		t.Fatalf("%v: %v", err, last)
+	}
+}
+
+// Before returns what ends the ring and then calls tearDown, which ends its API server.
+func Before(tearDown func()) func() {
+	return func() {
+		running.Lock()
+		if running.stop != nil {
+			running.stop()
+			<-running.ended
+		}
+		running.Unlock()
+		tearDown()
+	}
+}
+
+// ringControllers returns the names of all controllers of the catalogue.
+func ringControllers() []string {
+	var names []string
+	for _, r := range catalogue.Rings() {
+		names = append(names, r.ControllerNames()...)
+	}
+	return names
+}
