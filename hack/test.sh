@@ -166,6 +166,11 @@ gate-off() {
 # a ring in their place. What starts and ends them is replaced in an overlay. PACKAGES names some.
 on-ring() {
   local overlay=$results/on-ring replace="" packages package file
+  local manager=$tree/cmd/kube-controller-manager/app/controllermanager.go
+  mkdir -p "$overlay"
+  # A process registers the name of its informers once.
+  sed 's|NewInformerName("kube-controller-manager")|NewInformerName(fmt.Sprintf("kube-controller-manager-%p", s))|' "$manager" >"$overlay/controllermanager.go"
+  replace+=$(printf '"%s": "%s",' "$manager" "$overlay/controllermanager.go")
   read -ra packages <<<"${PACKAGES-deployment replicaset replicationcontroller job cronjob daemonset}"
   sources
   for package in "${packages[@]}"; do

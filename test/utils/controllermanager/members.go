@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/configz"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	kcmtesting "k8s.io/kubernetes/cmd/kube-controller-manager/app/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
@@ -38,9 +40,9 @@ const members = 3
 var running struct {
 	sync.Mutex
 	server *rest.Config
-	// of is the context that the ring was started for, and stop ends it earlier.
-	of   context.Context
-	stop context.CancelFunc
+	// until is the end of the context that the ring was started for, and stop ends it earlier.
+	until <-chan struct{}
+	stop  context.CancelFunc
 	// ended is closed when the ring has ended.
 	ended chan struct{}
 }
@@ -64,7 +66,7 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 
 	running.Lock()
 	defer running.Unlock()
-	if running.of == ctx {
+	if running.until == ctx.Done() {
 		return
 	}
 	if running.ended != nil {
@@ -75,7 +77,7 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 		t.Fatal(err)
 	}
 	args := []string{
-		"--kubeconfig=" + Kubeconfig(t, running.server), "--leader-elect=false", "--bind-address=127.0.0.1",
+		"--kubeconfig=" + Kubeconfig(t, running.server), "--leader-elect=false", "--secure-port=0",
 		"--kube-api-qps=1000", "--kube-api-burst=1000",
 		"--controllers=" + strings.Join(ringControllers(), ","),
 	}
@@ -86,6 +88,8 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 			t.Fatal(err)
 		}
 		tearDown = append(tearDown, server.TearDownFn)
+		// Each registers its configuration, and a second of that name is an error.
+		configz.Delete(app.ConfigzName)
 	}
 	stopped, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -98,7 +102,7 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 		}
 		wg.Wait()
 	}()
-	running.of, running.stop, running.ended = ctx, stop, ended
+	running.until, running.stop, running.ended = ctx.Done(), stop, ended
 	var last error
 	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 		last = Settled(ctx, client, members)
