@@ -175,11 +175,12 @@ on-ring() {
   sources
   for package in "${packages[@]}"; do
     for file in "$tree/test/integration/$package"/*.go; do
-      grep -q -e '^\t*go [a-z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
+      grep -q -e '^[[:space:]]*go [a-z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
       mkdir -p "$overlay/$package"
       sed -e 's|^import ($|&\n"k8s.io/kubernetes/test/utils/controllermanager"|' \
         -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
         -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
+        -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\topts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"\n&|' \
         -e 's|^\tgo jc.Run(ctx, 1)$|\tcontrollermanager.InsteadOf(tb, ctx, jc.Run)|' \
         -e 's|^\(\t*\)go \([a-z]*\).Run(\([a-zA-Z]*\), [0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2.Run)|' \
         -e 's|server.TearDownFn|controllermanager.Before(server.TearDownFn)|' \

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/configz"
@@ -56,9 +58,14 @@ func Use(config *rest.Config) {
 
 // InsteadOf starts three controller managers in this process, which share the controllers of the
 // catalogue until ctx ends, in place of the controller that run would run. It returns when they do. A
-// test that starts several controllers for one context gets all of them with the first.
+// test that starts several controllers for one context gets all of them with the first. A test that
+// emulates a version without rings gets what it would run.
 func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, workers int)) {
 	t.Helper()
+	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
+		go run(ctx, 1)
+		return
+	}
 	// What the test has built lets go of its goroutines when it has been run.
 	none, end := context.WithCancel(ctx)
 	end()
