@@ -47,7 +47,7 @@ func newCommand() *cobra.Command {
 	}
 	command := &cobra.Command{
 		Use:   "local-up-cluster",
-		Short: "Run a cluster on this machine whose controller managers share its ReplicaSets",
+		Short: "Run a cluster on this machine whose controller managers share its workloads",
 		Args:  cobra.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return up(o) },
 		// An invalid number is reported in one line.
