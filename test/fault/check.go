@@ -49,6 +49,8 @@ type checker struct {
 	// need not be there: others make such writes, too. told has all writes of the audit log.
 	due, may map[writeID]claim
 	told     map[writeID]auditWrite
+	// disputed has the claims whose write the audit log first names another process for.
+	disputed map[writeID]claim
 	// unclear has the processes whose write the API server answered with an internal
 	// failure, by verb and object. Such a write may have been done.
 	unclear    map[string][]string
@@ -71,7 +73,7 @@ func newChecker(processOf func(holder string) string) *checker {
 		processOf: processOf, recent: map[types.UID][]auditWrite{},
 		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
 		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, schedules: map[string]string{},
-		due: map[writeID]claim{}, may: map[writeID]claim{}, told: map[writeID]auditWrite{}, left: map[string]bool{}, unclear: map[string][]string{},
+		due: map[writeID]claim{}, may: map[writeID]claim{}, told: map[writeID]auditWrite{}, disputed: map[writeID]claim{}, left: map[string]bool{}, unclear: map[string][]string{},
 	}
 }
 
@@ -276,7 +278,12 @@ func (c *checker) allow(id writeID, object, home string, uid types.UID) {
 // written handles a write of the audit log.
 func (c *checker) written(w auditWrite) {
 	if _, again := c.told[w.writeID]; again {
-		// An update that changes nothing names the revision of an earlier one.
+		// An update that changes nothing names the revision of an earlier one, and an object that is
+		// being deleted may be deleted again. Either may be logged before the write itself.
+		if claim, ok := c.disputed[w.writeID]; ok && c.isOwner(claim, w.process) {
+			delete(c.disputed, w.writeID)
+			c.judge(claim, w.process)
+		}
 		return
 	}
 	c.told[w.writeID] = w
@@ -302,24 +309,32 @@ func (c *checker) join(id writeID) {
 	delete(c.due, id)
 	delete(c.may, id)
 	// The entry in told stays, so a repeated entry of the audit log is recognized.
-	c.judge(claim, w.process)
+	if c.processOf == nil || c.isOwner(claim, w.process) {
+		c.judge(claim, w.process)
+		return
+	}
+	c.disputed[id] = claim
+}
+
+// isOwner reports whether process was allowed to make that write.
+func (c *checker) isOwner(claim claim, process string) bool {
+	return claim.owner != nil && c.processOf != nil && c.processOf(claim.owner.holder) == process
 }
 
 func (c *checker) judge(claim claim, process string) {
 	c.work++
-	if c.processOf == nil {
-		return
-	}
 	switch {
+	case c.processOf == nil, c.isOwner(claim, process):
 	case claim.owner == nil:
 		c.violate(nonOwner, "%s %s for %s at revision %d by %s; nobody owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, hashkey.Format(claim.key))
-	case c.processOf(claim.owner.holder) != process:
+	default:
 		c.violate(nonOwner, "%s %s for %s at revision %d by %s; %s (%s) owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, claim.owner.name, claim.owner.holder, hashkey.Format(claim.key))
 	}
 }
 
 // conclude is called once no write is under way. It judges the writes that the audit log
-// has only as failed, and returns those that it does not have at all.
+// has only as failed, or also by another than the owner, and returns those that it does not have
+// at all.
 func (c *checker) conclude() (untold []claim) {
 	for _, claim := range c.due {
 		processes := c.unclear[claim.verb+" "+claim.object]
@@ -327,18 +342,26 @@ func (c *checker) conclude() (untold []claim) {
 			untold = append(untold, claim)
 			continue
 		}
-		process := processes[0]
-		for _, p := range processes {
-			if claim.owner != nil && c.processOf != nil && c.processOf(claim.owner.holder) == p {
-				process = p
-			}
-		}
-		c.judge(claim, process)
+		c.judge(claim, c.ownerAmong(claim, processes))
+	}
+	for id, claim := range c.disputed {
+		c.judge(claim, c.ownerAmong(claim, append([]string{c.told[id].process}, c.unclear[claim.verb+" "+claim.object]...)))
 	}
 	clear(c.due)
 	clear(c.may)
+	clear(c.disputed)
 	clear(c.unclear)
 	return untold
+}
+
+// ownerAmong returns that of the processes that was allowed to make the write, or else the first.
+func (c *checker) ownerAmong(claim claim, processes []string) string {
+	for _, p := range processes {
+		if c.isOwner(claim, p) {
+			return p
+		}
+	}
+	return processes[0]
 }
 
 // unsettled lists the ReplicaSets that do not have the pods they want, or whose status

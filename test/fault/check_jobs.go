@@ -157,19 +157,28 @@ func (c *checker) jobPodWritten(j *job, pod *v1.Pod, revision int64) {
 	p.phase, p.deleting = pod.Status.Phase, pod.DeletionTimestamp != nil
 	tracked := slices.Contains(pod.Finalizers, batch.JobTrackingFinalizer)
 	if p.tracked && !tracked {
-		c.allow(writeID{"write", pod.UID, revision}, pod.Name, j.name, j.uid)
-		if !j.uncounted[pod.UID] && !j.deleting && !j.finished {
-			c.violate(untracked, "pod %s (%s) of Job %s, whose status does not list it", pod.Name, p.phase, j.name)
-		}
+		c.jobPodUntracked(j, pod, revision)
 	}
 	p.tracked = tracked
 }
 
-// jobPodGone handles the end of a pod that belongs to a Job.
-func (c *checker) jobPodGone(j *job, pod *v1.Pod) {
+// jobPodUntracked checks the removal of the finalizer of a pod that belongs to a Job.
+func (c *checker) jobPodUntracked(j *job, pod *v1.Pod, revision int64) {
+	c.allow(writeID{"write", pod.UID, revision}, pod.Name, j.name, j.uid)
+	if !j.uncounted[pod.UID] && !j.deleting && !j.finished {
+		c.violate(untracked, "pod %s (%s) of Job %s, whose status does not list it", pod.Name, pod.Status.Phase, j.name)
+	}
+}
+
+// jobPodGone handles the end of a pod that belongs to a Job. revision is that of its last state.
+func (c *checker) jobPodGone(j *job, pod *v1.Pod, revision int64) {
 	p := j.pods[pod.UID]
 	if p == nil {
 		return
+	}
+	if p.tracked {
+		// With that of its last finalizer it is removed.
+		c.jobPodUntracked(j, pod, revision)
 	}
 	if !p.deleting {
 		c.allow(writeID{verb: "delete", uid: pod.UID}, pod.Name, j.name, j.uid)
@@ -177,8 +186,8 @@ func (c *checker) jobPodGone(j *job, pod *v1.Pod) {
 	p.deleting = true
 }
 
-// podWritten checks a write of a pod, or its end. It returns false if the pod belongs to no Job and
-// no DaemonSet.
+// podWritten checks a write of a pod, or its end. revision is that of the write, or of the last
+// state. It returns false if the pod belongs to no Job and no DaemonSet.
 func (c *checker) podWritten(pod *v1.Pod, deleted bool, revision int64) (known bool, err error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -188,10 +197,12 @@ func (c *checker) podWritten(pod *v1.Pod, deleted bool, revision int64) (known b
 		j := c.jobs[owner.UID]
 		switch {
 		case j == nil:
-			// Its Job is gone. The finalizer may go.
-			c.allow(writeID{"write", pod.UID, revision}, pod.Name, owner.Name, owner.UID)
+			// Its Job is gone. The finalizer may go, and the pod with it.
+			if deleted == slices.Contains(pod.Finalizers, batch.JobTrackingFinalizer) {
+				c.allow(writeID{"write", pod.UID, revision}, pod.Name, owner.Name, owner.UID)
+			}
 		case deleted:
-			c.jobPodGone(j, pod)
+			c.jobPodGone(j, pod, revision)
 		default:
 			c.jobPodWritten(j, pod, revision)
 		}

@@ -179,7 +179,12 @@ func (h *history) apply(event *clientv3.Event) error {
 		if err := decode(value, &pod); err != nil {
 			return err
 		}
-		known, err := h.podWritten(&pod, deleted, h.revision)
+		revision := h.revision
+		if deleted {
+			// The answer to an update that ends an object names the revision before.
+			revision = event.PrevKv.ModRevision
+		}
+		known, err := h.podWritten(&pod, deleted, revision)
 		switch {
 		case err != nil:
 			return err
