@@ -156,10 +156,8 @@ func (t *term) freshFor(ctx context.Context, controllers []string, ranges hashke
 	ctx, cancel := context.WithCancel(ctx)
 	d.asked, d.ranges, d.forget = controllers, ranges, cancel
 	go func() {
-		for _, s := range t.cfg.Sources {
-			if err := s.WaitFor(ctx, ranges); err != nil {
-				return
-			}
+		if !t.allHold(ctx, ranges) {
+			return
 		}
 		t.post(ctx, func() {
 			if ctx.Err() == nil {

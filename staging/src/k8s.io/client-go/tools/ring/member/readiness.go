@@ -18,6 +18,8 @@ package member
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
@@ -51,10 +53,8 @@ func (t *term) hold(ctx context.Context, ranges hashkey.Ranges, revision int64) 
 	ctx, cancel := context.WithCancel(ctx)
 	*r = readiness{since: t.machine.View().Revision, asked: ranges, asking: cancel}
 	go func() {
-		for _, s := range t.cfg.Sources {
-			if err := s.WaitFor(ctx, ranges); err != nil {
-				return
-			}
+		if !t.allHold(ctx, ranges) {
+			return
 		}
 		t.post(ctx, func() {
 			if ctx.Err() == nil {
@@ -65,4 +65,20 @@ func (t *term) hold(ctx context.Context, ranges hashkey.Ranges, revision int64) 
 		})
 	}()
 	return false
+}
+
+// allHold waits until all sources hold ranges as of a moment after this call. It asks them at once,
+// so that it takes no longer than the slowest. It returns false if one does not, or ctx ends.
+func (t *term) allHold(ctx context.Context, ranges hashkey.Ranges) bool {
+	var asked sync.WaitGroup
+	var failed atomic.Bool
+	for _, s := range t.cfg.Sources {
+		asked.Go(func() {
+			if err := s.WaitFor(ctx, ranges); err != nil {
+				failed.Store(true)
+			}
+		})
+	}
+	asked.Wait()
+	return !failed.Load()
 }
