@@ -190,6 +190,30 @@ func TestADrainThatDoesNotEndIsCalledOffAfterAStep(t *testing.T) {
 	}
 }
 
+func TestADonorRestsAfterADrainThatDidNotEnd(t *testing.T) {
+	receiver := warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), receiver), limits)
+	m.Decide(Input{Now: 1, Serving: hashkey.All()})
+	end := 1 + limits.Step
+	keep := keys(100, hashkey.Max)
+	if d := m.Decide(Input{Now: end, Serving: keep, Idle: busy}); d.Write == nil || d.Write.Reason != ReasonCallOff {
+		t.Fatalf("wrote %+v, want the handover called off", d.Write)
+	}
+	receiver.Next, receiver.Revision, receiver.Generation = nil, 2, 2
+	m.Apply(receiver)
+	in := Input{Now: end + time.Second, Serving: hashkey.All(), Idle: idle, Keys: noKeys}
+	self := member("d", at(hashkey.Max))
+	self.Report, self.Revision = m.Decide(in).Report, 3
+	m.Apply(self)
+	if d := m.Decide(in); d.Write != nil || d.Wake != end+4*limits.Step {
+		t.Errorf("wrote %+v, wakes at %v; want to rest for 4 steps", d.Write, d.Wake)
+	}
+	in.Now = end + 4*limits.Step
+	if d := m.Decide(in); d.Write == nil || d.Write.Reason != ReasonSplit {
+		t.Errorf("wrote %+v after its rest, want a key named", d.Write)
+	}
+}
+
 func TestADrainThatEndsInTimeIsGrantedAtTheLimit(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
 	keep := keys(100, hashkey.Max)

@@ -57,6 +57,8 @@ type Machine struct {
 	give  give
 	wait  waiting
 	leave leaving
+	// restsUntil is until when it names no key: work in a share has not ended in time.
+	restsUntil time.Duration
 }
 
 // Limits bound the waiting for peers.

@@ -17,6 +17,8 @@ limitations under the License.
 package ring
 
 import (
+	"time"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 )
 
@@ -125,11 +127,16 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			d.Write = grant(h)
 		}
 	case in.Now-g.drainingSince >= m.limits.Step:
+		m.restsUntil = g.drainingSince + m.limits.Step + m.rest()
 		d.Write = callOff(h.Record, "work in the range has not ended in time")
 	default:
 		d.wakeAt(g.drainingSince + m.limits.Step)
 	}
 }
+
+// rest is for how long an instance names no key after a drain that has not ended: the work may be
+// long, and nobody does the rest of the share's meanwhile. Who joins asks another donor before.
+func (m *Machine) rest() time.Duration { return 4 * m.limits.Step }
 
 // endGive forgets the handover that this instance served. Where the gate was shut for it,
 // what was in work then may still be on its way, and the gate will open again.
@@ -158,7 +165,7 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 		if r.Donor != m.name || r.Key != nil || r.leaving() {
 			continue
 		}
-		if until := m.history.restsUntil(r); until > in.Now {
+		if until := max(m.history.restsUntil(r), m.restsUntil); until > in.Now {
 			d.wakeAt(until)
 			continue
 		}

@@ -312,6 +312,7 @@ func (s *simulation) run(steps int) error {
 				s.deliver(a)
 			}
 			a.busy = a.busy.Intersect(a.serving)
+			a.now = max(a.now, a.machine.restsUntil) // a donor's rest passes
 			s.decide(a)
 			if !a.dead {
 				a.held, a.heldAt = a.follow, s.revision()

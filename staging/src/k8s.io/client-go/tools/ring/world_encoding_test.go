@@ -85,6 +85,7 @@ func (s *state) encode(b []byte) []byte {
 		} else {
 			b = append(b, 1, nameByte(m.wait.peer), flag(m.wait.named), byte(cellOfKey(&m.wait.key)), p.since(m.wait.since))
 		}
+		b = append(b, byte(max(0, (m.restsUntil-p.now)/step)))
 		if m.leave.begun {
 			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut))
 		} else {
