@@ -23,12 +23,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apps "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
@@ -44,6 +47,7 @@ type fixture struct {
 	*testing.T
 	*ring.Controller
 	gate    *ringtesting.Gate
+	client  kubernetes.Interface
 	objects cache.Indexer
 	lister  appslisters.DeploymentLister
 	queue   workqueue.TypedRateLimitingInterface[string]
@@ -57,9 +61,9 @@ type fixture struct {
 
 func newFixture(t *testing.T) (context.Context, *fixture) {
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{T: t, gate: &ringtesting.Gate{}, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+	f := &fixture{T: t, gate: &ringtesting.Gate{}, client: ringtesting.NewClient(), queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	var env *ring.Env
-	env, f.informers = ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, f.gate, fake.NewClientset())
+	env, f.informers = ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, f.gate, f.client)
 	informer := env.Informers.Apps().V1().Deployments()
 	env.Informers.Apps().V1().ReplicaSets().Informer()
 	f.objects, f.lister = informer.Informer().GetIndexer(), informer.Lister()
@@ -158,6 +162,48 @@ func (f *fixture) work() bool {
 		f.during(name)
 	}
 	return true
+}
+
+// A controller that ignores deletions would know of every object that it ever worked on.
+func TestWhatIsGoneIsForgottenThoughTheControllerDoesNotQueueIt(t *testing.T) {
+	ctx, f := newFixture(t)
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { f.informers.Run(ctx) })
+	key := ringtesting.Around(keyOf("uid-a"))
+	for _, s := range f.informers.Sources {
+		s.SetRanges(key)
+		if err := s.WaitFor(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Prepare(key)
+	f.open(keyOf("uid-a"))
+	a := deployment("a", "uid-a")
+	a.ResourceVersion = "3"
+	if _, err := f.client.AppsV1().Deployments("ns").Create(ctx, a, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, ctx, "the cache has it", func() bool { return f.uid("ns/a") != "" })
+	f.queue.Add("ns/a")
+	f.works("uid-a")
+	if err := f.client.AppsV1().Deployments("ns").Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, ctx, "it is queued", func() bool { return f.queue.Len() > 0 })
+	f.works("")
+	if want := []string{"ns/a uid-a"}; !slices.Equal(f.forgotten, want) {
+		t.Errorf("forgotten is %q, want %q", f.forgotten, want)
+	}
+}
+
+func await(t *testing.T, ctx context.Context, what string, is func() bool) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(ctx, time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil }); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
 }
 
 func TestWorkPassesTheGate(t *testing.T) {

@@ -94,6 +94,9 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 		}
 		if read.Resource == described.Workloads {
 			env.subjects = newSubjects(gate, informer.GetIndexer())
+			if err := env.subjects.hearOf(seen); err != nil {
+				return nil, fmt.Errorf("%s: %w", described.Name, err)
+			}
 			seen.SharedIndexInformer = ofSubjects{seen.SharedIndexInformer, env.subjects}
 		}
 		env.informed[reflect.TypeOf(resources[read.Resource].object)] = seen

@@ -70,6 +70,17 @@ func newSubjects(gate Gate, objects cache.Indexer) *subjects {
 	return &subjects{Indexer: objects, gate: gate, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
+// hearOf queues the objects of informer when they are gone. Not every controller does so itself, and
+// what is known of them goes with the work on their absence.
+func (s *subjects) hearOf(informer cache.SharedIndexInformer) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+			s.queue(name)
+		}
+	}})
+	return err
+}
+
 // at returns the object of that name in the caches, and false if there is none.
 func (s *subjects) at(name string) (subject, bool) {
 	obj, exists, err := s.Indexer.GetByKey(name)
