@@ -129,12 +129,31 @@ func (jm *Controller) enqueueOrphans(ranges hashkey.Ranges) {
 	}
 }
 
+// backoffRecord returns what the Job's failures delay, with the pods that have newly finished. One that
+// has come from another instance has no record: then all that have finished are new.
+func (jm *Controller) backoffRecord(jobCtx *syncJobCtx, key string, succeeded, failed []*v1.Pod) backoffRecord {
+	if _, known, _ := jm.podBackoffStore.store.GetByKey(key); jm.ring != nil && !known {
+		succeeded, failed = nil, nil
+		for _, pod := range jobCtx.pods {
+			switch {
+			case pod.DeletionTimestamp != nil && !hasJobTrackingFinalizer(pod):
+				// It was deleted as surplus, which is no failure.
+			case pod.Status.Phase == v1.PodSucceeded:
+				succeeded = append(succeeded, pod)
+			case isPodFailed(pod, jobCtx.job):
+				failed = append(failed, pod)
+			}
+		}
+	}
+	return jm.podBackoffStore.newBackoffRecord(key, succeeded, failed)
+}
+
 // parentWorkload returns the Workload of the Job's parent, which is seldom in the Job's range.
 func (jm *Controller) parentWorkload(ctx context.Context, job *batch.Job) (*schedulingv1beta1.Workload, error) {
 	if jm.ring == nil {
 		return jm.findParentWorkload(job)
 	}
-	list, err := jm.kubeClient.SchedulingV1beta1().Workloads(job.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	list, err := jm.kubeClient.SchedulingV1beta1().Workloads(job.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the Workloads of the namespace %s: %w", job.Namespace, err)
 	}

@@ -278,3 +278,38 @@ func TestTheWorkloadOfAParentIsReadLive(t *testing.T) {
 		t.Errorf("found %v, %v; want the parent's", got, err)
 	}
 }
+
+func TestTheBackOffOfAJobFromAnotherInstance(t *testing.T) {
+	f := newRingFixture(t)
+	job := ringJob("uid")
+	now := time.Now().Truncate(time.Second)
+	ended := func(name string, phase v1.PodPhase, ago time.Duration) *v1.Pod {
+		pod := tracked(name, job)
+		pod.Finalizers, pod.Status.Phase = nil, phase
+		pod.CreationTimestamp = metav1.NewTime(now.Add(-ago))
+		return pod
+	}
+	surplus := ended("surplus", v1.PodFailed, 0)
+	surplus.DeletionTimestamp = ptr.To(metav1.NewTime(now))
+	last := ended("d", v1.PodFailed, time.Minute)
+	running := tracked("e", job)
+	sync := &syncJobCtx{job: job, pods: []*v1.Pod{
+		ended("a", v1.PodFailed, 4*time.Minute), ended("b", v1.PodSucceeded, 3*time.Minute), ended("c", v1.PodFailed, 2*time.Minute), last, running, surplus,
+	}}
+	// Only the last is not counted yet.
+	record := f.backoffRecord(sync, "ns/job", nil, []*v1.Pod{last})
+	if at := now.Add(-time.Minute); record.failuresAfterLastSuccess != 2 || !record.lastFailureTime.Equal(at) {
+		t.Errorf("%d failures up to %v, want 2 up to %v", record.failuresAfterLastSuccess, record.lastFailureTime, at)
+	}
+	// What is remembered has all but the new.
+	if err := f.podBackoffStore.updateBackoffRecord(record); err != nil {
+		t.Fatal(err)
+	}
+	if record = f.backoffRecord(sync, "ns/job", nil, []*v1.Pod{ended("f", v1.PodFailed, 0)}); record.failuresAfterLastSuccess != 3 {
+		t.Errorf("%d failures with one more, want 3", record.failuresAfterLastSuccess)
+	}
+	f.Controller.ring = nil
+	if record = f.backoffRecord(sync, "ns/other", nil, []*v1.Pod{last}); record.failuresAfterLastSuccess != 1 {
+		t.Errorf("%d failures without a ring, want that which is new", record.failuresAfterLastSuccess)
+	}
+}
