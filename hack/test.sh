@@ -181,7 +181,7 @@ on-ring() {
         -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
         -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
         -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\topts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"\n&|' \
-        -e '/^\tinformerSet.Start(ctx.Done())$/d' \
+        -e 's|^\tinformerSet.Start(ctx.Done())$|\tcontrollermanager.WithoutRing(func() { informerSet.Start(ctx.Done()) })|' \
         -e 's|^\tgo jc.Run(ctx, 1)$|\tcontrollermanager.InsteadOf(tb, ctx, jc.Run)|' \
         -e 's|^\(\t*\)go \([a-z]*\).Run(\([a-zA-Z]*\), [0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2.Run)|' \
         -e 's|server.TearDownFn|controllermanager.Before(server.TearDownFn)|' \

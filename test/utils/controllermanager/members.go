@@ -119,6 +119,14 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 	}
 }
 
+// WithoutRing calls start, of the informers of what the test has built, only if that is run. Handlers
+// of a controller that never works would count in the metrics of those that do.
+func WithoutRing(start func()) {
+	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
+		start()
+	}
+}
+
 // Before returns what ends the ring and then calls tearDown, which ends its API server.
 func Before(tearDown func()) func() {
 	return func() {
