@@ -139,12 +139,16 @@ func (t *term) release(logger klog.Logger) {
 			logger.Info("Drained the controller", "controller", c)
 		}
 	}
-	if t.releasing.Empty() || t.cfg.Gate.Busy(t.releasing) > 0 {
+	if t.releasing.Empty() {
+		return
+	}
+	if busy := t.cfg.Gate.busyIn(t.releasing); len(busy) > 0 {
+		t.last = busy
 		return
 	}
 	for _, c := range t.cfg.Controllers {
 		c.Released(t.releasing)
 	}
-	logger.Info("Drained", "ranges", t.releasing)
-	t.releasing = nil
+	logger.Info("Drained", "ranges", t.releasing, "last", t.last)
+	t.releasing, t.last = nil, nil
 }

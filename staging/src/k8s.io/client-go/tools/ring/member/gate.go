@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -192,6 +194,19 @@ func (g *Gate) Busy(ranges hashkey.Ranges) int {
 		}
 	}
 	return total
+}
+
+// busyIn returns the controllers whose work in ranges is under way, in order.
+func (g *Gate) busyIn(ranges hashkey.Ranges) []string {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	busy := map[string]bool{}
+	for work := range g.busy {
+		if ranges.Contains(work.key) {
+			busy[work.controller] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(busy))
 }
 
 // stalled returns for how long, up to now, work has been under way while none began or

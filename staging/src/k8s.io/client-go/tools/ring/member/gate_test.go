@@ -17,6 +17,7 @@ limitations under the License.
 package member
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -152,6 +153,16 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	}
 	if n := g.Busy(hashkey.All()); n != 1 {
 		t.Errorf("%d pieces of work in all, want 1", n)
+	}
+	another, _ := g.For("another").Enter(71)
+	if another != nil {
+		t.Error("work of a controller whose door is shut was let in")
+	}
+	if busy := g.busyIn(low); len(busy) != 0 {
+		t.Errorf("%q work in the shut range, want nobody", busy)
+	}
+	if busy := g.busyIn(hashkey.All()); !slices.Equal(busy, []string{controllerName}) {
+		t.Errorf("%q work, want %q", busy, controllerName)
 	}
 	other()
 	if ended != 3 {

@@ -52,6 +52,8 @@ type term struct {
 	phase     shardingv1alpha1.InstancePhase
 	follow    hashkey.Ranges
 	releasing hashkey.Ranges
+	// last are the controllers that were last seen to work in releasing.
+	last []string
 	// settled is the revision that the log must have reached before the next
 	// write: the instance's own last one.
 	settled int64
