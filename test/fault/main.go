@@ -223,8 +223,8 @@ func (r *run) underLoad(ctx context.Context, f fault) ([]time.Duration, error) {
 			r.load(loading)
 		}
 	}()
-	// A stock leader exits when it loses its lease.
-	for r.stock && len(r.running()) < r.instances {
+	// A leader exits when it loses its Lease, or if the API server refuses what it needs to begin.
+	for len(r.running()) < r.instances {
 		if _, err := r.add(ctx, onRing); err != nil {
 			return nil, err
 		}
