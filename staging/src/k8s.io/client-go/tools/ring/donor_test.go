@@ -93,21 +93,30 @@ func TestAPredecessorsDeathDoesNotReopenWhatADonorDrains(t *testing.T) {
 	}
 }
 
-func TestADonorDrainsForAReceiverWithColdCachesAfterAStep(t *testing.T) {
-	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
-	in := Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle}
-	d := atLimit(t, m, in, limits.Step, hashkey.All())
-	if keep := keys(100, hashkey.Max); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait || d.Write != nil {
-		t.Fatalf("at the limit: %s, open %v, wrote %+v; want to drain", d.Phase, d.Open, d.Write)
-	}
-	if at := in.Now + limits.Step; d.Wake != at {
-		t.Errorf("wakes at %v, want %v, to ask at once what is still in work", d.Wake, at)
+func TestADonorThatWorksDoesNotDrainForAReceiverWithColdCaches(t *testing.T) {
+	cold, other := joining("n", "d", at(100)), joining("o", "d", nil)
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), cold, other), limits)
+	in := Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle, Keys: noKeys}
+	d := atLimit(t, m, in, limits.Fill, hashkey.All())
+	if !d.Open.Equal(hashkey.All()) || d.Phase != shardingv1alpha1.InstanceActive || d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" {
+		t.Fatalf("at the limit: %s, open %v, wrote %+v; want the handover called off while it works on", d.Phase, d.Open, d.Write)
 	}
 
-	// The drain has a whole step of its own.
-	in = Input{Now: in.Now + limits.Step, Serving: keys(100, hashkey.Max), Idle: busy}
-	if d := atLimit(t, m, in, limits.Step, in.Serving); d.Write == nil || d.Write.Reason != ReasonCallOff {
-		t.Errorf("at the limit of the drain: wrote %+v, want the handover called off", d.Write)
+	// Another that joins does not wait for that one.
+	cold.Next, cold.Revision, cold.Generation = nil, 2, 2
+	m.Apply(cold)
+	in.Now += limits.Fill + time.Second
+	if d := m.Decide(in); d.Write == nil || d.Write.Reason != ReasonSplit || d.Write.Name != "o" {
+		t.Errorf("wrote %+v, want a key named for the other", d.Write)
+	}
+	m.Remove("o", 3)
+	d = m.Decide(in)
+	if rest := 7*time.Second + limits.Fill + 4*limits.Step; d.Write != nil || d.Wake != rest {
+		t.Errorf("wrote %+v, wakes at %v; want to rest until %v", d.Write, d.Wake, rest)
+	}
+	in.Now = d.Wake
+	if d := m.Decide(in); d.Write == nil || d.Write.Reason != ReasonSplit || d.Write.Name != "n" {
+		t.Errorf("wrote %+v after the rest, want a key named again", d.Write)
 	}
 }
 
@@ -293,7 +302,7 @@ func TestAHandoverThatIsOpenedAgainBeginsAnew(t *testing.T) {
 		t.Errorf("called off: %s, open %v; want all open again", d.Phase, d.Open)
 	}
 	m.Apply(receiver)
-	atLimit(t, m, Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle}, limits.Step, hashkey.All())
+	atLimit(t, m, Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle}, limits.Fill, hashkey.All())
 }
 
 func TestADonorThatTurnsToTheNextHandoverWaitsForItsReceiver(t *testing.T) {
@@ -317,8 +326,8 @@ func TestADonorThatWaitsForAGrantItselfWakesForWhatComesFirst(t *testing.T) {
 	self.Next = at(250)
 	m := NewMachine("d", NewView(1, member("low", at(100)), self, member("high", at(300)), joining("n", "d", at(150))), limits)
 	in := Input{Now: 7 * time.Second, Serving: keys(100, 200), Idle: idle}
-	if d := m.Decide(in); d.Wake != in.Now+limits.Step {
-		t.Errorf("wakes at %v, want %v, when it drains for cold caches", d.Wake, in.Now+limits.Step)
+	if d := m.Decide(in); d.Wake != in.Now+limits.Fill {
+		t.Errorf("wakes at %v, want %v, when it gives up waiting for cold caches", d.Wake, in.Now+limits.Fill)
 	}
 }
 

@@ -63,7 +63,7 @@ func stored(m *Machine, in Input) Decision {
 	return m.Decide(in)
 }
 
-var limits = Limits{Step: 30 * time.Second, Leave: 5 * time.Second}
+var limits = Limits{Step: 30 * time.Second, Fill: 5 * time.Minute, Leave: 5 * time.Second}
 
 // atLimit returns what the machine decides when the limit has passed since in.Now.
 // Before that it must wait: write nothing, keep the gate open for these keys, and ask to

@@ -207,7 +207,11 @@ func TestADonorThatNamesNoKeyIsPassedOverAfterAStep(t *testing.T) {
 		t.Errorf("at the limit: %s, wrote %+v, want the second asked", d.Phase, d.Write)
 	}
 
-	// The wait for the second begins when that has been asked.
+	// The first has clearly more to give, and is not asked again at once. The wait for the second
+	// begins when that has been asked.
+	more := member("first", at(1000))
+	more.Weight = 1000
+	m.Apply(more)
 	m.Apply(joining("n", "second", nil))
 	d = atLimit(t, m, Input{Now: 50 * time.Second}, limits.Step, nil)
 	if d.Write == nil || d.Write.Reason != ReasonWish || d.Write.Donor != "first" {
@@ -222,9 +226,9 @@ func TestADonorThatNamesNoKeyIsWaitedForIfThereIsNoOther(t *testing.T) {
 	}
 }
 
-func TestADonorThatDoesNotGrantIsPassedOverAfterThreeSteps(t *testing.T) {
+func TestADonorThatDoesNotGrantIsPassedOverInTheEnd(t *testing.T) {
 	m := NewMachine("n", ringOfTwoDonors(joining("n", "first", at(500))), limits)
-	d := atLimit(t, m, Input{Now: 7 * time.Second}, 3*limits.Step, nil)
+	d := atLimit(t, m, Input{Now: 7 * time.Second}, limits.Fill+2*limits.Step, nil)
 	if d.Write == nil || d.Write.Reason != ReasonWish || d.Write.Donor != "second" || d.Write.Next != nil || d.Phase != shardingv1alpha1.InstanceLocked {
 		t.Errorf("at the limit: %s, wrote %+v, want the second asked", d.Phase, d.Write)
 	}
@@ -232,7 +236,7 @@ func TestADonorThatDoesNotGrantIsPassedOverAfterThreeSteps(t *testing.T) {
 
 func TestADonorThatDoesNotGrantIsAskedAnewIfThereIsNoOther(t *testing.T) {
 	m := NewMachine("n", NewView(1, member("first", at(1000)), joining("n", "first", at(500))), limits)
-	d := atLimit(t, m, Input{Now: 7 * time.Second}, 3*limits.Step, nil)
+	d := atLimit(t, m, Input{Now: 7 * time.Second}, limits.Fill+2*limits.Step, nil)
 	if d.Write == nil || d.Write.Reason != ReasonWish || d.Write.Donor != "first" || d.Write.Next != nil {
 		t.Errorf("at the limit: wrote %+v, want the donor asked anew", d.Write)
 	}
@@ -242,7 +246,7 @@ func TestTheWaitForAGrantBeginsWhenTheKeyIsNamed(t *testing.T) {
 	m := NewMachine("n", ringOfTwoDonors(joining("n", "first", nil)), limits)
 	m.Decide(Input{Now: 7 * time.Second})
 	m.Apply(joining("n", "first", at(500)))
-	atLimit(t, m, Input{Now: 30 * time.Second}, 3*limits.Step, nil)
+	atLimit(t, m, Input{Now: 30 * time.Second}, limits.Fill+2*limits.Step, nil)
 }
 
 // All see the same records and spread over the donors, so they do not run to the same one

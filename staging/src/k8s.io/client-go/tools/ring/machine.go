@@ -57,14 +57,20 @@ type Machine struct {
 	give  give
 	wait  waiting
 	leave leaving
-	// restsUntil is until when it names no key: work in a share has not ended in time.
-	restsUntil time.Duration
+	// slow is the donor that has let this instance wait, as long as it waits for another.
+	slow string
+	// rests is until when it names no key for that instance, or for any: the zero registration. The
+	// map is never changed in place.
+	rests map[registration]time.Duration
 }
 
 // Limits bound the waiting for peers.
 type Limits struct {
 	// Step bounds each step of a handover.
 	Step time.Duration
+	// Fill bounds how long a donor that works on a share waits until the receiver has filled
+	// its caches, at least Step.
+	Fill time.Duration
 	// Leave bounds how long an instance that leaves waits for its successor to
 	// fill its caches.
 	Leave time.Duration
@@ -229,7 +235,7 @@ func (m *Machine) await(w waiting, now time.Duration) time.Duration {
 
 // grantLimit bounds the waiting for a grant. The donor has time limits of its own
 // for both of its steps; only if those have passed as well has it been lost.
-func (m *Machine) grantLimit() time.Duration { return 3 * m.limits.Step }
+func (m *Machine) grantLimit() time.Duration { return m.limits.Fill + 2*m.limits.Step }
 
 // withoutLeaving is the view as it will be when all others that are leaving have
 // gone.

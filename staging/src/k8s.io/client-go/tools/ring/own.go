@@ -105,8 +105,14 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	gift := Gift{To: h.Record.Name, Key: *h.Record.Next}
 	if !g.draining {
 		receiver, _ := m.view.Get(h.Receiver)
-		if !receiver.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() && in.Now-g.since < m.limits.Step {
-			d.wakeAt(g.since + m.limits.Step)
+		if !receiver.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() {
+			// One whose caches do not fill would leave the share unworked.
+			if in.Now-g.since < m.limits.Fill {
+				d.wakeAt(g.since + m.limits.Fill)
+			} else {
+				m.rest(receiver.registration(), g.since+m.limits.Fill)
+				d.Write = callOff(h.Record, h.Receiver+" has not filled its caches in time")
+			}
 			return
 		}
 		g.draining, g.drainingSince = true, in.Now
@@ -127,16 +133,30 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			d.Write = grant(h)
 		}
 	case in.Now-g.drainingSince >= m.limits.Step:
-		m.restsUntil = g.drainingSince + m.limits.Step + m.rest()
+		// The work may be long, and nobody does the rest of the share's meanwhile.
+		m.rest(registration{}, g.drainingSince+m.limits.Step)
 		d.Write = callOff(h.Record, "work in the range has not ended in time")
 	default:
 		d.wakeAt(g.drainingSince + m.limits.Step)
 	}
 }
 
-// rest is for how long an instance names no key after a drain that has not ended: the work may be
-// long, and nobody does the rest of the share's meanwhile. Who joins asks another donor before.
-func (m *Machine) rest() time.Duration { return 4 * m.limits.Step }
+// rest has this instance name no key for that one for a while, or for any, after a handover has been
+// called off. Who joins asks another donor meanwhile.
+func (m *Machine) rest(of registration, since time.Duration) {
+	rests := map[registration]time.Duration{of: since + 4*m.limits.Step}
+	for other, until := range m.rests {
+		if until > since && other != of {
+			rests[other] = until
+		}
+	}
+	m.rests = rests
+}
+
+// restsUntil is until when this instance names no key for that one, as Input.Now counts.
+func (m *Machine) restsUntil(r Record) time.Duration {
+	return max(m.history.restsUntil(r), m.rests[r.registration()], m.rests[registration{}])
+}
 
 // endGive forgets the handover that this instance served. Where the gate was shut for it,
 // what was in work then may still be on its way, and the gate will open again.
@@ -165,7 +185,7 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 		if r.Donor != m.name || r.Key != nil || r.leaving() {
 			continue
 		}
-		if until := max(m.history.restsUntil(r), m.restsUntil); until > in.Now {
+		if until := m.restsUntil(r); until > in.Now {
 			d.wakeAt(until)
 			continue
 		}

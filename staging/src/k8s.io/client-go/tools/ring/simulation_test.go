@@ -106,7 +106,7 @@ func (s *simulation) join() *simulatedInstance {
 	for _, r := range s.records {
 		all = append(all, r)
 	}
-	a.machine = NewMachine(a.name, NewView(s.revision(), all...), Limits{Step: 30 * time.Second, Leave: 3 * time.Second})
+	a.machine = NewMachine(a.name, NewView(s.revision(), all...), Limits{Step: 30 * time.Second, Fill: 300 * time.Second, Leave: 3 * time.Second})
 	a.read = len(s.log)
 	s.instances = append(s.instances, a)
 	s.note("%s joins", a.name)
@@ -312,7 +312,9 @@ func (s *simulation) run(steps int) error {
 				s.deliver(a)
 			}
 			a.busy = a.busy.Intersect(a.serving)
-			a.now = max(a.now, a.machine.restsUntil) // a donor's rest passes
+			for _, until := range a.machine.rests {
+				a.now = max(a.now, until)
+			}
 			s.decide(a)
 			if !a.dead {
 				a.held, a.heldAt = a.follow, s.revision()

@@ -85,7 +85,10 @@ func (s *state) encode(b []byte) []byte {
 		} else {
 			b = append(b, 1, nameByte(m.wait.peer), flag(m.wait.named), byte(cellOfKey(&m.wait.key)), p.since(m.wait.since))
 		}
-		b = append(b, byte(max(0, (m.restsUntil-p.now)/step)))
+		b = append(b, nameByte(m.slow), p.until(m.rests[registration{}]))
+		for _, r := range base.records {
+			b = append(b, p.until(m.rests[r.registration()]))
+		}
 		if m.leave.begun {
 			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut))
 		} else {
@@ -97,6 +100,9 @@ func (s *state) encode(b []byte) []byte {
 
 // since is how many steps have passed since t, at most 3, the longest time limit.
 func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/step), 3)) }
+
+// until is how many steps are left to t.
+func (p *process) until(t time.Duration) byte { return byte(max(0, (t-p.now)/step)) }
 
 func (s *state) encodeRecord(b []byte, r *Record) []byte {
 	b = append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Weight))

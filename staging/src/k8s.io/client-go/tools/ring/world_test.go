@@ -289,7 +289,7 @@ func (s *state) start() {
 		s.put(Record{Name: name, UID: types.UID(name), Phase: shardingv1alpha1.InstanceInit})
 		s.proc[i] = &process{
 			name: name, up: true, read: s.head.Revision, phase: shardingv1alpha1.InstanceInit,
-			machine: *NewMachine(name, s.head, Limits{Step: step, Leave: step}),
+			machine: *NewMachine(name, s.head, Limits{Step: step, Fill: step, Leave: step}),
 		}
 		s.fresh[i] = 0
 		s.note("%s registers", name)

@@ -43,6 +43,8 @@ const (
 	DefaultLeaseDuration = 6 * time.Second
 	// DefaultStepLimit bounds each step of a handover that waits for a peer.
 	DefaultStepLimit = 30 * time.Second
+	// fillSteps is how many steps a donor that works waits for the receiver's caches.
+	fillSteps = 10
 	// DefaultHungLimit is how long work may be under way in which nothing happens. A request
 	// has its answer within a minute: that is how long an API server works on one, with all
 	// its webhooks. The rest is for a client's own rate limit.

@@ -59,7 +59,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		began:    sent,
 		observer: newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events),
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
-		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
+		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),
 	}
