@@ -222,10 +222,15 @@ func (c *checker) setWritten(rs *apps.ReplicaSet, revision int64) {
 // the controller last reported as observed, or a later one.
 func (c *checker) podCreated(pod *v1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || c.sets[ref.UID] == nil {
+	if ref == nil {
 		return
 	}
 	s := c.sets[ref.UID]
+	if s == nil {
+		// Its owner is gone, which its controller may not know yet.
+		c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, ref.Name, ref.UID)
+		return
+	}
 	var allowed int32
 	for _, n := range s.wanted {
 		allowed = max(allowed, n)

@@ -35,12 +35,7 @@ type daemonSet struct {
 	changedAt time.Time
 	status    apps.DaemonSetStatus
 	// live has the Node of each live pod.
-	live map[types.UID]daemonPod
-}
-
-type daemonPod struct {
-	node      string
-	createdAt time.Time
+	live map[types.UID]string
 }
 
 // node is a Node, whether it is there or not.
@@ -51,14 +46,14 @@ type node struct {
 	unfitAt time.Time
 }
 
-// daemonLag is how much older than a pod the state that it was created for may be.
-const daemonLag = time.Minute
+// daemonLag is how long after a change the last pod may be deleted because of it.
+const daemonLag = 2 * time.Minute
 
 // daemonSetWritten handles a write of a DaemonSet.
 func (c *checker) daemonSetWritten(now *apps.DaemonSet, revision int64) {
 	d := c.daemonSets[now.UID]
 	if d == nil {
-		d = &daemonSet{uid: now.UID, name: now.Name, live: map[types.UID]daemonPod{}}
+		d = &daemonSet{uid: now.UID, name: now.Name, live: map[types.UID]string{}}
 		c.daemonSets[now.UID] = d
 	} else if d.generation == now.Generation {
 		c.allow(writeID{"write", now.UID, revision}, now.Name, now.Name, now.UID)
@@ -94,25 +89,25 @@ func (c *checker) daemonPodWritten(d *daemonSet, pod *v1.Pod) error {
 		return err
 	}
 	for _, other := range d.live {
-		if other.node == on {
+		if other == on {
 			c.violate(excess, "pod %s for DaemonSet %s, which had one on Node %s", pod.Name, d.name, on)
 		}
 	}
-	d.live[pod.UID] = daemonPod{on, time.Now()}
+	d.live[pod.UID] = on
 	c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, d.name, d.uid)
 	return nil
 }
 
-// daemonPodGone checks a deletion of a pod that belongs to a DaemonSet: its template has changed
-// since it was created, or its Node has not been fit for it all the time.
+// daemonPodGone checks a deletion of a pod that belongs to a DaemonSet: its template has just changed,
+// or its Node has just been unfit for it.
 func (c *checker) daemonPodGone(d *daemonSet, pod *v1.Pod) {
-	p, ok := d.live[pod.UID]
+	on, ok := d.live[pod.UID]
 	if !ok {
 		return
 	}
-	since := p.createdAt.Add(-daemonLag)
-	if n := c.nodes[p.node]; d.changedAt.Before(since) && n != nil && n.fits && n.unfitAt.Before(since) {
-		c.violate(needless, "pod %s of DaemonSet %s, whose template and Node %s have not changed", pod.Name, d.name, p.node)
+	since := time.Now().Add(-daemonLag)
+	if n := c.nodes[on]; d.changedAt.Before(since) && n != nil && n.fits && n.unfitAt.Before(since) {
+		c.violate(needless, "pod %s of DaemonSet %s, whose template and Node %s have not changed", pod.Name, d.name, on)
 	}
 	delete(d.live, pod.UID)
 	// A pod also goes with its Node.

@@ -41,12 +41,12 @@ func (s story) daemonPod(t *testing.T, name, node string, deleted bool) {
 	s.revision++
 	p := pod("ds", name)
 	p.OwnerReferences[0].Kind, p.Spec.NodeName = "DaemonSet", node
-	if known, err := s.podWritten(p, deleted, s.revision); !known || err != nil {
+	if known, err := s.podWritten(p, false, deleted, s.revision); !known || err != nil {
 		t.Fatalf("pod %s is not taken for a DaemonSet's: %v", name, err)
 	}
 }
 
-// later makes everything that has happened so much older than a cache may be.
+// later makes everything that has happened too old to be a reason.
 func (s story) later() {
 	for _, n := range s.nodes {
 		n.unfitAt = n.unfitAt.Add(-2 * daemonLag)
@@ -76,8 +76,8 @@ func TestADaemonPodIsDeletedForAReason(t *testing.T) {
 		s := begin()
 		s.daemonSet(1)
 		s.node("n1", daemonsFit, false)
-		s.later()
 		s.daemonPod(t, "p1", "n1", false)
+		s.later()
 		reason(s)
 		s.daemonPod(t, "p1", "n1", true)
 		if len(s.violations) != 0 {
@@ -87,8 +87,8 @@ func TestADaemonPodIsDeletedForAReason(t *testing.T) {
 	s := begin()
 	s.daemonSet(1)
 	s.node("n1", daemonsFit, false)
-	s.later()
 	s.daemonPod(t, "p1", "n1", false)
+	s.later()
 	s.daemonPod(t, "p1", "n1", true)
 	s.expect(t, needless)
 }

@@ -186,9 +186,9 @@ func (c *checker) jobPodGone(j *job, pod *v1.Pod, revision int64) {
 	p.deleting = true
 }
 
-// podWritten checks a write of a pod, or its end. revision is that of the write, or of the last
-// state. It returns false if the pod belongs to no Job and no DaemonSet.
-func (c *checker) podWritten(pod *v1.Pod, deleted bool, revision int64) (known bool, err error) {
+// podWritten checks a write of a pod, the first or a later one, or its end. revision is that of the
+// write, or of the last state. It returns false if the pod belongs to no Job and no DaemonSet.
+func (c *checker) podWritten(pod *v1.Pod, created, deleted bool, revision int64) (known bool, err error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
 		return false, nil
@@ -196,6 +196,9 @@ func (c *checker) podWritten(pod *v1.Pod, deleted bool, revision int64) (known b
 	if owner.Kind == "Job" {
 		j := c.jobs[owner.UID]
 		switch {
+		case j == nil && created:
+			// Its controller may not know yet that the Job is gone.
+			c.expect(writeID{verb: "create", uid: pod.UID}, pod.Name, owner.Name, owner.UID)
 		case j == nil:
 			// Its Job is gone. The finalizer may go, and the pod with it.
 			if deleted == slices.Contains(pod.Finalizers, batch.JobTrackingFinalizer) {

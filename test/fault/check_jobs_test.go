@@ -46,7 +46,7 @@ func (s story) jobPod(t *testing.T, name string, phase v1.PodPhase, tracked bool
 	if tracked {
 		p.Finalizers = []string{batch.JobTrackingFinalizer}
 	}
-	if known, err := s.podWritten(p, false, s.revision); !known || err != nil {
+	if known, err := s.podWritten(p, false, false, s.revision); !known || err != nil {
 		t.Fatalf("pod %s is not taken for a Job's: %v", name, err)
 	}
 }
@@ -161,7 +161,7 @@ func TestAPodThatEndsWithItsFinalizer(t *testing.T) {
 	s.revision++
 	p := pod("job", "p1")
 	p.OwnerReferences[0].Kind, p.Finalizers = "Job", []string{batch.JobTrackingFinalizer}
-	if _, err := s.podWritten(p, true, marked); err != nil {
+	if _, err := s.podWritten(p, false, true, marked); err != nil {
 		t.Fatal(err)
 	}
 	s.written(auditWrite{writeID: writeID{"write", "p1", marked}, process: "b"})
@@ -177,7 +177,7 @@ func TestAPodOfARunningJobMayNotEndUncounted(t *testing.T) {
 	s.jobPod(t, "p1", v1.PodPending, true)
 	p := pod("job", "p1")
 	p.OwnerReferences[0].Kind, p.Finalizers = "Job", []string{batch.JobTrackingFinalizer}
-	if _, err := s.podWritten(p, true, s.revision); err != nil {
+	if _, err := s.podWritten(p, false, true, s.revision); err != nil {
 		t.Fatal(err)
 	}
 	s.expect(t, untracked)

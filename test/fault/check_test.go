@@ -235,6 +235,25 @@ func TestWritesWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+func TestPodsForOwnersThatAreGone(t *testing.T) {
+	s := begin()
+	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: "gone"})
+	s.instance("a", key)
+	s.instance("b", key+1)
+	s.create("gone", "p1")
+	of := pod("gone", "p2")
+	of.OwnerReferences[0].Kind = "Job"
+	if _, err := s.podWritten(of, true, false, s.revision); err != nil {
+		t.Fatal(err)
+	}
+	s.by("a", "create", "p1")
+	s.by("b", "create", "p2")
+	if left := s.conclude(); len(left) != 0 {
+		t.Errorf("not in the audit log: %v", left)
+	}
+	s.expect(t, nonOwner)
+}
+
 // What changes nothing is answered with the revision of the write before it.
 func TestWritesThatAnotherRepeats(t *testing.T) {
 	s := begin()

@@ -41,6 +41,9 @@ const (
 	// daemonSets and nodes are how many DaemonSets and Nodes there are.
 	daemonSets = 4
 	nodes      = 8
+	// stillNodes is how many of the Nodes never change. Nor does the first DaemonSet, so that none
+	// of its pods there may be deleted.
+	stillNodes = 2
 )
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
@@ -90,10 +93,10 @@ func (r *run) createDaemonSets(ctx context.Context) error {
 
 // changeDaemons rolls out a DaemonSet, or changes on which Nodes they run.
 func (r *run) changeDaemons(ctx context.Context, random *rand.Rand) {
-	switch i := random.IntN(nodes); random.IntN(4) {
+	switch i := stillNodes + random.IntN(nodes-stillNodes); random.IntN(4) {
 	case 0:
 		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"at":"%d"}}}}}`, time.Now().UnixNano())
-		_, _ = r.client.AppsV1().DaemonSets(namespace).Patch(ctx, daemonSetName(random.IntN(daemonSets)), types.MergePatchType, patch, metav1.PatchOptions{})
+		_, _ = r.client.AppsV1().DaemonSets(namespace).Patch(ctx, daemonSetName(1+random.IntN(daemonSets-1)), types.MergePatchType, patch, metav1.PatchOptions{})
 	case 1:
 		if err := r.client.CoreV1().Nodes().Delete(ctx, nodeName(i), metav1.DeleteOptions{}); err == nil {
 			go r.retry(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.clearNode(ctx, nodeName(i)) })
@@ -112,15 +115,18 @@ func (r *run) clearNode(ctx context.Context, name string) error {
 	return r.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 }
 
-// bind binds a daemon pod to its Node, as the scheduler would. Without a Node it is the DaemonSet
-// controller's to delete.
+// bind binds a daemon pod to its Node, as the scheduler would. Without a Node it deletes the pod: one
+// that was created just after its Node had gone stays until something else has the controller look
+// at the DaemonSet, in stock as on a ring.
 func (r *run) bind(ctx context.Context, pod *v1.Pod) error {
 	name, err := util.GetTargetNodeName(pod)
 	if err != nil {
 		return err
 	}
-	if _, err := r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
-		return ignoreGone(err)
+	if _, err := r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return ignoreGone(r.client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
+	} else if err != nil {
+		return err
 	}
 	binding := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: name}}
 	// It may be bound already by a request that was not answered.

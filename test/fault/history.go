@@ -184,7 +184,7 @@ func (h *history) apply(event *clientv3.Event) error {
 			// The answer to an update that ends an object names the revision before.
 			revision = event.PrevKv.ModRevision
 		}
-		known, err := h.podWritten(&pod, deleted, revision)
+		known, err := h.podWritten(&pod, event.IsCreate(), deleted, revision)
 		switch {
 		case err != nil:
 			return err
