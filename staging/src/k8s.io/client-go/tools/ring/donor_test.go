@@ -223,6 +223,22 @@ func TestADonorRestsAfterADrainThatDidNotEnd(t *testing.T) {
 	}
 }
 
+func TestADonorsRestsAreItsOwn(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", nil), joining("o", "d", nil)), limits)
+	n, o := registration{name: "n"}, registration{name: "o"}
+	m.rest(n, time.Minute)
+	m.rest(o, 2*time.Minute)
+	for of, want := range map[registration]time.Duration{n: time.Minute + 4*limits.Step, o: 2*time.Minute + 4*limits.Step} {
+		if until := m.restsUntil(Record{Name: of.name}); until != want {
+			t.Errorf("rests for %s until %v, want %v", of.name, until, want)
+		}
+	}
+	m.rest(o, time.Hour)
+	if len(m.rests) != 1 {
+		t.Errorf("%d rests are remembered, want that which has not ended", len(m.rests))
+	}
+}
+
 func TestADrainThatEndsInTimeIsGrantedAtTheLimit(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
 	keep := keys(100, hashkey.Max)

@@ -52,18 +52,17 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		return
 	}
 	asked := donors.named(self.Donor)
-	var best *donor
+	if overdue && asked != nil && len(donors) > 1 {
+		m.slow = asked.name
+	}
+	if slow := donors.named(m.slow); slow != nil && (slow != asked || overdue) && len(donors) > 1 {
+		donors = donors.without(slow)
+	}
+	best := m.toAsk(donors)
 	switch {
-	case overdue && asked != nil && len(donors) > 1:
-		best, m.slow = donors.without(asked).best(), asked.name
-	default:
-		if slow := donors.named(m.slow); slow != nil && slow != asked && len(donors) > 1 {
-			donors = donors.without(slow)
-		}
-		best = m.toAsk(donors)
-		if !(overdue && named || asked == nil) && (named || best == asked) {
-			return
-		}
+	case overdue && named, asked == nil:
+	case named, best == asked:
+		return
 	}
 	d.Write = write(ReasonWish, self, nil, nil, best.name)
 }
