@@ -125,7 +125,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	reader, err := h.rootClientBuilder.Client("shared-informers")
+	reader, err := h.reader()
 	if err != nil {
 		return fmt.Errorf("making a client for informers: %w", err)
 	}
@@ -208,6 +208,17 @@ func (h *ringHost) follow(ctx context.Context, ring catalogue.Ring, leave func()
 			return
 		}
 	}
+}
+
+// reader returns the client of the informers. A handover asks each of them whether it is up to date,
+// and who joins begins them all at once: no rate limit.
+func (h *ringHost) reader() (kubernetes.Interface, error) {
+	config, err := h.rootClientBuilder.Config("shared-informers")
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return kubernetes.NewForConfig(config)
 }
 
 // registry returns the client with which the instance writes the registry, and a function

@@ -46,8 +46,8 @@ const ringSettingsPollInterval = 10 * time.Second
 //	  workers: 20
 type ringSettings struct {
 	// LeaseDuration is how long a silent instance keeps its range, in whole seconds
-	// from 2s to 1h. A change takes effect at an instance's next registration.
-	// Default: 6s.
+	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
+	// starts, or other controllers are listed. Default: 6s.
 	LeaseDuration ringDuration `json:"leaseDuration,omitempty"`
 	// Controllers lists the controllers that this controller manager takes part
 	// with; it leaves the ring of one that is not listed. Default: all that can.
