@@ -114,10 +114,9 @@ func (r *run) terminate(ctx context.Context, p *process) ([]time.Duration, error
 // pods, with its ReplicaSets. The load does not scale ReplicaSets until unlock.
 func (r *run) inBatch(ctx context.Context) (victim *process, sets []*apps.ReplicaSet, unlock func(), err error) {
 	r.loading.Lock()
-	unlock = r.loading.Unlock
 	defer func() {
 		if err != nil {
-			unlock()
+			r.loading.Unlock()
 		}
 	}()
 	for _, rs := range r.sets {
@@ -144,7 +143,7 @@ func (r *run) inBatch(ctx context.Context) (victim *process, sets []*apps.Replic
 		}
 		return n >= len(sets)*r.batch/8
 	})
-	return victim, sets, unlock, err
+	return victim, sets, r.loading.Unlock, err
 }
 
 func pauseInBatch(ctx context.Context, r *run) ([]time.Duration, error) {
