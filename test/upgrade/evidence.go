@@ -31,6 +31,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -53,7 +54,8 @@ rules:
 - level: RequestResponse
   verbs: [create, update, patch]
   resources:
-  - {group: apps, resources: [replicasets, replicasets/status, deployments, deployments/status]}
+  - {group: apps, resources: [replicasets, replicasets/status, deployments, deployments/status, daemonsets/status]}
+  - {group: batch, resources: [jobs, jobs/status]}
   - {group: "", resources: [replicationcontrollers, replicationcontrollers/status]}
   - {group: coordination.k8s.io, resources: [leases], resourceNames: [kube-controller-manager]}
 - level: RequestResponse
@@ -71,6 +73,8 @@ const (
 	replicaSetController            = "replicaset-controller"
 	replicationControllerController = "replicationcontroller-controller"
 	deploymentController            = "deployment-controller"
+	jobController                   = "job-controller"
+	daemonSetController             = "daemonset-controller"
 )
 
 // controllerOf has the controllers by the user that each writes as.
@@ -78,6 +82,8 @@ var controllerOf = map[string]string{
 	"system:serviceaccount:kube-system:replicaset-controller":  replicaSetController,
 	"system:serviceaccount:kube-system:replication-controller": replicationControllerController,
 	"system:serviceaccount:kube-system:deployment-controller":  deploymentController,
+	"system:serviceaccount:kube-system:job-controller":         jobController,
+	"system:serviceaccount:kube-system:daemon-set-controller":  daemonSetController,
 }
 
 // auditEvent has the fields of an audit event that are used here.
@@ -217,6 +223,8 @@ const (
 	setsPrefix        = "/registry/replicasets/"
 	rcsPrefix         = "/registry/controllers/"
 	deploymentsPrefix = "/registry/deployments/"
+	jobsPrefix        = "/registry/jobs/"
+	daemonSetsPrefix  = "/registry/daemonsets/"
 	podsPrefix        = "/registry/pods/"
 )
 
@@ -302,6 +310,19 @@ func apply(j *judge, event *clientv3.Event) error {
 			return err
 		}
 		j.workloadWritten(deploymentController, &d.ObjectMeta, *d.Spec.Replicas, d.Status.ObservedGeneration)
+	case strings.HasPrefix(key, jobsPrefix):
+		var o batch.Job
+		if err := decode(value, &o); err != nil {
+			return err
+		}
+		// The load does not change it, so all of its status is for this generation.
+		j.workloadWritten(jobController, &o.ObjectMeta, *o.Spec.Parallelism, o.Generation)
+	case strings.HasPrefix(key, daemonSetsPrefix):
+		var d apps.DaemonSet
+		if err := decode(value, &d); err != nil {
+			return err
+		}
+		j.workloadWritten(daemonSetController, &d.ObjectMeta, nodes, d.Status.ObservedGeneration)
 	case strings.HasPrefix(key, podsPrefix):
 		var pod v1.Pod
 		if err := decode(value, &pod); err != nil {
@@ -313,6 +334,8 @@ func apply(j *judge, event *clientv3.Event) error {
 			j.podDeleted(&pod)
 		case event.IsCreate():
 			j.podCreated(&pod)
+		case pod.Status.Phase == v1.PodSucceeded:
+			j.podFinished(&pod)
 		}
 	}
 	return nil

@@ -68,14 +68,14 @@ type instance struct {
 	working []string
 }
 
-// workload is a ReplicaSet, a ReplicationController or a Deployment at the present
+// workload is a ReplicaSet, a ReplicationController, a Deployment, a Job or a DaemonSet at the present
 // revision.
 type workload struct {
 	uid              types.UID
 	name, controller string
 	// parent is the UID of its own controller, "" if it has none.
 	parent types.UID
-	// wanted has spec.replicas by generation, from the observed generation on.
+	// wanted has the number of pods by generation, from the observed generation on.
 	wanted     map[int64]int32
 	generation int64
 	live       map[types.UID]bool
@@ -251,7 +251,15 @@ func (j *judge) podCreated(pod *v1.Pod) {
 	j.expect(writeID{pod.UID, j.revision}, "create "+string(w.uid), w, "creation of pod "+pod.Name)
 }
 
-// podDeleted checks that one of those generations wanted fewer pods.
+// podFinished handles that a pod of a Job has succeeded. The Job needs another.
+func (j *judge) podFinished(pod *v1.Pod) {
+	if w := j.workloads[j.podOwner[pod.UID]]; w != nil {
+		delete(w.live, pod.UID)
+	}
+}
+
+// podDeleted checks that one of those generations wanted fewer pods. Those of a DaemonSet are
+// replaced when its template changes.
 func (j *judge) podDeleted(pod *v1.Pod) {
 	w := j.workloads[j.podOwner[pod.UID]]
 	if w == nil {
@@ -261,7 +269,7 @@ func (j *judge) podDeleted(pod *v1.Pod) {
 	for _, n := range w.wanted {
 		allowed = min(allowed, n)
 	}
-	if len(w.live) <= int(allowed) {
+	if len(w.live) <= int(allowed) && w.controller != daemonSetController {
 		j.violate(needless, "pod %s of %s, which had %d and wanted %d, by %s", pod.Name, w.name, len(w.live), allowed, j.writers[writeID{uid: pod.UID}].process)
 	}
 	delete(w.live, pod.UID)

@@ -105,6 +105,13 @@ func TestJudge(t *testing.T) {
 			t.creates("a", "1")
 			t.creates("b", "2")
 		}, []string{nonWorker}},
+		"a pod that has succeeded is replaced": {func(t tale) {
+			t.stock("a")
+			t.wants(1, 1, 0)
+			t.creates("a", "1")
+			t.podFinished(t.pod("1"))
+			t.creates("a", "2")
+		}, nil},
 		"nobody leads": {func(t tale) {
 			t.stock("")
 			t.wants(1, 1, 0)

@@ -26,12 +26,14 @@ import (
 	"time"
 
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -49,7 +51,14 @@ const (
 	aReplicaSet            = "ReplicaSet"
 	aReplicationController = "ReplicationController"
 	aDeployment            = "Deployment"
+	aJob                   = "Job"
+	aDaemonSet             = "DaemonSet"
 )
+
+var kinds = []string{aReplicaSet, aReplicationController, aDeployment, aJob, aDaemonSet}
+
+// nodes is how many Nodes there are. Every DaemonSet has a pod for each.
+const nodes = 3
 
 // load creates, scales and rolls out workloads at random until it is stopped.
 type load struct {
@@ -68,7 +77,12 @@ type load struct {
 // newLoad creates the first workloads.
 func newLoad(ctx context.Context, client kubernetes.Interface, random *rand.Rand) (*load, error) {
 	l := &load{client: client, rand: random, names: map[string][]string{}}
-	for range 12 {
+	for n := range nodes {
+		if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}}, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	for range 4 * len(kinds) {
 		if err := l.create(ctx); err != nil {
 			return nil, err
 		}
@@ -108,24 +122,39 @@ func (l *load) operate(ctx context.Context, n int) error {
 	if n%creations == 0 && l.total < maxWorkloads {
 		return l.create(ctx)
 	}
-	kind := []string{aReplicaSet, aReplicationController, aDeployment}[l.rand.IntN(3)]
+	kind := kinds[l.rand.IntN(len(kinds))]
 	i := l.rand.IntN(len(l.names[kind]))
 	name := l.names[kind][i]
 	// Every second Deployment is rolled out, and the others are scaled: one that is scaled
 	// amid its rollout may never be rolled out again (kubernetes/kubernetes#138036).
-	if kind == aDeployment && i%2 == 0 {
-		return rollOut(ctx, l.client, name, n)
+	switch {
+	case kind == aDeployment && i%2 == 0, kind == aDaemonSet:
+		return rollOut(ctx, l.client, kind, name, n)
+	case kind == aJob:
+		return l.finish(ctx, name)
 	}
 	_, err := scale(ctx, l.client, kind, name, int32(l.rand.IntN(maxReplicas+1)))
 	return err
 }
 
 func (l *load) create(ctx context.Context) error {
-	kind := []string{aReplicaSet, aReplicationController, aDeployment}[l.total%3]
-	name := fmt.Sprintf("load-%s-%02d", strings.ToLower(kind), l.total/3)
+	kind := kinds[l.total%len(kinds)]
+	name := fmt.Sprintf("load-%s-%02d", strings.ToLower(kind), l.total/len(kinds))
 	l.total++
 	l.names[kind] = append(l.names[kind], name)
 	return create(ctx, l.client, kind, name, int32(l.rand.IntN(maxReplicas+1)))
+}
+
+// finish has a pod of a Job succeed, if one runs. The Job is never complete: it counts the pod, and
+// creates another.
+func (l *load) finish(ctx context.Context, job string) error {
+	pods, err := l.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "of=" + job, FieldSelector: "status.phase=" + string(v1.PodPending)})
+	if err != nil || len(pods.Items) == 0 {
+		return err
+	}
+	name := pods.Items[l.rand.IntN(len(pods.Items))].Name
+	_, err = l.client.CoreV1().Pods(namespace).Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":%q}}`, v1.PodSucceeded), metav1.PatchOptions{}, "status")
+	return err
 }
 
 // create creates a workload.
@@ -154,6 +183,20 @@ func create(ctx context.Context, client kubernetes.Interface, kind, name string,
 			Replicas: &replicas, Selector: selector, Template: template,
 			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
 		}}, metav1.CreateOptions{})
+	case aJob:
+		template.Spec.RestartPolicy = v1.RestartPolicyNever
+		_, err = client.BatchV1().Jobs(namespace).Create(ctx, &batch.Job{ObjectMeta: meta, Spec: batch.JobSpec{
+			Parallelism: &replicas, Completions: ptr.To[int32](1_000_000), Template: template,
+		}}, metav1.CreateOptions{})
+	case aDaemonSet:
+		whole := intstr.FromString("100%")
+		// No kubelet makes the Nodes ready, or ends a pod.
+		template.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+		template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		_, err = client.AppsV1().DaemonSets(namespace).Create(ctx, &apps.DaemonSet{ObjectMeta: meta, Spec: apps.DaemonSetSpec{
+			Selector: selector, Template: template,
+			UpdateStrategy: apps.DaemonSetUpdateStrategy{Type: apps.RollingUpdateDaemonSetStrategyType, RollingUpdate: &apps.RollingUpdateDaemonSet{MaxUnavailable: &whole}},
+		}}, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("create %s %s: %w", kind, name, err)
@@ -166,9 +209,9 @@ func scale(ctx context.Context, client kubernetes.Interface, kind, name string, 
 	return patch(ctx, client, kind, name, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 }
 
-// rollOut changes the template of a Deployment.
-func rollOut(ctx context.Context, client kubernetes.Interface, name string, n int) error {
-	_, err := patch(ctx, client, aDeployment, name, fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"n":"%d"}}}}}`, n))
+// rollOut changes the template of a Deployment or DaemonSet.
+func rollOut(ctx context.Context, client kubernetes.Interface, kind, name string, n int) error {
+	_, err := patch(ctx, client, kind, name, fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"n":"%d"}}}}}`, n))
 	return err
 }
 
@@ -182,6 +225,8 @@ func patch(ctx context.Context, client kubernetes.Interface, kind, name string, 
 		meta, err = client.CoreV1().ReplicationControllers(namespace).Patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{})
 	case aDeployment:
 		meta, err = client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{})
+	case aDaemonSet:
+		meta, err = client.AppsV1().DaemonSets(namespace).Patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{})
 	}
 	if err != nil {
 		return 0, fmt.Errorf("patch %s %s: %w", kind, name, err)
@@ -215,7 +260,10 @@ func unsettled(ctx context.Context, client kubernetes.Interface) ([]string, erro
 	sets, err1 := client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
 	rcs, err2 := client.CoreV1().ReplicationControllers(namespace).List(ctx, metav1.ListOptions{})
 	deployments, err3 := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	jobs, err4 := client.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{})
+	daemonSets, err5 := client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{})
+	finished, err6 := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=" + string(v1.PodSucceeded)})
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return nil, err
 	}
 	var left []string
@@ -240,6 +288,21 @@ func unsettled(ctx context.Context, client kubernetes.Interface) ([]string, erro
 			reports = -1
 		}
 		check(aDeployment, &o.ObjectMeta, o.Status.ObservedGeneration, *o.Spec.Replicas, reports)
+	}
+	succeeded := map[types.UID]int32{}
+	for i := range finished.Items {
+		if ref := metav1.GetControllerOfNoCopy(&finished.Items[i]); ref != nil {
+			succeeded[ref.UID]++
+		}
+	}
+	for i := range jobs.Items {
+		o := &jobs.Items[i]
+		check(aJob, &o.ObjectMeta, o.Generation, *o.Spec.Parallelism, o.Status.Active)
+		check(aJob, &o.ObjectMeta, o.Generation, succeeded[o.UID], o.Status.Succeeded)
+	}
+	for i := range daemonSets.Items {
+		o := &daemonSets.Items[i]
+		check(aDaemonSet, &o.ObjectMeta, o.Status.ObservedGeneration, nodes, o.Status.UpdatedNumberScheduled)
 	}
 	return left, nil
 }

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command upgrade upgrades, downgrades and mixes controller managers in a real cluster
-// under load: stock Kubernetes, an older build of ours with a controller less on its ring,
+// under load: stock Kubernetes, an older build of ours with fewer controllers on its ring,
 // and ours. It judges every write by the API servers' audit logs and etcd's history:
 //
 //   - No pod was created in excess, or deleted needlessly.
