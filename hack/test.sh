@@ -189,6 +189,10 @@ on-ring() {
         "$file" >"$overlay/$package/$(basename "$file")"
       replace+=$(printf '"%s": "%s",' "$file" "$overlay/$package/$(basename "$file")")
     done
+    if grep -rn '^[[:space:]]*go [a-z]*\.Run(' "$overlay/$package"; then
+      echo "the tests of $package start a controller in another way: hack/test.sh on-ring has to know it"
+      return 1
+    fi
     for word in Use InsteadOf Before; do
       if ! grep -rq "controllermanager.$word(" "$overlay/$package"; then
         echo "the tests of $package do not start controllers as they did: hack/test.sh finds no place for controllermanager.$word"
