@@ -71,9 +71,10 @@ limitations under the License.
 // gives exactly this, so one of a dead donor is void. A donor serves one handover at a time,
 // to its end.
 //
-// Nothing waits for ever on a peer. Past Limits.Step a donor drains though the receiver's
-// caches are cold, and calls off a handover for which its work does not end. A receiver
-// that waits for a grant asks somebody else, or takes its move back, past three times that.
+// Nothing waits for ever on a peer. A donor calls a handover off if the receiver's caches are
+// cold past Limits.Fill while it works on the share, or if its own work does not end within
+// Limits.Step, and then rests before it names another key. A receiver that waits for a grant
+// asks somebody else, or takes its move back, two steps after Limits.Fill.
 //
 // TestExploration drives the real Machine through the interleavings of small rings; its
 // comment says which. testdata/missing-rules.txt shows what happens without one of the
