@@ -283,8 +283,8 @@ func (c *checker) allow(id writeID, object, home string, uid types.UID) {
 // written handles a write of the audit log.
 func (c *checker) written(w auditWrite) {
 	if _, again := c.told[w.writeID]; again {
-		// An update that changes nothing names the revision of an earlier one, and an object that is
-		// being deleted may be deleted again. Either may be logged before the write itself.
+		// An update that changes nothing names the revision of an earlier one, and an object that
+		// is being deleted may be deleted again. Either may be logged before the write itself.
 		if claim, ok := c.disputed[w.writeID]; ok && c.isOwner(claim, w.process) {
 			delete(c.disputed, w.writeID)
 			c.judge(claim, w.process)
@@ -314,22 +314,22 @@ func (c *checker) join(id writeID) {
 	delete(c.due, id)
 	delete(c.may, id)
 	// The entry in told stays, so a repeated entry of the audit log is recognized.
-	if c.processOf == nil || c.isOwner(claim, w.process) {
+	if c.isOwner(claim, w.process) {
 		c.judge(claim, w.process)
 		return
 	}
 	c.disputed[id] = claim
 }
 
-// isOwner reports whether process was allowed to make that write.
+// isOwner reports whether process was allowed to make that write. Without a ring every one was.
 func (c *checker) isOwner(claim claim, process string) bool {
-	return claim.owner != nil && c.processOf != nil && c.processOf(claim.owner.holder) == process
+	return c.processOf == nil || claim.owner != nil && c.processOf(claim.owner.holder) == process
 }
 
 func (c *checker) judge(claim claim, process string) {
 	c.work++
 	switch {
-	case c.processOf == nil, c.isOwner(claim, process):
+	case c.isOwner(claim, process):
 	case claim.owner == nil:
 		c.violate(nonOwner, "%s %s for %s at revision %d by %s; nobody owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, hashkey.Format(claim.key))
 	default:

@@ -98,8 +98,8 @@ func (c *checker) daemonPodWritten(d *daemonSet, pod *v1.Pod) error {
 	return nil
 }
 
-// daemonPodGone checks a deletion of a pod that belongs to a DaemonSet: its template has just changed,
-// or its Node has just been unfit for it.
+// daemonPodGone checks a deletion of a pod that belongs to a DaemonSet: its template has just
+// changed, or its Node has just been unfit for it.
 func (c *checker) daemonPodGone(d *daemonSet, pod *v1.Pod) {
 	on, ok := d.live[pod.UID]
 	if !ok {

@@ -51,6 +51,30 @@ func (s story) jobPod(t *testing.T, name string, phase v1.PodPhase, tracked bool
 	}
 }
 
+// jobPodEnds ends a pod of the Job that has its finalizer, and whose last revision is that.
+func (s story) jobPodEnds(t *testing.T, name string, last int64) {
+	t.Helper()
+	s.revision++
+	p := pod("job", name)
+	p.OwnerReferences[0].Kind, p.Finalizers = "Job", []string{batch.JobTrackingFinalizer}
+	if known, err := s.podWritten(p, false, true, last); !known || err != nil {
+		t.Fatalf("pod %s is not taken for a Job's: %v", name, err)
+	}
+}
+
+// jobOfA begins with a Job that a owns, beside b, and a pod p1 that a has created for it.
+func jobOfA(t *testing.T) story {
+	t.Helper()
+	s := begin()
+	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: "job"})
+	s.instance("a", key)
+	s.instance("b", key+1)
+	s.job(batch.JobStatus{})
+	s.jobPod(t, "p1", v1.PodPending, true)
+	s.by("a", "create", "p1")
+	return s
+}
+
 func uncounted(uids ...types.UID) *batch.UncountedTerminatedPods {
 	return &batch.UncountedTerminatedPods{Succeeded: uids}
 }
@@ -147,23 +171,12 @@ func TestTwoJobsForOneTime(t *testing.T) {
 // The answer to the update that ends a pod names the revision before, at which another instance may
 // have owned the pod.
 func TestAPodThatEndsWithItsFinalizer(t *testing.T) {
-	s := begin()
-	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: "job"})
-	s.instance("a", key)
-	s.instance("b", key+1)
-	s.job(batch.JobStatus{})
-	s.jobPod(t, "p1", v1.PodPending, true)
-	s.by("a", "create", "p1")
+	s := jobOfA(t)
 	s.jobGone(&batch.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", UID: "job"}})
 	s.jobPod(t, "p1", v1.PodPending, true) // marked as deleted
 	marked := s.revision
 	s.instanceGone("a")
-	s.revision++
-	p := pod("job", "p1")
-	p.OwnerReferences[0].Kind, p.Finalizers = "Job", []string{batch.JobTrackingFinalizer}
-	if _, err := s.podWritten(p, false, true, marked); err != nil {
-		t.Fatal(err)
-	}
+	s.jobPodEnds(t, "p1", marked)
 	s.written(auditWrite{writeID: writeID{"write", "p1", marked}, process: "b"})
 	s.expect(t)
 	if s.work != 2 {
@@ -175,23 +188,13 @@ func TestAPodOfARunningJobMayNotEndUncounted(t *testing.T) {
 	s := begin()
 	s.job(batch.JobStatus{})
 	s.jobPod(t, "p1", v1.PodPending, true)
-	p := pod("job", "p1")
-	p.OwnerReferences[0].Kind, p.Finalizers = "Job", []string{batch.JobTrackingFinalizer}
-	if _, err := s.podWritten(p, false, true, s.revision); err != nil {
-		t.Fatal(err)
-	}
+	s.jobPodEnds(t, "p1", s.revision)
 	s.expect(t, untracked)
 }
 
 // The garbage collector deletes pods, too: only what the audit log has is judged.
 func TestWritesThatOthersMakeToo(t *testing.T) {
-	s := begin()
-	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: "job"})
-	s.instance("a", key)
-	s.instance("b", key+1)
-	s.job(batch.JobStatus{})
-	s.jobPod(t, "p1", v1.PodPending, true)
-	s.by("a", "create", "p1")
+	s := jobOfA(t)
 	s.job(batch.JobStatus{UncountedTerminatedPods: uncounted("p1")})
 	s.jobPod(t, "p1", v1.PodSucceeded, false)
 	s.written(auditWrite{writeID: writeID{"write", "p1", s.revision}, process: "b"})

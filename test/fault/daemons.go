@@ -115,9 +115,9 @@ func (r *run) clearNode(ctx context.Context, name string) error {
 	return r.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 }
 
-// bind binds a daemon pod to its Node, as the scheduler would. Without a Node it deletes the pod: one
-// that was created just after its Node had gone stays until something else has the controller look
-// at the DaemonSet, in stock as on a ring.
+// bind binds a daemon pod to its Node, as the scheduler would. Without a Node it deletes the pod:
+// one that was created just after its Node had gone stays until something else has the controller
+// look at the DaemonSet, in stock as on a ring.
 func (r *run) bind(ctx context.Context, pod *v1.Pod) error {
 	name, err := util.GetTargetNodeName(pod)
 	if err != nil {

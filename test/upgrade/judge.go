@@ -68,8 +68,8 @@ type instance struct {
 	working []string
 }
 
-// workload is a ReplicaSet, a ReplicationController, a Deployment, a Job or a DaemonSet at the present
-// revision.
+// workload is a ReplicaSet, a ReplicationController, a Deployment, a Job or a DaemonSet at the
+// present revision.
 type workload struct {
 	uid              types.UID
 	name, controller string

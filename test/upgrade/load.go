@@ -166,6 +166,8 @@ func create(ctx context.Context, client kubernetes.Interface, kind, name string,
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
 	}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
+	// No pod becomes ready here, so a rollout must not wait for one.
+	whole := intstr.FromString("100%")
 	var err error
 	switch kind {
 	case aReplicaSet:
@@ -177,8 +179,6 @@ func create(ctx context.Context, client kubernetes.Interface, kind, name string,
 			Replicas: &replicas, Selector: labels, Template: &template,
 		}}, metav1.CreateOptions{})
 	case aDeployment:
-		// No pod becomes ready here, so a rollout must not wait for one.
-		whole := intstr.FromString("100%")
 		_, err = client.AppsV1().Deployments(namespace).Create(ctx, &apps.Deployment{ObjectMeta: meta, Spec: apps.DeploymentSpec{
 			Replicas: &replicas, Selector: selector, Template: template,
 			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
@@ -189,7 +189,6 @@ func create(ctx context.Context, client kubernetes.Interface, kind, name string,
 			Parallelism: &replicas, Completions: ptr.To[int32](1_000_000), Template: template,
 		}}, metav1.CreateOptions{})
 	case aDaemonSet:
-		whole := intstr.FromString("100%")
 		// No kubelet makes the Nodes ready, or ends a pod.
 		template.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 		template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)

@@ -210,8 +210,8 @@ func (h *ringHost) follow(ctx context.Context, ring catalogue.Ring, leave func()
 	}
 }
 
-// reader returns the client of the informers. A handover asks each of them whether it is up to date,
-// and who joins begins them all at once: no rate limit.
+// reader returns the client of the informers. A handover asks each of them whether it is up to
+// date, and who joins begins them all at once: no rate limit.
 func (h *ringHost) reader() (kubernetes.Interface, error) {
 	config, err := h.rootClientBuilder.Config("shared-informers")
 	if err != nil {

@@ -129,8 +129,8 @@ func (jm *Controller) enqueueOrphans(ranges hashkey.Ranges) {
 	}
 }
 
-// backoffRecord returns what the Job's failures delay, with the pods that have newly finished. One that
-// has come from another instance has no record: then all that have finished are new.
+// backoffRecord returns what the Job's failures delay, with the pods that have newly finished. One
+// that has come from another instance has no record: then all that have finished are new.
 func (jm *Controller) backoffRecord(jobCtx *syncJobCtx, key string, succeeded, failed []*v1.Pod) backoffRecord {
 	if _, known, _ := jm.podBackoffStore.store.GetByKey(key); jm.ring != nil && !known {
 		succeeded, failed = nil, nil

@@ -70,8 +70,8 @@ func newSubjects(gate Gate, objects cache.Indexer) *subjects {
 	return &subjects{Indexer: objects, gate: gate, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
-// hearOf queues the objects of informer when they are gone. Not every controller does so itself, and
-// what is known of them goes with the work on their absence.
+// hearOf queues the objects of informer when they are gone. Not every controller does so itself,
+// and what is known of them goes with the work on their absence.
 func (s *subjects) hearOf(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {

@@ -119,8 +119,8 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 	}
 }
 
-// WithoutRing calls start, of the informers of what the test has built, only if that is run. Handlers
-// of a controller that never works would count in the metrics of those that do.
+// WithoutRing calls start, of the informers of what the test has built, only if that is run.
+// Handlers of a controller that never works would count in the metrics of those that do.
 func WithoutRing(start func()) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		start()

@@ -141,8 +141,8 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	}
 }
 
-// rest has this instance name no key for that one for a while, or for any, after a handover has been
-// called off. Who joins asks another donor meanwhile.
+// rest has this instance name no key for that one for a while, or for any, after a handover has
+// been called off. Who joins asks another donor meanwhile.
 func (m *Machine) rest(of registration, since time.Duration) {
 	rests := map[registration]time.Duration{of: since + 4*m.limits.Step}
 	for other, until := range m.rests {

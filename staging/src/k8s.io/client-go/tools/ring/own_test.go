@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-func TestAReceiverTakesBackAMoveUpThatIsNotGrantedAfterThreeSteps(t *testing.T) {
+func TestAReceiverTakesBackAMoveUpThatIsNotGrantedInTheEnd(t *testing.T) {
 	low := member("low", at(100))
 	low.Next, low.Revision, low.Generation = at(200), 3, 3
 	m := NewMachine("low", NewView(3, low, member("high", at(300))), limits)
