@@ -119,7 +119,7 @@ type Governs struct {
 	// Resource is the plural name of the resource, without subresource; "*" is every one.
 	Resource string
 
-	// By is the governing key: Own, Controller, Home or Namespace.
+	// By is the governing key: Own, Controller, Home, Namespace or Claim.
 	By GoverningKey
 }
 
@@ -142,6 +142,10 @@ const (
 	// GoverningKeyNamespace is the key of the name of the object's namespace, for a
 	// Namespace of its own name. Any other object without a namespace has none.
 	GoverningKeyNamespace GoverningKey = "Namespace"
+
+	// GoverningKeyClaim is the key of a PersistentVolume's claim, before and after the write,
+	// from the UID in spec.claimRef. A volume that names no UID, and any other object, has none.
+	GoverningKeyClaim GoverningKey = "Claim"
 )
 
 // InstancePhase is where an instance stands in the protocol of the ring.

@@ -63,7 +63,7 @@ var (
 	leaseDurationMessage = fmt.Sprintf("must be between %d and %d seconds, inclusive", minLeaseDurationSeconds, maxLeaseDurationSeconds)
 
 	phases        = sets.New(sharding.InstanceInit, sharding.InstanceLocked, sharding.InstanceWait, sharding.InstanceActive, sharding.InstanceLeaving)
-	governingKeys = sets.New(sharding.GoverningKeyOwn, sharding.GoverningKeyController, sharding.GoverningKeyHome, sharding.GoverningKeyNamespace)
+	governingKeys = sets.New(sharding.GoverningKeyOwn, sharding.GoverningKeyController, sharding.GoverningKeyHome, sharding.GoverningKeyNamespace, sharding.GoverningKeyClaim)
 )
 
 // validateName says what is wrong with the name of a ControllerInstance.

@@ -84,6 +84,7 @@ func TestValidateControllerInstance(t *testing.T) {
 				{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: "Own"},
 				{Controller: "deployment-controller", Group: "apps", Resource: "replicasets", By: "Controller"},
 				{Controller: "*", Group: "", Resource: "pods", By: "Home"},
+				{Controller: "a", Resource: "persistentvolumes", By: "Claim"},
 				{Controller: "*", Group: "*", Resource: "*", By: "Namespace"},
 			}
 		}},
@@ -213,7 +214,7 @@ func TestValidateControllerInstance(t *testing.T) {
 			want: []wantErr{
 				{field.ErrorTypeRequired, "spec.governs[0].controller", "the controller that writes, or \"*\""},
 				{field.ErrorTypeRequired, "spec.governs[0].resource", "the plural name of a resource, or \"*\""},
-				{field.ErrorTypeNotSupported, "spec.governs[0].by", `supported values: "Controller", "Home", "Namespace", "Own"`},
+				{field.ErrorTypeNotSupported, "spec.governs[0].by", `supported values: "Claim", "Controller", "Home", "Namespace", "Own"`},
 			},
 		},
 		"a line of nonsense": {

@@ -139,7 +139,7 @@ type Governs struct {
 	// +required
 	Resource string `json:"resource" protobuf:"bytes,3,opt,name=resource"`
 
-	// by is the governing key: Own, Controller, Home or Namespace.
+	// by is the governing key: Own, Controller, Home, Namespace or Claim.
 	// +required
 	By GoverningKey `json:"by" protobuf:"bytes,4,opt,name=by,casttype=GoverningKey"`
 }
@@ -164,6 +164,10 @@ const (
 	// GoverningKeyNamespace is the key of the name of the object's namespace, for a
 	// Namespace of its own name. Any other object without a namespace has none.
 	GoverningKeyNamespace GoverningKey = "Namespace"
+
+	// GoverningKeyClaim is the key of a PersistentVolume's claim, before and after the write,
+	// from the UID in spec.claimRef. A volume that names no UID, and any other object, has none.
+	GoverningKeyClaim GoverningKey = "Claim"
 )
 
 // InstancePhase is where an instance stands in the protocol of the ring.

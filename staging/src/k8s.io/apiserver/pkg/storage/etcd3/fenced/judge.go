@@ -206,6 +206,9 @@ type subject struct {
 	// controller is the key of the object's controller, if it is controlled.
 	controller int64
 	controlled bool
+	// claim is the key of a volume's claim, if it is claimed.
+	claim   int64
+	claimed bool
 }
 
 // existing returns the metadata of an object, if there is one. One without a UID does not
@@ -232,6 +235,9 @@ func (w *write) subjectOf(object runtime.Object) subject {
 		s.namespace = s.name
 	}
 	s.controller, s.controlled = metav1.HashKeyOfController(accessor)
+	if volume, ok := object.(interface{ GetClaimHashKey() (int64, bool) }); ok {
+		s.claim, s.claimed = volume.GetClaimHashKey()
+	}
 	return s
 }
 
@@ -259,6 +265,12 @@ func governingKeys(by shardingv1alpha1.GoverningKey, before, after subject) (key
 	case shardingv1alpha1.GoverningKeyHome:
 		if n == 0 {
 			add(one.own)
+		}
+	case shardingv1alpha1.GoverningKeyClaim:
+		for _, s := range [...]subject{before, after} {
+			if s.claimed {
+				add(s.claim)
+			}
 		}
 	case shardingv1alpha1.GoverningKeyNamespace:
 		// The key of a name is made as that of a UID is.

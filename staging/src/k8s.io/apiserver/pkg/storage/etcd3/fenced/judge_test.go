@@ -89,6 +89,39 @@ func TestTheKeysThatGovernAWrite(t *testing.T) {
 	}
 }
 
+func TestAVolumeIsGovernedByItsClaim(t *testing.T) {
+	volumes := schema.GroupResource{Resource: "persistentvolumes"}
+	w := &write{store: &store{resource: volumes}}
+	volume := func(claim types.UID) runtime.Object {
+		v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "uid-of-v"}}
+		if claim != "" {
+			v.Spec.ClaimRef = &v1.ObjectReference{UID: claim}
+		}
+		return v
+	}
+	for what, tc := range map[string]struct {
+		before, after runtime.Object
+		want          []types.UID
+	}{
+		"create":       {nil, volume("c"), []types.UID{"c"}},
+		"update":       {volume("c"), volume("c"), []types.UID{"c", "c"}},
+		"bind":         {volume(""), volume("c"), []types.UID{"c"}},
+		"hand on":      {volume("c"), volume("d"), []types.UID{"c", "d"}},
+		"delete":       {volume("c"), nil, []types.UID{"c"}},
+		"unclaimed":    {volume(""), volume(""), nil},
+		"not a volume": {nil, pod("p", "x"), nil},
+	} {
+		keys, n := governingKeys(shardingv1alpha1.GoverningKeyClaim, w.subjectOf(tc.before), w.subjectOf(tc.after))
+		var want []int64
+		for _, uid := range tc.want {
+			want = append(want, hashkey.OfUID(uid))
+		}
+		if !slices.Equal(keys[:n], want) {
+			t.Errorf("%s: keys %x, want those of %q", what, keys[:n], tc.want)
+		}
+	}
+}
+
 func TestTheFirstLineThatCoversAWriteSaysWhoseKeyCounts(t *testing.T) {
 	i := &instance{
 		controllers: []string{"a", "b"},
