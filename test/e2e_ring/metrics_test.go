@@ -66,6 +66,7 @@ var _ = ginkgo.Describe("observability", func() {
 				// What is under way elsewhere in its range when a donor raises its epoch is refused.
 				g.Expect(value("refused_writes_total", map[string]string{"by": "server"})).To(gomega.BeNumerically(">=", 0))
 				g.Expect(value("weight", map[string]string{})).To(gomega.BeNumerically(">=", 0))
+				g.Expect(value("heaviest_key_ratio", map[string]string{})).To(gomega.BeNumerically(">=", 0))
 				g.Expect(value("busy", map[string]string{})).To(gomega.BeNumerically(">=", 0))
 				g.Expect(value("handover_step_seconds_count", map[string]string{"step": "open"})).To(gomega.BeNumerically(">", 0))
 				owned += value("owned_ratio", map[string]string{})

@@ -45,6 +45,10 @@ var (
 		Subsystem: ringSubsystem, Name: "weight", StabilityLevel: metrics.ALPHA,
 		Help: "Objects that this instance holds for the keys that it owns: those it is responsible for, and their dependents.",
 	}, []string{"ring"})
+	ringHeaviest = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "heaviest_key_ratio", StabilityLevel: metrics.ALPHA,
+		Help: "Share of the ring's load, from 0 to 1, that the objects of one key are: the heaviest key of this instance. A key, such as that of a namespace, cannot be split.",
+	}, []string{"ring"})
 	ringBusy = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "busy", StabilityLevel: metrics.ALPHA,
 		Help: "Objects that this instance has in work.",
@@ -84,7 +88,7 @@ var (
 )
 
 var registerRingMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(ringPhase, ringOwned, ringWeight, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
+	legacyregistry.MustRegister(ringPhase, ringOwned, ringWeight, ringHeaviest, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
 })
 
 // ringMetrics are those of the ring with that name.
@@ -133,6 +137,8 @@ func (m ringMetrics) Load(weight, busy int64) {
 	ringWeight.WithLabelValues(string(m)).Set(float64(weight))
 	ringBusy.WithLabelValues(string(m)).Set(float64(busy))
 }
+
+func (m ringMetrics) Heaviest(share float64) { ringHeaviest.WithLabelValues(string(m)).Set(share) }
 
 func (m ringMetrics) Working(controller string, working bool) {
 	value := 0.0

@@ -31,6 +31,7 @@ const (
 	eventCalledOff = "CalledOff"
 	eventFenced    = "Fenced"
 	eventWithheld  = "RenewalWithheld"
+	eventHeavy     = "HeavyKey"
 )
 
 // Events takes events on ControllerInstances; record.EventRecorder fits.

@@ -130,6 +130,8 @@ type Config struct {
 	// Sources are all informers that the controllers work from. The gate opens for
 	// a range only when each of them holds it.
 	Sources []Source
+	// Describe says for people what has that hash key, as in "namespace a". Default: its digits.
+	Describe func(key int64) string
 	// RenewalFailed, if set, is called when a renewal was not answered. It should
 	// close the connections of Client: where requests get through and answers do not,
 	// the record would live on while nobody works on its range.

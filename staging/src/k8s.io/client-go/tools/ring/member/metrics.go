@@ -36,6 +36,9 @@ type Metrics interface {
 	// Load tells how many objects the instance is responsible for, and how many are in
 	// work, about once a second.
 	Load(weight, busy int64)
+	// Heaviest tells which share of the ring's load the objects of one key are, from 0 to 1: of
+	// the instance's own keys that which most have. It comes with Load.
+	Heaviest(share float64)
 	// Working tells whether the instance works on a controller, when that changes.
 	Working(controller string, working bool)
 	// Renewed is called for each renewal of the record.
@@ -99,6 +102,7 @@ type noMetrics struct{}
 func (noMetrics) Registered()                                   {}
 func (noMetrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (noMetrics) Load(int64, int64)                             {}
+func (noMetrics) Heaviest(float64)                              {}
 func (noMetrics) Working(string, bool)                          {}
 func (noMetrics) Renewed(string)                                {}
 func (noMetrics) News(string)                                   {}

@@ -77,7 +77,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		held = held.Intersect(s.Held())
 	}
 	t.observer.observe(now, t.machine.View(), d, held, t.cfg.Gate.serving(), t.releasing.Empty())
-	t.count(now, d.Owned)
+	t.count(ctx, now, d.Owned)
 	n := &t.news
 	n.status.Phase = d.Phase
 	n.status.Cached = ring.StatusCached(held)
@@ -108,7 +108,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 }
 
 // count counts the load, unless it was counted a moment ago for the same keys.
-func (t *term) count(now time.Time, owned hashkey.Ranges) {
+func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n := &t.news
 	if now.Sub(n.counted) < max(loadInterval, countShare*n.counting) && owned.Equal(n.owned) {
 		return
@@ -116,9 +116,11 @@ func (t *term) count(now time.Time, owned hashkey.Ranges) {
 	n.counted, n.owned = now, owned
 	begun := t.cfg.Clock.Now()
 	defer func() { n.counting = t.cfg.Clock.Since(begun) }()
-	n.status.Weight = int64(len(t.keys(owned)))
+	keys := t.keys(owned)
+	n.status.Weight = int64(len(keys))
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
 	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
+	t.weigh(ctx, now, keys)
 }
 
 // differs says whether a load has changed by a tenth or more.

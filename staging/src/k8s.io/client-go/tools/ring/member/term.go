@@ -60,6 +60,7 @@ type term struct {
 	writing bool
 	refused refusal
 	news    news
+	heavy   heavy
 	lookout lookout
 	lost    bool
 	ready   readiness

@@ -1,0 +1,60 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import "slices"
+
+const (
+	// heavyLoad is how many objects one key must have to be heavy.
+	heavyLoad = 1000
+	// heavyShare is how many even shares of the ring's load they must be.
+	heavyShare = 1.5
+)
+
+// Heaviest returns the key that most of keys are, the lowest if there are several, and how many
+// are. It sorts keys.
+func Heaviest(keys []int64) (key int64, n int) {
+	slices.Sort(keys)
+	for rest := keys; len(rest) > 0; {
+		same := slices.IndexFunc(rest, func(other int64) bool { return other != rest[0] })
+		if same < 0 {
+			same = len(rest)
+		}
+		if same > n {
+			key, n = rest[0], same
+		}
+		rest = rest[same:]
+	}
+	return key, n
+}
+
+// Heavy returns which share of the load of a ring the n objects of one key are, and whether they are
+// so many that they leave their owner with half as much again as an even share: a key cannot be
+// split. weight is that of their owner now; the view has what the others have told.
+func Heavy(owner string, weight int64, n int, view *View) (share float64, heavy bool) {
+	load := weight
+	for _, other := range view.Ring() {
+		if other.Name != owner {
+			load += other.Weight
+		}
+	}
+	if load == 0 {
+		return 0, false
+	}
+	share = float64(n) / float64(load)
+	return share, n >= heavyLoad && len(view.Ring()) > 1 && share*float64(len(view.Ring())) >= heavyShare
+}
