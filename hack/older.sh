@@ -14,9 +14,9 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Builds a kube-controller-manager of ours as an earlier version would be, with fewer
-# controllers on its ring, into _output/older; `make upgrade` runs it. Only those of ReplicaSets and
-# Deployments stay in the tree's catalogue of rings.
+# Builds a kube-controller-manager of ours as an earlier version would be, with fewer rings and
+# controllers, into _output/older; `make upgrade` runs it. Only those of ReplicaSets and Deployments
+# stay in the tree's catalogue of rings.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,6 +30,10 @@ cp "$tree/$catalogue" "$older/catalogue.go"
 for controller in ReplicationController Job CronJob TTLAfterFinished DaemonSet; do
   perl -0pi -e 's/, \{\n(\t+)\tName: +'$controller'Controller,\n.*?\n\1\}//s
     or die "older.sh: $ARGV has no entry of the '$controller' controller where it was\n"' "$older/catalogue.go"
+done
+for ring in Namespaces Claims; do
+  perl -0pi -e 's/\n\t\{\n\t\tName: +'$ring'Ring,\n.*?\n\t\},//s
+    or die "older.sh: $ARGV has no entry of the '$ring' ring where it was\n"' "$older/catalogue.go"
 done
 printf '{"Replace": {"%s": "%s"}}\n' "$tree/$catalogue" "$older/catalogue.go" >"$older/overlay.json"
 cd "$tree"

@@ -171,20 +171,22 @@ on-ring() {
   # A process registers the name of its informers once.
   sed 's|NewInformerName("kube-controller-manager")|NewInformerName(fmt.Sprintf("kube-controller-manager-%p", s))|' "$manager" >"$overlay/controllermanager.go"
   replace+=$(printf '"%s": "%s",' "$manager" "$overlay/controllermanager.go")
-  read -ra packages <<<"${PACKAGES-deployment replicaset replicationcontroller job cronjob daemonset}"
+  read -ra packages <<<"${PACKAGES-deployment replicaset replicationcontroller job cronjob daemonset endpoints endpointslice statefulset disruption evictions}"
   sources
   for package in "${packages[@]}"; do
     for file in "$tree/test/integration/$package"/*.go; do
       grep -q -e '^[[:space:]]*go [a-z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
       mkdir -p "$overlay/$package"
       sed -e 's|^import ($|&\n"k8s.io/kubernetes/test/utils/controllermanager"|' \
+        -e 's|^\t*server := .*StartTestServerOrDie(.*$|&; controllermanager.Use(server.ClientConfig)|' \
         -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
         -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
         -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\topts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"\n&|' \
         -e 's|^\tinformerSet.Start(ctx.Done())$|\tcontrollermanager.WithoutRing(func() { informerSet.Start(ctx.Done()) })|' \
         -e 's|^\tgo jc.Run(ctx, 1)$|\tcontrollermanager.InsteadOf(tb, ctx, jc.Run)|' \
+        -e 's|^\(\t*\)go \(ep\|eps\)Controller.Run(\([a-zA-Z]*\), [a-z0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2Controller.Run)|' \
         -e 's|^\(\t*\)go \([a-z]*\).Run(\([a-zA-Z]*\), [0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2.Run)|' \
-        -e 's|server.TearDownFn|controllermanager.Before(server.TearDownFn)|' \
+        -e 's#\(server\|s\).TearDownFn#controllermanager.Before(&)#' \
         -e 's|^\t\tcloseFn()$|\t\tcontrollermanager.Before(closeFn)()|' \
         "$file" >"$overlay/$package/$(basename "$file")"
       replace+=$(printf '"%s": "%s",' "$file" "$overlay/$package/$(basename "$file")")

@@ -35,48 +35,9 @@ import (
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
-	"k8s.io/kubernetes/pkg/controller/cronjob"
-	"k8s.io/kubernetes/pkg/controller/daemon"
-	"k8s.io/kubernetes/pkg/controller/deployment"
-	"k8s.io/kubernetes/pkg/controller/job"
-	"k8s.io/kubernetes/pkg/controller/replicaset"
-	"k8s.io/kubernetes/pkg/controller/replication"
-	controllerring "k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
-	"k8s.io/kubernetes/pkg/controller/ttlafterfinished"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 )
-
-// ringConstructor makes a controller of the catalogue.
-type ringConstructor struct {
-	build          func(context.Context, *controllerring.Env) (*controllerring.Controller, error)
-	defaultWorkers func(*config.CompletedConfig) int32
-}
-
-// ringConstructors has one for each controller of the catalogue, by name.
-var ringConstructors = map[string]ringConstructor{
-	catalogue.CronJobController: {cronjob.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.CronJobController.ConcurrentCronJobSyncs
-	}},
-	catalogue.DaemonSetController: {daemon.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.DaemonSetController.ConcurrentDaemonSetSyncs
-	}},
-	catalogue.DeploymentController: {deployment.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.DeploymentController.ConcurrentDeploymentSyncs
-	}},
-	catalogue.JobController: {job.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.JobController.ConcurrentJobSyncs
-	}},
-	catalogue.ReplicaSetController: {replicaset.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.ReplicaSetController.ConcurrentRSSyncs
-	}},
-	catalogue.ReplicationControllerController: {replication.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.ReplicationController.ConcurrentRCSyncs
-	}},
-	catalogue.TTLAfterFinishedController: {ttlafterfinished.OnRing, func(c *config.CompletedConfig) int32 {
-		return c.ComponentConfig.TTLAfterFinishedController.ConcurrentTTLSyncs
-	}},
-}
 
 // ringControllers returns the names of the controllers that can run on a ring.
 func ringControllers() []string {
@@ -144,10 +105,14 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,
 	}
+	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	if err := h.share(watching); err != nil {
+		unwatch()
+		return nil, nil, err
+	}
 	forgetHost := abandonOnExit(ctx, h)
 
 	ctx, cancel := context.WithCancel(ctx)
-	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	var wg, watches sync.WaitGroup
 	watches.Go(func() { leadership.run(watching) })
 	wg.Go(func() { settings.watch(ctx) })

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -61,12 +62,26 @@ type ringHost struct {
 	// leadership says who leads; the rings leave to the leader what it runs itself.
 	leadership                       member.Leadership
 	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
+	// whole has what the rings hold all of, and mapper finds the resource of a kind.
+	whole  *controllerring.Whole
+	mapper meta.RESTMapper
 
 	lock sync.Mutex
 	// members has the process's part in each ring that it takes part in now.
 	members   map[string]*member.Member
 	abandoned bool
 	abandon   sync.Once
+}
+
+// share makes what the rings of this process share, until ctx ends.
+func (h *ringHost) share(ctx context.Context) error {
+	reader, err := ringReader(h.rootClientBuilder)
+	if err != nil {
+		return err
+	}
+	h.whole = controllerring.NewWhole(ctx, reader, ResyncPeriod(h.config)())
+	h.mapper, err = newRingMapper(ctx, h.rootClientBuilder)
+	return err
 }
 
 // part returns the ring with the controllers alone that this process runs on it: those that
@@ -125,11 +140,11 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	reader, err := h.reader()
+	reader, err := ringReader(h.rootClientBuilder)
 	if err != nil {
-		return fmt.Errorf("making a client for informers: %w", err)
+		return err
 	}
-	shared := controllerring.NewInformers(reader, ResyncPeriod(h.config)())
+	shared := controllerring.NewInformers(reader, ResyncPeriod(h.config)(), h.whole)
 	controllers, err := h.build(work, ring, shared, gate)
 	if err != nil {
 		return err
@@ -151,6 +166,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
 		Sources:        shared.Sources,
+		Describe:       shared.Describe,
 		RenewalFailed:  reconnect,
 		Metrics:        newRingMetrics(ring.Name, ring.ControllerNames()),
 		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
@@ -210,15 +226,19 @@ func (h *ringHost) follow(ctx context.Context, ring catalogue.Ring, leave func()
 	}
 }
 
-// reader returns the client of the informers. A handover asks each of them whether it is up to
+// ringReader returns the client of the informers. A handover asks each of them whether it is up to
 // date, and who joins begins them all at once: no rate limit.
-func (h *ringHost) reader() (kubernetes.Interface, error) {
-	config, err := h.rootClientBuilder.Config("shared-informers")
+func ringReader(clients clientbuilder.ControllerClientBuilder) (kubernetes.Interface, error) {
+	config, err := clients.Config("shared-informers")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
 	config.QPS = -1
-	return kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for informers: %w", err)
+	}
+	return client, nil
 }
 
 // registry returns the client with which the instance writes the registry, and a function
@@ -259,7 +279,8 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *contr
 		if err != nil {
 			return nil, err
 		}
-		controllers[described.Name], err = ringConstructors[described.Name].build(ctx, env)
+		parts := &ringParts{Env: env, config: h.config, client: config, mapper: h.mapper}
+		controllers[described.Name], err = ringConstructors[described.Name].build(ctx, parts)
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", described.Name, err)
 		}

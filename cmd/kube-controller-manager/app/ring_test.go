@@ -21,6 +21,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -42,7 +43,7 @@ import (
 func TestEveryControllerOfTheCatalogueCanBeBuilt(t *testing.T) {
 	known := NewControllerDescriptors()
 	inCatalogue := 0
-	for _, r := range catalogue.Rings() {
+	for _, r := range slices.Concat(catalogue.Rings(), catalogue.Coming()) {
 		if !slices.Contains(ring.ManagerRings, r.Name) {
 			t.Errorf("the leader's Lease is not guarded while ring %s has instances", r.Name)
 		}
@@ -53,6 +54,9 @@ func TestEveryControllerOfTheCatalogueCanBeBuilt(t *testing.T) {
 			}
 			if known[c.Name] == nil || known[c.Name].IsDisabledByDefault() {
 				t.Errorf("%s is in the catalogue of rings and is no controller of kube-controller-manager that * enables", c.Name)
+			}
+			if _, in := catalogue.RingNamed(r.Name); !in {
+				continue
 			}
 			if got := ringOf(c.Name); got != r.Name {
 				t.Errorf("%s is on ring %q, want %q", c.Name, got, r.Name)
@@ -67,6 +71,7 @@ func TestEveryControllerOfTheCatalogueCanBeBuilt(t *testing.T) {
 func testRingConfig() *config.CompletedConfig {
 	c := (&config.Config{}).Complete()
 	c.ComponentConfig.Generic.Controllers = []string{"*"}
+	c.ComponentConfig.HPAController.HorizontalPodAutoscalerSyncPeriod.Duration = time.Second
 	return c
 }
 
@@ -75,8 +80,9 @@ func TestControllersOfARingShareItsInformers(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
 	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
-	for _, r := range catalogue.Rings() {
-		informers := controllerring.NewInformers(fake.NewClientset(), 0)
+	whole := controllerring.NewWhole(ctx, fake.NewClientset(), 0)
+	for _, r := range slices.Concat(catalogue.Rings(), catalogue.Coming()) {
+		informers := controllerring.NewInformers(fake.NewClientset(), 0, whole)
 		controllers, err := h.build(ctx, r, informers, member.NewGate(clock.RealClock{}))
 		if err != nil {
 			t.Fatal(err)
@@ -120,12 +126,12 @@ func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 		})
 	}
 	c := testRingConfig()
-	if got := enabledRingControllers(c); !slices.Equal(got, workloads.ControllerNames()) {
+	if got := enabledRingControllers(c); !slices.Equal(got, ringControllers()) {
 		t.Errorf("* enables %q", got)
 	}
-	for _, off := range workloads.ControllerNames() {
+	for _, off := range ringControllers() {
 		c.ComponentConfig.Generic.Controllers = []string{"*", "-" + off}
-		want := slices.DeleteFunc(workloads.ControllerNames(), func(name string) bool { return name == off })
+		want := slices.DeleteFunc(ringControllers(), func(name string) bool { return name == off })
 		if got := enabledRingControllers(c); !slices.Equal(got, want) {
 			t.Errorf("*,-%s enables %q", off, got)
 		}

@@ -57,7 +57,7 @@ func (dsc *DaemonSetsController) putOnRing(ctx context.Context, env *ring.Env) (
 		Queue: &dsc.queue, Item: ring.Named, Name: ring.Named,
 		Work: dsc.processNextWorkItem,
 		// What happens to a Node only queues DaemonSets.
-		Side: dsc.processNextNodeUpdate,
+		Side: []func(context.Context) bool{dsc.processNextNodeUpdate},
 		Run:  dsc.Run,
 		Forget: func(name cache.ObjectName, uid types.UID) {
 			dsc.expectations.DeleteExpectations(logger, name.String())

@@ -58,7 +58,7 @@ func (jm *Controller) putOnRing(ctx context.Context, env *ring.Env) (*ring.Contr
 	logger := klog.FromContext(ctx)
 	return ring.New(env, ring.Config[string]{
 		Queue: &jm.queue, Item: ring.Named, Name: ring.Named,
-		Work: jm.processNextWorkItem, Side: jm.processNextOrphanPod, Run: jm.Run,
+		Work: jm.processNextWorkItem, Side: []func(context.Context) bool{jm.processNextOrphanPod}, Run: jm.Run,
 		Acquired: jm.enqueueOrphans,
 		Forget: func(name cache.ObjectName, uid types.UID) {
 			jm.expectations.DeleteExpectations(logger, name.String())

@@ -38,18 +38,35 @@ type Config[T comparable] struct {
 	// Work takes an item from the queue and works on it. It returns false when the queue has
 	// been shut down. Required.
 	Work func(context.Context) bool
-	// Side does the same with a queue of the controller that is not behind the gate: its work
-	// passes the gate by itself, or only queues. Default: there is none.
-	Side func(context.Context) bool
+	// Side do the same with queues of the controller that New does not put behind the gate:
+	// their work passes the gate by itself, or only queues.
+	Side []func(context.Context) bool
 	// Run runs the controller until ctx ends, with that number of workers of its own. The
 	// Controller calls it with none. Required.
 	Run func(ctx context.Context, workers int)
+	// Enqueue queues an object that may need work, as the controller's handler does when it is
+	// added. Default: it queues all of them.
+	Enqueue func(obj any)
+	// Prepare is called before the gate is opened, when all informers hold what it opens for.
+	// Default: there is nothing to prepare.
+	Prepare func()
 	// Forget forgets what the controller remembers of its work on an object. Default: it
 	// remembers nothing.
 	Forget func(name cache.ObjectName, uid types.UID)
 	// Acquired is called when the gate has been opened for ranges, where handlers were told
 	// of nothing before. Default: that all objects there are queued is enough.
 	Acquired func(hashkey.Ranges)
+}
+
+// Beside puts a second queue of a controller on a ring by namespace behind its gate. Its items are
+// names of namespaced objects. What the gate does not let in is forgotten; to queue it again when the
+// gate opens is for Config.Acquired.
+func Beside(env *Env, q *workqueue.TypedRateLimitingInterface[string]) {
+	s := newSubjects(env.Gate, cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), true)
+	inner := *q
+	s.queue = inner.Add
+	env.beside(s)
+	*q = queue[string]{inner, s, Named}
 }
 
 // Named are the items of a queue of names, as most controllers have it.
@@ -62,6 +79,7 @@ type Controller struct {
 	// works has what each worker does: one loop for each queue.
 	works    []func(context.Context) bool
 	run      func(context.Context, int)
+	prepare  func()
 	acquired func(hashkey.Ranges)
 
 	lock sync.Mutex
@@ -78,17 +96,16 @@ func New[T comparable](env *Env, cfg Config[T]) (*Controller, error) {
 	}
 	inner, s := *cfg.Queue, env.subjects
 	s.queue = func(name string) { inner.Add(cfg.Item(name)) }
-	s.forget = func(name string, uid types.UID) {
-		if object, err := cache.ParseObjectName(name); err == nil && cfg.Forget != nil {
-			cfg.Forget(object, uid)
+	if cfg.Forget != nil {
+		s.forget = func(name string, uid types.UID) {
+			if object, err := cache.ParseObjectName(name); err == nil {
+				cfg.Forget(object, uid)
+			}
 		}
 	}
+	s.enqueue = cfg.Enqueue
 	*cfg.Queue = queue[T]{inner, s, cfg.Name}
-	c := &Controller{env: env, works: []func(context.Context) bool{cfg.Work}, run: cfg.Run, acquired: cfg.Acquired}
-	if cfg.Side != nil {
-		c.works = append(c.works, cfg.Side)
-	}
-	return c, nil
+	return &Controller{env: env, works: append([]func(context.Context) bool{cfg.Work}, cfg.Side...), run: cfg.Run, prepare: cfg.Prepare, acquired: cfg.Acquired}, nil
 }
 
 // Run works until ctx ends, with the number of workers that SetWorkers sets.
@@ -141,6 +158,9 @@ func (c *Controller) Prepare(ranges hashkey.Ranges) {
 		if informer.filter != nil {
 			informer.filter.Open(ranges)
 		}
+	}
+	if c.prepare != nil {
+		c.prepare()
 	}
 }
 

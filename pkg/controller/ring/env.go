@@ -25,13 +25,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/apps"
+	"k8s.io/client-go/informers/autoscaling"
 	"k8s.io/client-go/informers/batch"
 	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/informers/policy"
 	"k8s.io/client-go/informers/scheduling"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -60,6 +64,8 @@ type Env struct {
 	// does not list.
 	unlisted []string
 	subjects *subjects
+	// beside adds subjects that are told of informers which are behind.
+	beside func(*subjects)
 }
 
 // informed is an informer as one controller sees it.
@@ -83,17 +89,17 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 		if read.Feature != "" && !utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(read.Feature)) {
 			continue
 		}
-		informer, err := shared.of(ctx, read)
+		informer, source, err := shared.of(ctx, read)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", described.Name, err)
 		}
 		seen := &informed{SharedIndexInformer: informer}
-		if !informer.whole {
-			seen.filter = informer.source.NewFilter()
+		if source != nil {
+			seen.filter = source.NewFilter()
 			seen.SharedIndexInformer = seen.filter.Informer(informer)
 		}
 		if read.Resource == described.Workloads {
-			env.subjects = newSubjects(gate, informer.GetIndexer())
+			env.subjects = newSubjects(gate, informer.GetIndexer(), read.Path == sharding.NamespaceHashKeyPath)
 			if err := env.subjects.hearOf(seen); err != nil {
 				return nil, fmt.Errorf("%s: %w", described.Name, err)
 			}
@@ -104,7 +110,8 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 	if env.subjects == nil {
 		return nil, fmt.Errorf("%s: the catalogue of rings does not list its own workloads, %s, among what it reads", described.Name, described.Workloads)
 	}
-	shared.subjects = append(shared.subjects, env.subjects)
+	env.beside = func(s *subjects) { shared.subjects = append(shared.subjects, s) }
+	env.beside(env.subjects)
 	env.Informers = factory{informerFor: env.informerFor}
 	env.Unread = factory{informerFor: newUnread}
 	return env, nil
@@ -157,11 +164,22 @@ func (f factory) InformerFor(object runtime.Object, _ internalinterfaces.NewInfo
 // Apps implements informers.SharedInformerFactory.
 func (f factory) Apps() apps.Interface { return apps.New(f, metav1.NamespaceAll, nil) }
 
+// Autoscaling implements informers.SharedInformerFactory.
+func (f factory) Autoscaling() autoscaling.Interface {
+	return autoscaling.New(f, metav1.NamespaceAll, nil)
+}
+
 // Batch implements informers.SharedInformerFactory.
 func (f factory) Batch() batch.Interface { return batch.New(f, metav1.NamespaceAll, nil) }
 
 // Core implements informers.SharedInformerFactory.
 func (f factory) Core() core.Interface { return core.New(f, metav1.NamespaceAll, nil) }
+
+// Discovery implements informers.SharedInformerFactory.
+func (f factory) Discovery() discovery.Interface { return discovery.New(f, metav1.NamespaceAll, nil) }
+
+// Policy implements informers.SharedInformerFactory.
+func (f factory) Policy() policy.Interface { return policy.New(f, metav1.NamespaceAll, nil) }
 
 // Scheduling implements informers.SharedInformerFactory.
 func (f factory) Scheduling() scheduling.Interface {

@@ -22,6 +22,9 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
@@ -35,24 +38,29 @@ import (
 type Informers struct {
 	client kubernetes.Interface
 	resync time.Duration
+	whole  *Whole
 	byRead map[catalogue.Read]*informer
+	parts  map[schema.GroupResource]*wholePart
 	// Sources feed all of them.
 	Sources []member.Source
 	// subjects are those of all controllers.
 	subjects []*subjects
 }
 
-// informer follows a range of a resource, or all of it.
+// informer follows ranges of a resource.
 type informer struct {
 	cache.SharedIndexInformer
 	source *rangewatch.Source
-	whole  bool
 }
 
 // NewInformers returns informers that list and watch with client and tell their handlers of
-// all objects again every resync.
-func NewInformers(client kubernetes.Interface, resync time.Duration) *Informers {
-	return &Informers{client: client, resync: resync, byRead: map[catalogue.Read]*informer{}}
+// all objects again every resync. What the ring holds all of is in whole, which the process's
+// rings share.
+func NewInformers(client kubernetes.Interface, resync time.Duration, whole *Whole) *Informers {
+	return &Informers{
+		client: client, resync: resync, whole: whole,
+		byRead: map[catalogue.Read]*informer{}, parts: map[schema.GroupResource]*wholePart{},
+	}
 }
 
 // Run runs the informers until ctx ends.
@@ -61,46 +69,78 @@ func (i *Informers) Run(ctx context.Context) {
 	for _, informer := range i.byRead {
 		wg.Go(func() { informer.RunWithContext(ctx) })
 	}
+	for _, part := range i.parts {
+		wg.Go(func() { part.run(ctx) })
+	}
 	wg.Wait()
 }
 
-// of returns the informer for that read.
-func (i *Informers) of(ctx context.Context, read catalogue.Read) (*informer, error) {
-	if shared, ok := i.byRead[read]; ok {
-		return shared, nil
+// of returns the informer for that read, and its source, nil if it holds all objects.
+func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIndexInformer, *rangewatch.Source, error) {
+	if read.Path == catalogue.Whole {
+		if part, ok := i.parts[read.Resource]; ok {
+			return part, nil, nil
+		}
+		part, err := i.whole.part(read.Resource, i.behind)
+		if err != nil {
+			return nil, nil, err
+		}
+		i.parts[read.Resource] = part
+		i.Sources = append(i.Sources, part)
+		return part, nil, nil
 	}
-	r, ok := resources[read.Resource]
+	shared, ok := i.byRead[read]
 	if !ok {
-		return nil, fmt.Errorf("no informer is known for %s, which the catalogue of rings lists", read.Resource)
+		var err error
+		shared, err = newInformer(ctx, i.client, read.Resource, rangewatch.FieldPath(read.Path), i.resync, i.behind)
+		if err != nil {
+			return nil, nil, err
+		}
+		i.byRead[read] = shared
+		i.Sources = append(i.Sources, shared.source)
 	}
-	whole, field := read.Path == catalogue.Whole, rangewatch.FieldPath(read.Path)
-	if whole {
-		field = rangewatch.ByHashKey
+	return shared, shared.source, nil
+}
+
+// Describe says for people what has that hash key: a namespace or, on a ring by the objects' own keys,
+// an object that a controller works on.
+func (i *Informers) Describe(key int64) string {
+	for _, s := range i.subjects {
+		for _, obj := range s.List() {
+			accessor, err := meta.Accessor(obj)
+			if object, ok := s.of(obj); err != nil || !ok || object.key != key {
+				continue
+			}
+			if s.byNamespace {
+				return "namespace " + accessor.GetNamespace()
+			}
+			return fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(accessor))
+		}
+	}
+	return "hash key " + hashkey.Format(key)
+}
+
+// newInformer returns an informer of a resource, of which it keeps what controllers read.
+func newInformer(ctx context.Context, client kubernetes.Interface, of schema.GroupResource, field rangewatch.FieldPath, resync time.Duration, behind func(bool)) (*informer, error) {
+	r, ok := resources[of]
+	if !ok {
+		return nil, fmt.Errorf("no informer is known for %s, which the catalogue of rings lists", of)
 	}
 	source, err := rangewatch.NewSource(rangewatch.Config{
 		Field:     field,
-		ListWatch: cache.ToListWatcherWithWatchListSemantics(r.listWatch(i.client), i.client),
+		ListWatch: cache.ToListWatcherWithWatchListSemantics(r.listWatch(client), client),
 		Object:    r.object,
-		Behind:    i.behind,
+		Behind:    behind,
 		Logger:    klog.LoggerWithValues(klog.FromContext(ctx), "informer", fmt.Sprintf("%T", r.object)),
 	})
 	if err != nil {
 		return nil, err
 	}
 	shared := &informer{source.NewInformer(cache.SharedIndexInformerOptions{
-		ResyncPeriod: i.resync,
+		ResyncPeriod: resync,
 		Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-	}), source, whole}
-	if err := shared.SetTransform(r.transform); err != nil {
-		return nil, err
-	}
-	i.byRead[read] = shared
-	if whole {
-		i.Sources = append(i.Sources, wholeSource{source})
-	} else {
-		i.Sources = append(i.Sources, source)
-	}
-	return shared, nil
+	}), source}
+	return shared, shared.SetTransform(r.transform)
 }
 
 // behind is called when one of the informers gets behind with its revision, and when no longer.

@@ -20,8 +20,11 @@ import (
 	"context"
 
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	policy "k8s.io/api/policy/v1"
 	scheduling "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,11 +70,23 @@ var resources = map[schema.GroupResource]resource{
 	apps.Resource("replicasets"): {object: &apps.ReplicaSet{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.AppsV1().ReplicaSets(metav1.NamespaceAll))
 	}},
+	apps.Resource("statefulsets"): {object: &apps.StatefulSet{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.AppsV1().StatefulSets(metav1.NamespaceAll))
+	}},
+	autoscaling.Resource("horizontalpodautoscalers"): {object: &autoscaling.HorizontalPodAutoscaler{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.AutoscalingV2().HorizontalPodAutoscalers(metav1.NamespaceAll))
+	}},
 	batch.Resource("cronjobs"): {object: &batch.CronJob{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.BatchV1().CronJobs(metav1.NamespaceAll))
 	}},
 	batch.Resource("jobs"): {object: &batch.Job{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.BatchV1().Jobs(metav1.NamespaceAll))
+	}},
+	discovery.Resource("endpointslices"): {object: &discovery.EndpointSlice{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.DiscoveryV1().EndpointSlices(metav1.NamespaceAll))
+	}},
+	policy.Resource("poddisruptionbudgets"): {object: &policy.PodDisruptionBudget{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll))
 	}},
 	scheduling.Resource("podgroups"): {object: &scheduling.PodGroup{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.SchedulingV1beta1().PodGroups(metav1.NamespaceAll))
@@ -79,8 +94,17 @@ var resources = map[schema.GroupResource]resource{
 	scheduling.Resource("workloads"): {object: &scheduling.Workload{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.SchedulingV1beta1().Workloads(metav1.NamespaceAll))
 	}},
+	v1.Resource("endpoints"): {object: &v1.Endpoints{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.CoreV1().Endpoints(metav1.NamespaceAll))
+	}},
 	v1.Resource("nodes"): {object: &v1.Node{}, trim: trimNode, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().Nodes())
+	}},
+	v1.Resource("persistentvolumeclaims"): {object: &v1.PersistentVolumeClaim{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll))
+	}},
+	v1.Resource("persistentvolumes"): {object: &v1.PersistentVolume{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.CoreV1().PersistentVolumes())
 	}},
 	v1.Resource("pods"): {object: &v1.Pod{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().Pods(metav1.NamespaceAll))
@@ -88,14 +112,29 @@ var resources = map[schema.GroupResource]resource{
 	v1.Resource("replicationcontrollers"): {object: &v1.ReplicationController{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().ReplicationControllers(metav1.NamespaceAll))
 	}},
+	v1.Resource("services"): {object: &v1.Service{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+		return listWatch(c.CoreV1().Services(metav1.NamespaceAll))
+	}},
 }
 
-// trimNode leaves a Node its metadata, but for the annotations, and its specification. The status,
-// with its images, is most of a Node, and changes every few minutes.
+// trimNode leaves a Node its metadata, but for the annotations, its specification, and of the status
+// what is read of it: its CPUs and whether it is ready. The status, with its images, is most of a
+// Node, and changes every few minutes.
 func trimNode(obj any) {
-	if node, ok := obj.(*v1.Node); ok {
-		node.Annotations, node.Status = nil, v1.NodeStatus{}
+	node, ok := obj.(*v1.Node)
+	if !ok {
+		return
 	}
+	var trimmed v1.NodeStatus
+	if cpu, ok := node.Status.Allocatable[v1.ResourceCPU]; ok {
+		trimmed.Allocatable = v1.ResourceList{v1.ResourceCPU: cpu}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == v1.NodeReady {
+			trimmed.Conditions = []v1.NodeCondition{{Type: condition.Type, Status: condition.Status}}
+		}
+	}
+	node.Annotations, node.Status = nil, trimmed
 }
 
 // listWatch lists and watches with a typed client.

@@ -29,15 +29,20 @@ import (
 )
 
 // subjects are the objects that a controller works on, by name. As a store it shows a sync only
-// the object that has passed the gate: one that is made anew under the same name has another
-// key.
+// what has passed the gate: an object that is made anew under the same name may have another key.
 type subjects struct {
 	// Indexer has the objects.
 	cache.Indexer
 	gate Gate
-	// queue queues the object of that name. forget forgets the controller's work on an object.
+	// byNamespace says that the key of an object is that of its namespace. Then a name alone tells
+	// the key, and the caches have all of a namespace whose key the gate is open for, or none.
+	byNamespace bool
+	// queue queues the object of that name. forget, unless nil, forgets the controller's work on
+	// an object.
 	queue  func(name string)
 	forget func(name string, uid types.UID)
+	// enqueue, unless nil, queues an object if the controller has work on it.
+	enqueue func(any)
 
 	lock sync.Mutex
 	// known has what has been worked on since the gate was opened for it.
@@ -66,19 +71,31 @@ type work struct {
 	anew bool
 }
 
-func newSubjects(gate Gate, objects cache.Indexer) *subjects {
-	return &subjects{Indexer: objects, gate: gate, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
+func newSubjects(gate Gate, objects cache.Indexer, byNamespace bool) *subjects {
+	return &subjects{Indexer: objects, gate: gate, byNamespace: byNamespace, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
 // hearOf queues the objects of informer when they are gone. Not every controller does so itself,
 // and what is known of them goes with the work on their absence.
 func (s *subjects) hearOf(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if !s.remembers() {
+			return
+		}
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 			s.queue(name)
 		}
 	}})
 	return err
+}
+
+// remembers says whether it matters what has been worked on.
+func (s *subjects) remembers() bool { return !s.byNamespace || s.forget != nil }
+
+func (s *subjects) forgetWork(name string, uid types.UID) {
+	if s.forget != nil {
+		s.forget(name, uid)
+	}
 }
 
 // at returns the object of that name in the caches, and false if there is none.
@@ -87,31 +104,44 @@ func (s *subjects) at(name string) (subject, bool) {
 	if err != nil || !exists {
 		return subject{}, false
 	}
-	return subjectOf(obj)
+	return s.of(obj)
 }
 
-func subjectOf(obj any) (subject, bool) {
+func (s *subjects) of(obj any) (subject, bool) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return subject{}, false
 	}
+	if s.byNamespace {
+		return subject{hashkey.OfNamespace(accessor.GetNamespace()), accessor.GetUID()}, true
+	}
 	return subject{metav1.HashKeyOf(accessor), accessor.GetUID()}, true
 }
 
-// enter takes the object of that name through the gate, or what is known of it if it is gone.
-// It returns false if there is nothing to be done under that name: nothing was done here for
-// an object that is gone, or it is not this controller's now. Then the object is queued again
-// when the gate opens for it.
+// absent returns the key of a name without an object, and false if nobody can tell it.
+func (s *subjects) absent(name string) (int64, bool) {
+	if s.byNamespace {
+		namespace, _, err := cache.SplitMetaNamespaceKey(name)
+		return hashkey.OfNamespace(namespace), err == nil
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	last, known := s.known[name]
+	return last.key, known
+}
+
+// enter takes the object of that name through the gate, or the name if the object is gone. It
+// returns false if there is nothing to be done under that name: nobody can tell the key of what is
+// gone, as nothing was done for it here, or it is not this controller's now. Then the object is
+// queued again when the gate opens for it.
 func (s *subjects) enter(name string) bool {
 	object, exists := s.at(name)
 	if !exists {
-		s.lock.Lock()
-		last, known := s.known[name]
-		s.lock.Unlock()
-		if !known {
+		key, ok := s.absent(name)
+		if !ok {
 			return false
 		}
-		object = subject{key: last.key}
+		object = subject{key: key}
 	}
 	leave, ok := s.gate.Enter(object.key)
 	if !ok {
@@ -125,13 +155,13 @@ func (s *subjects) enter(name string) bool {
 	}
 	s.lock.Lock()
 	last, known := s.known[name]
-	if exists {
+	if exists && s.remembers() {
 		s.known[name] = object
 	}
 	s.working[name] = work{uid: object.uid, leave: leave}
 	s.lock.Unlock()
 	if known && exists && last.uid != object.uid {
-		s.forget(name, last.uid)
+		s.forgetWork(name, last.uid)
 	}
 	return true
 }
@@ -149,7 +179,7 @@ func (s *subjects) leave(name string) {
 	}
 	s.lock.Unlock()
 	if gone {
-		s.forget(name, last.uid)
+		s.forgetWork(name, last.uid)
 	}
 	if ok {
 		w.leave()
@@ -210,14 +240,19 @@ func (s *subjects) release(ranges hashkey.Ranges) {
 	}
 	s.lock.Unlock()
 	for name, uid := range released {
-		s.forget(name, uid)
+		s.forgetWork(name, uid)
 	}
 }
 
 // queueAll queues every object in ranges, and what was worked on there and is gone.
 func (s *subjects) queueAll(ranges hashkey.Ranges) {
 	for _, obj := range s.Indexer.List() {
-		if object, ok := subjectOf(obj); ok && ranges.Contains(object.key) {
+		object, ok := s.of(obj)
+		switch {
+		case !ok || !ranges.Contains(object.key):
+		case s.enqueue != nil:
+			s.enqueue(obj)
+		default:
 			if name, err := cache.MetaNamespaceKeyFunc(obj); err == nil {
 				s.queue(name)
 			}
@@ -233,16 +268,16 @@ func (s *subjects) queueAll(ranges hashkey.Ranges) {
 }
 
 // GetByKey implements cache.Store. While something is worked on under the name, it returns that
-// alone; another object of that name is queued.
+// alone; another object of that name, which may have another key, is queued.
 func (s *subjects) GetByKey(name string) (any, bool, error) {
 	obj, exists, err := s.Indexer.GetByKey(name)
-	if err != nil || !exists {
-		return nil, false, err
+	if err != nil || !exists || s.byNamespace {
+		return obj, exists, err
 	}
 	s.lock.Lock()
 	w, working := s.working[name]
 	s.lock.Unlock()
-	if object, ok := subjectOf(obj); working && ok && object.uid != w.uid {
+	if object, ok := s.of(obj); working && ok && object.uid != w.uid {
 		s.queue(name)
 		return nil, false, nil
 	}

@@ -18,38 +18,188 @@ package ring
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
 )
 
-// wholeSource feeds an informer of a resource that an instance holds all of, whatever its ranges,
-// while it has any. For each range it waits as a source of that range does: what the previous owner
-// has seen of the resource is then in the store.
-type wholeSource struct{ *rangewatch.Source }
+// Whole are the informers of what a process holds all of, whatever its ranges: one for each
+// resource, whichever of its rings read it.
+type Whole struct {
+	ctx    context.Context
+	client kubernetes.Interface
+	resync time.Duration
+
+	lock      sync.Mutex
+	informers map[schema.GroupResource]*wholeInformer
+}
+
+// NewWhole returns informers that list and watch with client and tell their handlers of all
+// objects again every resync. Each runs from its first use until ctx ends. It holds its objects
+// while one of the rings has a range.
+func NewWhole(ctx context.Context, client kubernetes.Interface, resync time.Duration) *Whole {
+	return &Whole{ctx: ctx, client: client, resync: resync, informers: map[schema.GroupResource]*wholeInformer{}}
+}
+
+// part returns a ring's part in the informer of a resource. behind is called when that informer
+// gets behind with its revision, and when no longer.
+func (w *Whole) part(resource schema.GroupResource, behind func(bool)) (*wholePart, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	shared, ok := w.informers[resource]
+	if !ok {
+		shared = &wholeInformer{parts: map[*wholePart]struct{}{}}
+		feed, err := newInformer(w.ctx, w.client, resource, rangewatch.ByHashKey, w.resync, shared.tellBehind)
+		if err != nil {
+			return nil, err
+		}
+		shared.informer = feed
+		w.informers[resource] = shared
+		go shared.RunWithContext(w.ctx)
+		go shared.tellHeld(w.ctx)
+	}
+	return &wholePart{wholeInformer: shared, behind: behind, heldChanged: make(chan struct{}, 1)}, nil
+}
+
+// wholeInformer is an informer of all objects of a resource.
+type wholeInformer struct {
+	*informer
+
+	lock sync.Mutex
+	// parts are those of the rings that take part now.
+	parts map[*wholePart]struct{}
+	// lags says that the informer is behind with its revision.
+	lags bool
+}
+
+func (w *wholeInformer) tellBehind(is bool) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.lags = is
+	for part := range w.parts {
+		part.behind(is)
+	}
+}
+
+func (w *wholeInformer) tellHeld(ctx context.Context) {
+	for {
+		select {
+		case <-w.source.HeldChanged():
+		case <-ctx.Done():
+			return
+		}
+		w.lock.Lock()
+		for part := range w.parts {
+			part.tellHeld()
+		}
+		w.lock.Unlock()
+	}
+}
+
+// followLocked has everything held while a part has a range.
+func (w *wholeInformer) followLocked() {
+	var ranges hashkey.Ranges
+	if slices.ContainsFunc(slices.Collect(maps.Keys(w.parts)), func(p *wholePart) bool { return p.wants }) {
+		ranges = hashkey.All()
+	}
+	w.source.SetRanges(ranges)
+}
+
+// wholePart is a ring's part in an informer of all objects: the informer as the ring's controllers
+// have it, and a source of the ring. For each range it waits as a source of that range does: what
+// the previous owner has seen of the resource is then in the store.
+type wholePart struct {
+	*wholeInformer
+	behind      func(bool)
+	heldChanged chan struct{}
+	// wants says that the ring has a range. The wholeInformer's lock guards it.
+	wants bool
+	// handlers are those of the ring's controllers.
+	handlers []cache.ResourceEventHandlerRegistration
+}
+
+// run takes part until ctx ends.
+func (p *wholePart) run(ctx context.Context) {
+	p.lock.Lock()
+	p.parts[p] = struct{}{}
+	p.followLocked()
+	if p.lags {
+		p.behind(true)
+	}
+	p.lock.Unlock()
+	<-ctx.Done()
+	for _, handler := range p.handlers {
+		if err := p.RemoveEventHandler(handler); err != nil {
+			utilruntime.HandleErrorWithContext(ctx, err, "Removing an event handler of a ring that this process has left failed")
+		}
+	}
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	delete(p.parts, p)
+	p.followLocked()
+}
+
+func (p *wholePart) tellHeld() {
+	select {
+	case p.heldChanged <- struct{}{}:
+	default:
+	}
+}
+
+// AddEventHandler implements cache.SharedInformer.
+func (p *wholePart) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return p.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (p *wholePart) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, resyncPeriod time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return p.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resyncPeriod})
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer.
+func (p *wholePart) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	registered, err := p.wholeInformer.AddEventHandlerWithOptions(h, options)
+	if err == nil {
+		p.handlers = append(p.handlers, registered)
+	}
+	return registered, err
+}
 
 // SetRanges implements member.Source.
-func (s wholeSource) SetRanges(ranges hashkey.Ranges) { s.Source.SetRanges(wholeOf(ranges)) }
+func (p *wholePart) SetRanges(ranges hashkey.Ranges) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.wants = !ranges.Empty()
+	p.followLocked()
+	p.tellHeld()
+}
 
 // Held implements member.Source.
-func (s wholeSource) Held() hashkey.Ranges {
-	if held := s.Source.Held(); held.Covers(hashkey.All()) {
+func (p *wholePart) Held() hashkey.Ranges {
+	if held := p.source.Held(); held.Covers(hashkey.All()) {
 		return held
 	}
 	return nil
 }
 
+// HeldChanged implements member.Source.
+func (p *wholePart) HeldChanged() <-chan struct{} { return p.heldChanged }
+
 // WaitFor implements member.Source.
-func (s wholeSource) WaitFor(ctx context.Context, ranges hashkey.Ranges) error {
-	return s.Source.WaitFor(ctx, wholeOf(ranges))
-}
-
-// Keys implements member.Source. The objects are no load of a range.
-func (wholeSource) Keys(hashkey.Ranges) []int64 { return nil }
-
-func wholeOf(ranges hashkey.Ranges) hashkey.Ranges {
+func (p *wholePart) WaitFor(ctx context.Context, ranges hashkey.Ranges) error {
 	if ranges.Empty() {
 		return nil
 	}
-	return hashkey.All()
+	return p.source.WaitFor(ctx, hashkey.All())
 }
+
+// Keys implements member.Source. The objects are no load of a range.
+func (p *wholePart) Keys(hashkey.Ranges) []int64 { return nil }

@@ -112,8 +112,12 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 	running.until, running.stop, running.ended = ctx.Done(), stop, ended
 	var last error
 	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = Settled(ctx, client, members)
-		return last == nil, nil
+		for _, r := range catalogue.Rings() {
+			if last = Settled(ctx, client, r.Name, members); last != nil {
+				return false, nil
+			}
+		}
+		return true, nil
 	}); err != nil {
 		t.Fatalf("%v: %v", err, last)
 	}

@@ -32,7 +32,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -85,8 +84,8 @@ func kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// Ring returns the ring that the workload controllers share.
-func Ring(ctx context.Context, client kubernetes.Interface) (*ringtable.Ring, error) {
+// Ring returns the ring of that name.
+func Ring(ctx context.Context, client kubernetes.Interface, name string) (*ringtable.Ring, error) {
 	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -95,17 +94,18 @@ func Ring(ctx context.Context, client kubernetes.Interface) (*ringtable.Ring, er
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
+	return ringtable.Of(name, members, nil)
 }
 
-// Settled returns an error unless the ring has n instances, all Active, that cover all keys.
-func Settled(ctx context.Context, client kubernetes.Interface, n int) error {
-	ring, err := Ring(ctx, client)
+// Settled returns an error unless the ring of that name has n instances, all Active, that cover all
+// keys.
+func Settled(ctx context.Context, client kubernetes.Interface, name string, n int) error {
+	ring, err := Ring(ctx, client, name)
 	if err != nil {
 		return err
 	}
 	if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
-		return fmt.Errorf("%d instances, %d of them Active, nobody works on %v; want %d that cover all keys", len(ring.Instances), ring.Active(), ring.Gap, n)
+		return fmt.Errorf("ring %s: %d instances, %d of them Active, nobody works on %v; want %d that cover all keys", name, len(ring.Instances), ring.Active(), ring.Gap, n)
 	}
 	return nil
 }

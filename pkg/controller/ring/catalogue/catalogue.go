@@ -24,32 +24,51 @@ import (
 
 // The names of the rings.
 const (
-	WorkloadsRing = "workloads"
+	ClaimsRing     = "claims"
+	NamespacesRing = "namespaces"
+	WorkloadsRing  = "workloads"
 )
 
 // The names of the controllers.
 const (
-	CronJobController               = "cronjob-controller"
-	DaemonSetController             = "daemonset-controller"
-	DeploymentController            = "deployment-controller"
-	JobController                   = "job-controller"
-	ReplicaSetController            = "replicaset-controller"
-	ReplicationControllerController = "replicationcontroller-controller"
-	TTLAfterFinishedController      = "ttl-after-finished-controller"
+	CronJobController                         = "cronjob-controller"
+	DaemonSetController                       = "daemonset-controller"
+	DeploymentController                      = "deployment-controller"
+	DisruptionController                      = "disruption-controller"
+	EndpointSliceController                   = "endpointslice-controller"
+	EndpointsController                       = "endpoints-controller"
+	EphemeralVolumeController                 = "ephemeral-volume-controller"
+	HorizontalPodAutoscalerController         = "horizontal-pod-autoscaler-controller"
+	JobController                             = "job-controller"
+	PersistentVolumeClaimProtectionController = "persistentvolumeclaim-protection-controller"
+	PersistentVolumeExpanderController        = "persistentvolume-expander-controller"
+	PersistentVolumeProtectionController      = "persistentvolume-protection-controller"
+	ReplicaSetController                      = "replicaset-controller"
+	ReplicationControllerController           = "replicationcontroller-controller"
+	StatefulSetController                     = "statefulset-controller"
+	TTLAfterFinishedController                = "ttl-after-finished-controller"
 )
 
 var (
-	controllerRevisions    = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
-	cronJobs               = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
-	daemonSets             = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
-	deployments            = schema.GroupResource{Group: "apps", Resource: "deployments"}
-	jobs                   = schema.GroupResource{Group: "batch", Resource: "jobs"}
-	nodes                  = schema.GroupResource{Resource: "nodes"}
-	podGroups              = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}
-	pods                   = schema.GroupResource{Resource: "pods"}
-	replicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
-	replicationControllers = schema.GroupResource{Resource: "replicationcontrollers"}
-	workloads              = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "workloads"}
+	controllerRevisions      = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	cronJobs                 = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
+	daemonSets               = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
+	deployments              = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	endpoints                = schema.GroupResource{Resource: "endpoints"}
+	endpointSlices           = schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
+	horizontalPodAutoscalers = schema.GroupResource{Group: "autoscaling", Resource: "horizontalpodautoscalers"}
+	jobs                     = schema.GroupResource{Group: "batch", Resource: "jobs"}
+	nodes                    = schema.GroupResource{Resource: "nodes"}
+	persistentVolumeClaims   = schema.GroupResource{Resource: "persistentvolumeclaims"}
+	persistentVolumes        = schema.GroupResource{Resource: "persistentvolumes"}
+	podDisruptionBudgets     = schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}
+	podGroups                = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}
+	pods                     = schema.GroupResource{Resource: "pods"}
+	replicaSets              = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	replicationControllers   = schema.GroupResource{Resource: "replicationcontrollers"}
+	services                 = schema.GroupResource{Resource: "services"}
+	statefulSets             = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+	workloads                = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "workloads"}
 )
 
 // workloadWithJob is the feature gate under which Jobs have Workloads and PodGroups.
@@ -57,6 +76,10 @@ const workloadWithJob = "WorkloadWithJob"
 
 // Rings returns the catalogue. It must not be changed.
 func Rings() []Ring { return rings }
+
+// Coming returns the rings that are built and have yet to be proven: their controllers are the
+// leader's for now.
+func Coming() []Ring { return coming }
 
 var rings = []Ring{
 	{
@@ -148,6 +171,64 @@ var rings = []Ring{
 			},
 		}},
 	},
+}
+
+var coming = []Ring{
+	{
+		Name: NamespacesRing,
+		Controllers: []Controller{
+			inNamespaces(EndpointSliceController, "endpointslice-controller", services, pods, endpointSlices).
+				withWhole(nodes),
+			inNamespaces(EndpointsController, "endpoint-controller", services, pods, endpoints),
+			inNamespaces(StatefulSetController, "statefulset-controller", statefulSets, pods, persistentVolumeClaims, controllerRevisions),
+			inNamespaces(HorizontalPodAutoscalerController, "horizontal-pod-autoscaler", horizontalPodAutoscalers, pods),
+			inNamespaces(DisruptionController, "disruption-controller", podDisruptionBudgets, pods, replicationControllers, replicaSets, deployments, statefulSets),
+			inNamespaces(EphemeralVolumeController, "ephemeral-volume-controller", pods, persistentVolumeClaims),
+			inNamespaces(PersistentVolumeClaimProtectionController, "pvc-protection-controller", persistentVolumeClaims, pods),
+		},
+	},
+	{
+		Name: ClaimsRing,
+		Controllers: []Controller{{
+			Name:           PersistentVolumeExpanderController,
+			ServiceAccount: "expand-controller",
+			Workloads:      persistentVolumeClaims,
+			Reads:          []Read{{Resource: persistentVolumeClaims, Path: sharding.HashKeyPath}},
+			Writes: []Write{
+				{Resource: persistentVolumeClaims, By: shardingv1alpha1.GoverningKeyOwn},
+				{Resource: persistentVolumes, By: shardingv1alpha1.GoverningKeyClaim},
+			},
+		}, {
+			Name:           PersistentVolumeProtectionController,
+			ServiceAccount: "pv-protection-controller",
+			Workloads:      persistentVolumes,
+			// By claim, those without one would be in every range.
+			Reads:  []Read{{Resource: persistentVolumes, Path: sharding.HashKeyPath}},
+			Writes: []Write{{Resource: persistentVolumes, By: shardingv1alpha1.GoverningKeyOwn}},
+		}},
+	},
+}
+
+// inNamespaces describes a controller that needs of workloads, and of the other resources, all that
+// lie in the same namespace, and writes nothing elsewhere.
+func inNamespaces(name, serviceAccount string, workloads schema.GroupResource, others ...schema.GroupResource) Controller {
+	c := Controller{
+		Name:           name,
+		ServiceAccount: serviceAccount,
+		Workloads:      workloads,
+		Reads:          []Read{{Resource: workloads, Path: sharding.NamespaceHashKeyPath}},
+		Writes:         []Write{{Resource: Any, By: shardingv1alpha1.GoverningKeyNamespace}},
+	}
+	for _, r := range others {
+		c.Reads = append(c.Reads, Read{Resource: r, Path: sharding.NamespaceHashKeyPath})
+	}
+	return c
+}
+
+// withWhole adds a resource that every instance holds all of.
+func (c Controller) withWhole(r schema.GroupResource) Controller {
+	c.Reads = append(c.Reads, Read{Resource: r, Path: Whole})
+	return c
 }
 
 // RingNamed returns the ring of that name, and whether the catalogue has it.

@@ -18,6 +18,7 @@ package testing
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -25,23 +26,28 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
+// Described returns the catalogue's controller of that name.
+func Described(t testing.TB, controller string) catalogue.Controller {
+	t.Helper()
+	for _, r := range slices.Concat(catalogue.Rings(), catalogue.Coming()) {
+		for _, c := range r.Controllers {
+			if c.Name == controller {
+				return c
+			}
+		}
+	}
+	t.Fatalf("the catalogue has no %s", controller)
+	return catalogue.Controller{}
+}
+
 // NewEnv returns what the catalogue's controller of that name is built from. Its informers are
 // empty until they run.
 func NewEnv(t testing.TB, ctx context.Context, controller string, gate ring.Gate, client kubernetes.Interface) (*ring.Env, *ring.Informers) {
 	t.Helper()
-	for _, r := range catalogue.Rings() {
-		for _, c := range r.Controllers {
-			if c.Name != controller {
-				continue
-			}
-			informers := ring.NewInformers(client, 0)
-			env, err := ring.NewEnv(ctx, c, informers, gate, client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return env, informers
-		}
+	informers := ring.NewInformers(client, 0, ring.NewWhole(ctx, client, 0))
+	env, err := ring.NewEnv(ctx, Described(t, controller), informers, gate, client)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("the catalogue has no %s", controller)
-	return nil, nil
+	return env, informers
 }

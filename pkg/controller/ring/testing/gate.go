@@ -61,6 +61,13 @@ func (g *Gate) Enter(key int64) (leave func(), ok bool) {
 	}, true
 }
 
+// Open returns what the gate is open for.
+func (g *Gate) Open() hashkey.Ranges {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	return g.open
+}
+
 // Serves implements ring.Gate.
 func (g *Gate) Serves(key int64) bool {
 	g.lock.Lock()

@@ -1,0 +1,37 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package statefulset
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/ring"
+)
+
+// OnRing returns a StatefulSet controller that shares the namespaces with others.
+func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
+	core, apps := env.Informers.Core().V1(), env.Informers.Apps().V1()
+	ssc := NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), env.Client)
+	return ring.New(env, ring.Config[string]{
+		Queue: &ssc.queue, Item: ring.Named, Name: ring.Named, Work: ssc.processNextWorkItem, Run: ssc.Run,
+		Forget: func(name cache.ObjectName, uid types.UID) {
+			ssc.consistencyStore.Clear(name.AsNamespacedName(), uid)
+		},
+	})
+}
