@@ -39,14 +39,18 @@ omitManagedFields: true
 omitStages: [RequestReceived]
 rules:
 - level: RequestResponse
-  verbs: [create, patch, delete]
-  resources: [{group: "", resources: [pods]}]
+  verbs: [create, update, patch, delete]
+  resources: [{group: "", resources: [pods, persistentvolumeclaims, endpoints]}]
 - level: RequestResponse
   verbs: [create, update, patch, delete]
   resources:
-  - {group: "", resources: [replicationcontrollers/status]}
+  - {group: "", resources: [replicationcontrollers/status, pods/status]}
   - {group: apps, resources: [replicasets, replicasets/status, deployments/status, daemonsets/status, controllerrevisions]}
+  - {group: apps, resources: [statefulsets/status, statefulsets/scale]}
+  - {group: autoscaling, resources: [horizontalpodautoscalers/status]}
   - {group: batch, resources: [jobs, jobs/status, cronjobs/status]}
+  - {group: discovery.k8s.io, resources: [endpointslices]}
+  - {group: policy, resources: [poddisruptionbudgets/status]}
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: sharding.k8s.io}]
@@ -130,7 +134,8 @@ func (e *auditEvent) verb() string {
 			return "update"
 		}
 		return e.Verb
-	case "pods", "jobs", "cronjobs", "daemonsets", "controllerrevisions":
+	case "pods", "jobs", "cronjobs", "daemonsets", "controllerrevisions",
+		"statefulsets", "persistentvolumeclaims", "endpoints", "endpointslices", "poddisruptionbudgets", "horizontalpodautoscalers":
 		switch {
 		case strings.HasSuffix(e.UserAgent, "generic-garbage-collector"):
 			return ""

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // checker judges writes by two independent sources: the state of etcd after each
@@ -41,6 +42,7 @@ type checker struct {
 	jobs        map[types.UID]*job
 	daemonSets  map[types.UID]*daemonSet
 	nodes       map[string]*node
+	teams       map[string]*team
 	podOwner    map[types.UID]types.UID
 	// schedules has the Job that a CronJob has made for a time.
 	schedules map[string]string
@@ -72,17 +74,17 @@ func newChecker(processOf func(holder string) string) *checker {
 	return &checker{
 		processOf: processOf, recent: map[types.UID][]auditWrite{},
 		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
-		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, schedules: map[string]string{},
+		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, teams: map[string]*team{}, schedules: map[string]string{},
 		due: map[writeID]claim{}, may: map[writeID]claim{}, told: map[writeID]auditWrite{}, disputed: map[writeID]claim{}, left: map[string]bool{}, unclear: map[string][]string{},
 	}
 }
 
 // instance is a record of the registry.
 type instance struct {
-	name, holder string
-	key, next    *int64
-	donor        string
-	phase        shardingv1alpha1.InstancePhase
+	name, ring, holder string
+	key, next          *int64
+	donor              string
+	phase              shardingv1alpha1.InstancePhase
 }
 
 // replicaSet is the state of a ReplicaSet at the present revision.
@@ -152,14 +154,14 @@ func (c *checker) violate(kind, format string, args ...any) {
 	c.violations = append(c.violations, violation{kind, fmt.Sprintf("revision %d: %s: ", c.revision, kind) + fmt.Sprintf(format, args...)})
 }
 
-// ownerOf returns the instance that owns key at this revision, or nil.
-func (c *checker) ownerOf(key int64) *instance {
+// ownerOf returns the instance of a ring that owns key at this revision, or nil.
+func (c *checker) ownerOf(ring string, key int64) *instance {
 	var above, lowest *instance
 	before := func(a, b *instance) bool {
 		return b == nil || *a.key < *b.key || *a.key == *b.key && a.name < b.name
 	}
 	for _, i := range c.instances {
-		if i.key == nil {
+		if i.key == nil || i.ring != ring {
 			continue
 		}
 		if before(i, lowest) {
@@ -177,7 +179,7 @@ func (c *checker) ownerOf(key int64) *instance {
 
 // instanceWritten handles a write of a record.
 func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
-	c.instances[r.Name] = &instance{name: r.Name, holder: r.Spec.HolderIdentity, key: r.Spec.HashKey, next: r.Spec.NextHashKey, donor: r.Spec.Donor, phase: r.Status.Phase}
+	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: r.Spec.HashKey, next: r.Spec.NextHashKey, donor: r.Spec.Donor, phase: r.Status.Phase}
 }
 
 // instanceGone handles the deletion or expiry of a record.
@@ -268,16 +270,24 @@ func (c *checker) podDeleted(pod *v1.Pod) {
 // expect records which instance was allowed to make a write for a workload: the owner at the
 // write's revision. By the time the write is in the audit log the owner may have changed.
 func (c *checker) expect(id writeID, object, home string, uid types.UID) {
-	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: uid})
-	c.due[id] = claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(key)}
+	c.due[id] = c.claim(id, object, home, catalogue.WorkloadsRing, hashkey.OfUID(uid))
 	c.join(id)
 }
 
 // allow is expect for a write that others make, too.
 func (c *checker) allow(id writeID, object, home string, uid types.UID) {
-	key := metav1.HashKeyOf(&metav1.ObjectMeta{UID: uid})
-	c.may[id] = claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(key)}
+	c.may[id] = c.claim(id, object, home, catalogue.WorkloadsRing, hashkey.OfUID(uid))
 	c.join(id)
+}
+
+// allowIn is allow for a write in a namespace by a controller whose keys are those of namespaces.
+func (c *checker) allowIn(id writeID, object, namespace string) {
+	c.may[id] = c.claim(id, object, namespace, catalogue.NamespacesRing, hashkey.OfNamespace(namespace))
+	c.join(id)
+}
+
+func (c *checker) claim(id writeID, object, home, ring string, key int64) claim {
+	return claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(ring, key)}
 }
 
 // written handles a write of the audit log.

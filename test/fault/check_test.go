@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // story feeds a checker with changes, one step at a time.
@@ -41,7 +42,7 @@ func (s story) instance(name string, key int64) {
 	s.revision++
 	s.instanceWritten(&shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{HolderIdentity: name, HashKey: &key},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: catalogue.WorkloadsRing, HolderIdentity: name, HashKey: &key},
 		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
 	})
 }

@@ -140,6 +140,15 @@ func (r *run) bind(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
+// halfDeleted is when a pod that is being deleted is removed. A deletion has two steps, and where the
+// client ends between them, the second is the kubelet's.
+const halfDeleted = 15 * time.Second
+
+// remove removes a pod that is being deleted, as a kubelet would.
+func (r *run) remove(ctx context.Context, pod *v1.Pod) error {
+	return ignoreGone(r.client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
+}
+
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -33,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // fault is a fault that can be injected into the cluster.
@@ -331,8 +331,10 @@ func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
 func (r *run) moveBoundary(ctx context.Context) error {
 	var name string
 	var next int64
+	rings := catalogue.Rings()
+	ring := rings[r.rand.IntN(len(rings))].Name
 	r.history.see(func(c *checker) {
-		keyed := slices.SortedFunc(maps.Values(c.instances), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
+		keyed := slices.SortedFunc(slices.Values(c.ring(ring)), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
 		// The lowest and the highest have keys on the other side, too.
 		i := 1 + r.rand.IntN(len(keyed)-2)
 		low, high := uint64(*keyed[i-1].key), uint64(*keyed[i+1].key)
@@ -396,12 +398,12 @@ func (r *run) pausesSince(begin time.Time) (gaps []time.Duration, kept []string,
 	return gaps, kept, nil
 }
 
-var gateLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"(Opened the gate|Shut the gate)" .*ranges="([^"]*)"`)
+var gateLine = regexp.MustCompile(`(?m)^I(\d{4} \d\d:\d\d:\d\d\.\d{6}) .*"(Opened the gate|Shut the gate)" .*ring="([^"]*)" .*ranges="([^"]*)"`)
 
 // gateTime is the format of times in the logs, which lacks the year.
 const gateTime = "0102 15:04:05.000000"
 
-// gateTimes returns the time of the process's last such message, by range.
+// gateTimes returns the time of the process's last such message, by ring and range.
 func (r *run) gateTimes(p *process, message string) (map[string]time.Time, error) {
 	content, err := os.ReadFile(r.cluster.LogFile(p.name))
 	if err != nil {
@@ -416,7 +418,7 @@ func (r *run) gateTimes(p *process, message string) (map[string]time.Time, error
 		if err != nil {
 			return nil, err
 		}
-		times[string(match[3])] = at
+		times[string(match[3])+" "+string(match[4])] = at
 	}
 	return times, nil
 }

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,8 +29,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	policy "k8s.io/api/policy/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -75,6 +79,13 @@ const (
 	// ReplicationControllers and Nodes have older names there.
 	controllersPrefix = "/registry/controllers/"
 	nodesPrefix       = "/registry/minions/"
+	endpointsPrefix   = "/registry/services/endpoints/"
+
+	statefulSetsPrefix = "/registry/statefulsets/"
+	claimsPrefix       = "/registry/persistentvolumeclaims/"
+	budgetsPrefix      = "/registry/poddisruptionbudgets/"
+	scalersPrefix      = "/registry/horizontalpodautoscalers/"
+	slicesPrefix       = "/registry/endpointslices/"
 )
 
 func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
@@ -135,6 +146,12 @@ func (h *history) apply(event *clientv3.Event) error {
 		value = event.PrevKv.Value
 	}
 	line := entry{Revision: h.revision, Seen: time.Now(), Key: key, Deleted: deleted}
+	if t := h.team(path.Base(path.Dir(key))); t != nil {
+		if known, err := h.applyInTeam(t, event, value, deleted); !known || err != nil {
+			return err
+		}
+		return json.NewEncoder(h.file).Encode(line)
+	}
 	switch {
 	case strings.HasPrefix(key, instancesPrefix):
 		var instance shardingv1alpha1.ControllerInstance
@@ -255,6 +272,68 @@ func (h *history) applyOther(key string, value []byte, created, deleted bool) (k
 			return false, err
 		}
 		h.nodeWritten(&n, deleted)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// applyInTeam handles what is in a namespace of its own. It returns false for what is not checked.
+func (h *history) applyInTeam(t *team, event *clientv3.Event, value []byte, deleted bool) (known bool, err error) {
+	key, created := string(event.Kv.Key), event.IsCreate()
+	switch {
+	case strings.HasPrefix(key, podsPrefix):
+		var pod v1.Pod
+		if err := decode(value, &pod); err != nil {
+			return false, err
+		}
+		h.teamPodWritten(t, &pod, created, deleted)
+	case strings.HasPrefix(key, statefulSetsPrefix):
+		var set apps.StatefulSet
+		if err := decode(value, &set); err != nil {
+			return false, err
+		}
+		h.statefulSetWritten(t, &set)
+	case strings.HasPrefix(key, claimsPrefix):
+		var claim v1.PersistentVolumeClaim
+		if err := decode(value, &claim); err != nil {
+			return false, err
+		}
+		var before int64
+		if deleted {
+			before = event.PrevKv.ModRevision
+		}
+		h.claimWritten(t, &claim, created, deleted, before)
+	case strings.HasPrefix(key, budgetsPrefix):
+		var budget policy.PodDisruptionBudget
+		if err := decode(value, &budget); err != nil {
+			return false, err
+		}
+		h.budgetWritten(t, &budget)
+	case strings.HasPrefix(key, scalersPrefix):
+		var scaler autoscaling.HorizontalPodAutoscaler
+		if err := decode(value, &scaler); err != nil {
+			return false, err
+		}
+		h.scalerWritten(t, &scaler)
+	case strings.HasPrefix(key, slicesPrefix):
+		var slice discovery.EndpointSlice
+		if err := decode(value, &slice); err != nil {
+			return false, err
+		}
+		h.sliceWritten(t, &slice, created, deleted)
+	case strings.HasPrefix(key, endpointsPrefix):
+		var endpoints v1.Endpoints
+		if err := decode(value, &endpoints); err != nil {
+			return false, err
+		}
+		h.endpointsWritten(t, &endpoints, created, deleted)
+	case strings.HasPrefix(key, revisionsPrefix):
+		var revision apps.ControllerRevision
+		if err := decode(value, &revision); err != nil {
+			return false, err
+		}
+		h.wroteIn(&revision, created, deleted)
 	default:
 		return false, nil
 	}

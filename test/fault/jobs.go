@@ -93,6 +93,9 @@ func (r *run) runPods(ctx context.Context) error {
 			if pod.Labels[daemonPodLabel] != "" && pod.Spec.NodeName == "" {
 				go r.retry(ctx, func(ctx context.Context) error { return r.bind(ctx, pod) })
 			}
+			if pod.Labels[teamLabel] != "" {
+				go r.retry(ctx, func(ctx context.Context) error { return r.runTeamPod(ctx, pod) })
+			}
 			if pod.Labels[jobLabel] == "" {
 				return
 			}
@@ -103,6 +106,17 @@ func (r *run) runPods(ctx context.Context) error {
 			time.AfterFunc(time.Duration(100+rand.IntN(1500))*time.Millisecond, func() {
 				r.retry(ctx, func(ctx context.Context) error { return r.finish(ctx, pod.Name, phase) })
 			})
+		},
+		UpdateFunc: func(_, obj any) {
+			pod := obj.(*v1.Pod)
+			if pod.Labels[teamLabel] != "" {
+				go r.retry(ctx, func(ctx context.Context) error { return r.runTeamPod(ctx, pod) })
+			}
+			if pod.Labels[daemonPodLabel] != "" && pod.DeletionTimestamp != nil {
+				time.AfterFunc(halfDeleted, func() {
+					r.retry(ctx, func(ctx context.Context) error { return r.remove(ctx, pod) })
+				})
+			}
 		},
 	}); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -138,7 +139,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
 			},
 			localcluster.KubeControllerManager: {
-				"--controllers=" + strings.Join(append(workloadControllers(), "serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller"), ","),
+				"--controllers=" + strings.Join(append(ringControllers(), "serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller"), ","),
 				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10", "--concurrent-job-syncs=10",
 			},
 		},
@@ -165,10 +166,12 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 	return err
 }
 
-// workloadControllers returns the controllers whose work is judged.
-func workloadControllers() []string {
-	ring, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
-	return ring.ControllerNames()
+// ringControllers returns the controllers whose work is judged.
+func ringControllers() (names []string) {
+	for _, ring := range catalogue.Rings() {
+		names = append(names, ring.ControllerNames()...)
+	}
+	return names
 }
 
 // startJudging follows etcd's history and the audit log until the run ends.
@@ -352,6 +355,9 @@ func (r *run) createSets(ctx context.Context) error {
 	if err := r.createCronJobs(ctx); err != nil {
 		return err
 	}
+	if err := r.createNamespaces(ctx); err != nil {
+		return err
+	}
 	return r.settle(ctx)
 }
 
@@ -417,6 +423,8 @@ func (r *run) load(ctx context.Context) {
 			r.changeDaemons(bounded, random)
 		case 1, 2, 3:
 			r.runJob(bounded, random)
+		case 4, 5, 6, 7:
+			r.changeNamespace(bounded, random)
 		}
 		cancel()
 		r.loading.Unlock()
@@ -435,7 +443,7 @@ func (r *run) settle(ctx context.Context) error {
 	running := r.running()
 	var left []string
 	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
-		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned())
+		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread(r.teams()))
 		bare := 0
 		for _, s := range c.sets {
 			if s.parent == "" {
@@ -463,11 +471,13 @@ func (r *run) settleWithoutLoad(ctx context.Context) error {
 	return r.settle(ctx)
 }
 
-// unringed lists what differs from a ring of n Active instances with no handover open.
+// unringed lists what differs from rings of n Active instances with no handover open.
 func (c *checker) unringed(n int) []string {
 	var left []string
-	if len(c.instances) != n {
-		left = append(left, fmt.Sprintf("%d instances, want %d", len(c.instances), n))
+	for _, ring := range catalogue.Rings() {
+		if now := len(c.ring(ring.Name)); now != n {
+			left = append(left, fmt.Sprintf("%d instances of ring %s, want %d", now, ring.Name, n))
+		}
 	}
 	for _, i := range c.instances {
 		if i.phase != shardingv1alpha1.InstanceActive || i.key == nil || i.next != nil {
@@ -475,6 +485,11 @@ func (c *checker) unringed(n int) []string {
 		}
 	}
 	return left
+}
+
+// ring returns the instances of a ring.
+func (c *checker) ring(name string) []*instance {
+	return slices.DeleteFunc(slices.Collect(maps.Values(c.instances)), func(i *instance) bool { return i.ring != name })
 }
 
 // owned returns the ReplicaSets that the process owns.
@@ -485,7 +500,7 @@ func (r *run) owned(p *process) []*apps.ReplicaSet {
 	var out []*apps.ReplicaSet
 	r.history.see(func(c *checker) {
 		for _, rs := range r.sets {
-			if i := c.ownerOf(metav1.HashKeyOf(rs)); i != nil && r.processOf(i.holder) == p.name {
+			if i := c.ownerOf(catalogue.WorkloadsRing, metav1.HashKeyOf(rs)); i != nil && r.processOf(i.holder) == p.name {
 				out = append(out, rs)
 			}
 		}

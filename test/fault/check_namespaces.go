@@ -1,0 +1,283 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	policy "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+)
+
+// The kinds of violation in namespaces.
+const (
+	overBudget    = "budget exceeded"
+	unprotected   = "claim deleted that a pod uses"
+	needlessScale = "needless deletion by a StatefulSet"
+)
+
+// team is the state of a namespace at the present revision.
+type team struct {
+	pods   map[string]*v1.Pod
+	claims map[string]*v1.PersistentVolumeClaim
+	sets   map[string]*statefulSet
+	budget *policy.PodDisruptionBudget
+	scaler *autoscaling.HorizontalPodAutoscaler
+	// slices and endpoints have the ready addresses of the Service.
+	slices    map[string][]string
+	endpoints []string
+}
+
+// statefulSet is a StatefulSet, with the sizes that it had from the observed generation on.
+type statefulSet struct {
+	*apps.StatefulSet
+	wanted map[int64]int32
+}
+
+// team returns the state of a namespace, nil if nothing in it is judged.
+func (c *checker) team(namespace string) *team {
+	if !strings.HasSuffix(namespace, "-team") {
+		return nil
+	}
+	if c.teams[namespace] == nil {
+		c.teams[namespace] = &team{pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}, sets: map[string]*statefulSet{}, slices: map[string][]string{}}
+	}
+	return c.teams[namespace]
+}
+
+// wroteIn records which instance may have written an object in a namespace.
+func (c *checker) wroteIn(object metav1.Object, created, deleted bool) {
+	id := writeID{"write", object.GetUID(), c.revision}
+	if created {
+		id = writeID{verb: "create", uid: object.GetUID()}
+	} else if deleted {
+		id = writeID{verb: "delete", uid: object.GetUID()}
+	}
+	c.allowIn(id, object.GetName(), object.GetNamespace())
+}
+
+func (c *checker) teamPodWritten(t *team, pod *v1.Pod, created, deleted bool) {
+	before := t.pods[pod.Name]
+	if deleted {
+		delete(t.pods, pod.Name)
+		return
+	}
+	t.pods[pod.Name] = pod
+	doomed := pod.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
+	c.wroteIn(pod, created, doomed)
+	if !doomed {
+		return
+	}
+	if left := len(t.ready(fixedSet)); pod.Labels[teamLabel] == fixedSet && left < fixedReplicas-1 {
+		c.violate(overBudget, "pod %s/%s is deleted, which leaves %d ready, and %d must be", pod.Namespace, pod.Name, left, fixedReplicas-1)
+	}
+	if set := t.sets[pod.Labels[teamLabel]]; set != nil && set.Name != fixedSet {
+		ordinal, err := strconv.Atoi(pod.Name[strings.LastIndexByte(pod.Name, '-')+1:])
+		if least := slices.Min(slices.Collect(maps.Values(set.wanted))); err != nil || ordinal < int(least) {
+			c.violate(needlessScale, "pod %s/%s, and %d are wanted", pod.Namespace, pod.Name, least)
+		}
+	}
+}
+
+// ready returns the pods of a set that are ready and not being deleted.
+func (t *team) ready(set string) (ready []*v1.Pod) {
+	for _, pod := range t.pods {
+		if pod.Labels[teamLabel] == set && pod.DeletionTimestamp == nil && podutil.IsPodReady(pod) {
+			ready = append(ready, pod)
+		}
+	}
+	return ready
+}
+
+func (c *checker) claimWritten(t *team, claim *v1.PersistentVolumeClaim, created, deleted bool, before int64) {
+	if !deleted {
+		t.claims[claim.Name] = claim
+		if claim.DeletionTimestamp == nil {
+			c.wroteIn(claim, created, false)
+		}
+		return
+	}
+	// The answer to the update that takes its last finalizer names the revision before.
+	c.allowIn(writeID{"write", claim.UID, before}, claim.Name, claim.Namespace)
+	delete(t.claims, claim.Name)
+	for _, pod := range t.pods {
+		if pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(volume v1.Volume) bool { return uses(pod, &volume, claim) }) {
+			c.violate(unprotected, "%s/%s, by pod %s", claim.Namespace, claim.Name, pod.Name)
+		}
+	}
+}
+
+func uses(pod *v1.Pod, volume *v1.Volume, claim *v1.PersistentVolumeClaim) bool {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ClaimName == claim.Name
+	case volume.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, volume) == claim.Name && metav1.IsControlledBy(claim, pod)
+	}
+	return false
+}
+
+func (c *checker) statefulSetWritten(t *team, set *apps.StatefulSet) {
+	s := t.sets[set.Name]
+	if s == nil {
+		s = &statefulSet{wanted: map[int64]int32{}}
+		t.sets[set.Name] = s
+	} else if set.Name == autoSet || set.Generation == s.Generation {
+		// People scale only another.
+		c.wroteIn(set, false, false)
+	}
+	s.StatefulSet = set
+	s.wanted[set.Generation] = *set.Spec.Replicas
+	maps.DeleteFunc(s.wanted, func(generation int64, _ int32) bool { return generation < set.Status.ObservedGeneration })
+}
+
+func (c *checker) budgetWritten(t *team, budget *policy.PodDisruptionBudget) {
+	// An eviction adds a pod, in the name of who evicts.
+	if t.budget != nil && len(budget.Status.DisruptedPods) <= len(t.budget.Status.DisruptedPods) {
+		c.wroteIn(budget, false, false)
+	}
+	t.budget = budget
+}
+
+func (c *checker) scalerWritten(t *team, scaler *autoscaling.HorizontalPodAutoscaler) {
+	if t.scaler != nil && reflect.DeepEqual(t.scaler.Spec, scaler.Spec) {
+		c.wroteIn(scaler, false, false)
+	}
+	t.scaler = scaler
+}
+
+func (c *checker) sliceWritten(t *team, slice *discovery.EndpointSlice, created, deleted bool) {
+	c.wroteIn(slice, created, deleted)
+	delete(t.slices, slice.Name)
+	if deleted {
+		return
+	}
+	for _, endpoint := range slice.Endpoints {
+		if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
+			t.slices[slice.Name] = append(t.slices[slice.Name], endpoint.Addresses...)
+		}
+	}
+}
+
+func (c *checker) endpointsWritten(t *team, endpoints *v1.Endpoints, created, deleted bool) {
+	c.wroteIn(endpoints, created, deleted)
+	t.endpoints = nil
+	for _, subset := range endpoints.Subsets {
+		for _, address := range subset.Addresses {
+			t.endpoints = append(t.endpoints, address.IP)
+		}
+	}
+}
+
+// unspread lists what is not as it should be in that many namespaces.
+func (c *checker) unspread(teams int) (left []string) {
+	if len(c.teams) != teams {
+		return []string{fmt.Sprintf("%d namespaces of %d", len(c.teams), teams)}
+	}
+	for name, t := range c.teams {
+		for _, what := range t.unspread() {
+			left = append(left, name+": "+what)
+		}
+	}
+	return left
+}
+
+func (t *team) unspread() (left []string) {
+	if len(t.sets) != 3 || t.budget == nil || t.scaler == nil {
+		return []string{"not everything is there"}
+	}
+	for name, set := range t.sets {
+		if ready := len(t.ready(name)); ready != int(*set.Spec.Replicas) || ready != t.count(name) || int(set.Status.ReadyReplicas) != ready || set.Status.ObservedGeneration != set.Generation {
+			left = append(left, fmt.Sprintf("StatefulSet %s wants %d, has %d, of them %d ready, and says %d", name, *set.Spec.Replicas, t.count(name), ready, set.Status.ReadyReplicas))
+		}
+	}
+	var addresses []string
+	for _, pod := range t.ready(fixedSet) {
+		addresses = append(addresses, pod.Status.PodIP)
+	}
+	if published := slices.Concat(slices.Collect(maps.Values(t.slices))...); !sameAddresses(published, addresses) {
+		left = append(left, fmt.Sprintf("EndpointSlices have %v, want %v", published, addresses))
+	}
+	if !sameAddresses(t.endpoints, addresses) {
+		left = append(left, fmt.Sprintf("Endpoints have %v, want %v", t.endpoints, addresses))
+	}
+	if s := t.budget.Status; s.CurrentHealthy != fixedReplicas || s.DisruptionsAllowed != 1 {
+		left = append(left, fmt.Sprintf("the budget says %d healthy, %d may be disrupted", s.CurrentHealthy, s.DisruptionsAllowed))
+	}
+	if n := *t.sets[autoSet].Spec.Replicas; n < *t.scaler.Spec.MinReplicas || n > t.scaler.Spec.MaxReplicas {
+		left = append(left, fmt.Sprintf("autoscaled to %d, want %d to %d", n, *t.scaler.Spec.MinReplicas, t.scaler.Spec.MaxReplicas))
+	}
+	return append(left, t.unclaimed()...)
+}
+
+// unclaimed lists the claims that are missing or in excess.
+func (t *team) unclaimed() (left []string) {
+	want := map[string]types.UID{}
+	for ordinal := range *t.sets[scaledSet].Spec.Replicas {
+		want[fmt.Sprintf("data-%s-%d", scaledSet, ordinal)] = ""
+	}
+	for _, pod := range t.pods {
+		if pod.Labels[teamLabel] == scratchVolume {
+			want[ephemeral.VolumeClaimName(pod, &pod.Spec.Volumes[0])] = pod.UID
+		}
+	}
+	for name, owner := range want {
+		claim := t.claims[name]
+		switch {
+		case claim == nil:
+			left = append(left, "claim "+name+" is missing")
+		case claim.DeletionTimestamp != nil:
+			left = append(left, "claim "+name+" is being deleted")
+		case owner != "" && !metav1.IsControlledBy(claim, &metav1.ObjectMeta{UID: owner}):
+			left = append(left, "claim "+name+" has lost its pod")
+		case owner == "" && slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.Kind == "Pod" }):
+			left = append(left, "claim "+name+" would go with its pod")
+		}
+	}
+	for name := range t.claims {
+		if _, wanted := want[name]; !wanted {
+			left = append(left, "claim "+name+" is left")
+		}
+	}
+	return left
+}
+
+// count returns how many pods a set has.
+func (t *team) count(set string) (n int) {
+	for _, pod := range t.pods {
+		if pod.Labels[teamLabel] == set {
+			n++
+		}
+	}
+	return n
+}
+
+func sameAddresses(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}

@@ -1,0 +1,189 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// teams is how many namespaces there are for controllers whose keys are those of namespaces.
+	teams = 8
+	// teamLabel is on all pods there, and says which StatefulSet they belong to.
+	teamLabel = "team"
+	// The StatefulSets of each: one whose pods are evicted, within a budget; one with claims,
+	// which is scaled; one that an autoscaler keeps within limits, which are changed.
+	fixedSet, scaledSet, autoSet = "fixed", "scaled", "auto"
+	// fixedReplicas are the pods that are evicted, of which one may be missing.
+	fixedReplicas = 4
+	maxScaled     = 4
+	// scratchVolume is the ephemeral volume of pods that come and go.
+	scratchVolume = "scratch"
+)
+
+func teamName(i int) string { return fmt.Sprintf("%c-team", 'a'+i) }
+
+// createNamespaces creates the namespaces with what is in them.
+func (r *run) createNamespaces(ctx context.Context) error {
+	for i := range r.teams() {
+		if err := r.createTeam(ctx, teamName(i)); err != nil {
+			return fmt.Errorf("namespace %s: %w", teamName(i), err)
+		}
+	}
+	return nil
+}
+
+// teams returns how many of the namespaces there are: none without a ring for them.
+func (*run) teams() int {
+	if _, ok := catalogue.RingNamed(catalogue.NamespacesRing); !ok {
+		return 0
+	}
+	return teams
+}
+
+func (r *run) createTeam(ctx context.Context, team string) error {
+	if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: team, Name: name} }
+	selects := map[string]string{teamLabel: fixedSet}
+	if _, err := r.client.CoreV1().Services(team).Create(ctx, &v1.Service{
+		ObjectMeta: meta(fixedSet), Spec: v1.ServiceSpec{Selector: selects, Ports: []v1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if _, err := r.client.PolicyV1().PodDisruptionBudgets(team).Create(ctx, &policy.PodDisruptionBudget{
+		ObjectMeta: meta(fixedSet),
+		Spec:       policy.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(fixedReplicas - 1)), Selector: &metav1.LabelSelector{MatchLabels: selects}},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if _, err := r.client.AutoscalingV2().HorizontalPodAutoscalers(team).Create(ctx, &autoscaling.HorizontalPodAutoscaler{
+		ObjectMeta: meta(autoSet),
+		Spec: autoscaling.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscaling.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: autoSet},
+			MinReplicas:    ptr.To[int32](1), MaxReplicas: 2,
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for name, replicas := range map[string]int32{fixedSet: fixedReplicas, scaledSet: 2, autoSet: 1} {
+		labels := map[string]string{teamLabel: name}
+		set := &apps.StatefulSet{
+			ObjectMeta: meta(name),
+			Spec: apps.StatefulSetSpec{
+				Replicas: &replicas, PodManagementPolicy: apps.ParallelPodManagement, Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}}},
+			},
+		}
+		if name == scaledSet {
+			set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimSpec()}}
+			set.Spec.PersistentVolumeClaimRetentionPolicy = &apps.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: apps.DeletePersistentVolumeClaimRetentionPolicyType}
+		}
+		if _, err := r.client.AppsV1().StatefulSets(team).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func claimSpec() v1.PersistentVolumeClaimSpec {
+	return v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+}
+
+// changeNamespace changes something in a namespace at random. A request may fail because of the
+// fault, and an eviction because of the budget.
+func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
+	if r.teams() == 0 {
+		return
+	}
+	team := teamName(random.IntN(teams))
+	switch random.IntN(8) {
+	case 0:
+		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, random.IntN(maxScaled+1))
+		_, _ = r.client.AppsV1().StatefulSets(team).Patch(ctx, scaledSet, types.MergePatchType, patch, metav1.PatchOptions{})
+	case 1:
+		low := 1 + random.IntN(3)
+		patch := fmt.Appendf(nil, `{"spec":{"minReplicas":%d,"maxReplicas":%d}}`, low, low+random.IntN(2))
+		_, _ = r.client.AutoscalingV2().HorizontalPodAutoscalers(team).Patch(ctx, autoSet, types.MergePatchType, patch, metav1.PatchOptions{})
+	case 2:
+		_, _ = r.client.CoreV1().Pods(team).Create(ctx, scratchPod(), metav1.CreateOptions{})
+		scratch, err := r.client.CoreV1().Pods(team).List(ctx, metav1.ListOptions{LabelSelector: teamLabel + "=" + scratchVolume, Limit: 3})
+		if err == nil && len(scratch.Items) == 3 {
+			_ = r.client.CoreV1().Pods(team).Delete(ctx, scratch.Items[random.IntN(3)].Name, metav1.DeleteOptions{})
+		}
+	default:
+		pod := fmt.Sprintf("%s-%d", fixedSet, random.IntN(fixedReplicas))
+		_ = r.client.PolicyV1().Evictions(team).Evict(ctx, &policy.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: pod}})
+	}
+}
+
+// scratchPod returns a pod with a volume that has the pod's life.
+func scratchPod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "scratch-", Labels: map[string]string{teamLabel: scratchVolume}},
+		Spec: v1.PodSpec{
+			Containers: []v1.Container{{Name: "c", Image: "image"}},
+			Volumes: []v1.Volume{{Name: scratchVolume, VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: claimSpec()},
+			}}}},
+		},
+	}
+}
+
+// teamAddresses counts the addresses that pods have been given.
+var teamAddresses atomic.Uint32
+
+// runTeamPod does with a pod in one of the namespaces what a scheduler and a kubelet would do next.
+func (r *run) runTeamPod(ctx context.Context, pod *v1.Pod) error {
+	pods := r.client.CoreV1().Pods(pod.Namespace)
+	pod, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return ignoreGone(err)
+	case pod.DeletionTimestamp != nil:
+		return ignoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
+	case pod.Spec.NodeName == "":
+		return ignoreGone(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{}))
+	case pod.Status.Phase != v1.PodRunning:
+		n := teamAddresses.Add(1)
+		pod.Status.Phase = v1.PodRunning
+		pod.Status.PodIP = fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)
+		pod.Status.PodIPs = []v1.PodIP{{IP: pod.Status.PodIP}}
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now()})
+		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}
+	return nil
+}
