@@ -216,15 +216,22 @@ func (l *launcher) waitReady(ctx context.Context, follower *ringtable.Follower) 
 	var last string
 	changed := time.Now()
 	return follower.Each(ctx, progressInterval, func() (bool, error) {
-		ring, err := l.ring(follower)
+		rings, err := l.rings(follower)
 		if err != nil {
 			return false, err
 		}
 		want := len(l.cluster.ControllerManagers())
-		ready := ring.Active() == want && len(ring.Instances) == want && ring.Gap.Empty() &&
-			ring.Pods.Wanted == int64(l.pods.value) && ring.Pods.Ready == ring.Pods.Wanted
-		progress := fmt.Sprintf("%d of %d instances Active, %.1f%% of the hash keys covered, %d of %d pods ready",
-			ring.Active(), want, 100*ring.Covered(), ring.Pods.Ready, l.pods.value)
+		ready, active, covered, pods := true, 0, 0.0, ringtable.Pods{}
+		for _, ring := range rings {
+			ready = ready && ring.Active() == want && len(ring.Instances) == want && ring.Gap.Empty()
+			active, covered = active+ring.Active(), covered+ring.Covered()/float64(len(rings))
+			if ring.OfReplicaSets {
+				pods = ring.Pods
+			}
+		}
+		ready = ready && pods.Wanted == int64(l.pods.value) && pods.Ready == pods.Wanted
+		progress := fmt.Sprintf("%d of %d instances of %d rings Active, %.1f%% of the hash keys covered, %d of %d pods ready",
+			active, want*len(rings), len(rings), 100*covered, pods.Ready, l.pods.value)
 		if ready {
 			err := l.screen.Show("")
 			l.say("%s", progress)
@@ -246,10 +253,10 @@ func (l *launcher) waitReady(ctx context.Context, follower *ringtable.Follower) 
 	})
 }
 
-// show shows the ring until ctx ends.
+// show shows the rings until ctx ends.
 func (l *launcher) show(ctx context.Context, follower *ringtable.Follower) error {
 	return follower.Each(ctx, l.screen.Interval(), func() (bool, error) {
-		ring, err := l.ring(follower)
+		rings, err := l.rings(follower)
 		if err != nil {
 			return false, err
 		}
@@ -258,12 +265,16 @@ func (l *launcher) show(ctx context.Context, follower *ringtable.Follower) error
 			// Without ages, a table is printed only when the ring changes.
 			now = time.Time{}
 		}
-		return false, l.screen.Show(ring.Text(l.screen.Width(), now))
+		var texts []string
+		for _, ring := range rings {
+			texts = append(texts, ring.Name+":\n"+ring.Text(l.screen.Width(), now))
+		}
+		return false, l.screen.Show(strings.Join(texts, "\n"))
 	})
 }
 
-// ring returns the ring, with each instance named after its process.
-func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
+// rings returns the rings, with each instance named after its process.
+func (l *launcher) rings(follower *ringtable.Follower) ([]*ringtable.Ring, error) {
 	for _, name := range l.cluster.ControllerManagers() {
 		pid, err := l.cluster.PID(name)
 		if err != nil {
@@ -271,18 +282,22 @@ func (l *launcher) ring(follower *ringtable.Follower) (*ringtable.Ring, error) {
 		}
 		l.holders[fmt.Sprintf("_%d_", pid)] = name
 	}
-	ring, err := follower.Ring(catalogue.WorkloadsRing)
-	if err != nil {
-		return nil, err
-	}
-	for i := range ring.Instances {
-		for part, name := range l.holders {
-			if strings.Contains(ring.Instances[i].Holder, part) {
-				ring.Instances[i].Name = name
+	var rings []*ringtable.Ring
+	for _, described := range catalogue.Rings() {
+		ring, err := follower.Ring(described.Name)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ring.Instances {
+			for part, name := range l.holders {
+				if strings.Contains(ring.Instances[i].Holder, part) {
+					ring.Instances[i].Name = name
+				}
 			}
 		}
+		rings = append(rings, ring)
 	}
-	return ring, nil
+	return rings, nil
 }
 
 // hints lists the commands to try next.

@@ -83,8 +83,13 @@ var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
 	ginkgo.DeferCleanup(creations.Stop)
 })
 
-// ringNow reads the ring from the API.
+// ringNow reads the ring of workloads from the API.
 func ringNow(ctx context.Context) (*ringtable.Ring, error) {
+	return ringNamed(ctx, catalogue.WorkloadsRing)
+}
+
+// ringNamed reads the ring of that name from the API.
+func ringNamed(ctx context.Context, name string) (*ringtable.Ring, error) {
 	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -93,16 +98,23 @@ func ringNow(ctx context.Context) (*ringtable.Ring, error) {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
+	return ringtable.Of(name, members, nil)
 }
 
-// expectRing waits until n instances, all Active, cover all hash keys, and returns them.
+// expectRing waits until n instances, all Active, cover all hash keys of the ring of workloads, and
+// returns them.
 func expectRing(ctx context.Context, n int) *ringtable.Ring {
+	ginkgo.GinkgoHelper()
+	return expectRingNamed(ctx, catalogue.WorkloadsRing, n)
+}
+
+// expectRingNamed does the same with the ring of that name.
+func expectRingNamed(ctx context.Context, name string, n int) *ringtable.Ring {
 	ginkgo.GinkgoHelper()
 	var ring *ringtable.Ring
 	gomega.Eventually(ctx, func(g gomega.Gomega) {
 		var err error
-		ring, err = ringNow(ctx)
+		ring, err = ringNamed(ctx, name)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(ring.Instances).To(gomega.HaveLen(n))
 		g.Expect(ring.Active()).To(gomega.Equal(n))

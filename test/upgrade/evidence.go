@@ -39,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // auditPolicy records the writes of controllers and of the leader's Lease, with the
@@ -284,6 +285,10 @@ func apply(j *judge, event *clientv3.Event) error {
 		var i shardingv1alpha1.ControllerInstance
 		if err := decode(value, &i); err != nil {
 			return err
+		}
+		if i.Spec.Ring != catalogue.WorkloadsRing {
+			// Only the work of that ring is judged.
+			return nil
 		}
 		if deleted {
 			j.instanceGone(i.Name)

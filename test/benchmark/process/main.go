@@ -118,6 +118,10 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 			return err
 		}
 		log.Printf("%s: %.1f Jobs a second", r.name(), r.ran.rate)
+		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { r.served, err = b.runServices(ctx); return err }); err != nil {
+			return err
+		}
+		log.Printf("%s: EndpointSlices follow after %v", r.name(), r.served.median)
 	}
 	report, missed := render(b.pods, results)
 	if out == "" {

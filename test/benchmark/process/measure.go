@@ -39,8 +39,9 @@ type result struct {
 	// rounds are those without a limit. The embedded one is that of the median rate.
 	rounds []filled
 	filled
-	// ran is not measured with the most controller managers.
-	ran ran
+	// ran and served are not measured with the most controller managers.
+	ran    ran
+	served served
 }
 
 // filled is what was measured while all pods came without a limit.
