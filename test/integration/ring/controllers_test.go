@@ -99,7 +99,9 @@ func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
 // expectRing waits until n instances, all Active, cover all hash keys.
 func (r *ringTest) expectRing(n int) {
 	r.Helper()
-	r.eventually(func(ctx context.Context) error { return controllermanager.Settled(ctx, r.client, catalogue.WorkloadsRing, n) })
+	r.eventually(func(ctx context.Context) error {
+		return controllermanager.Settled(ctx, r.client, catalogue.WorkloadsRing, n)
+	})
 }
 
 func (r *ringTest) createReplicaSets(namespace string, n int, replicas int32) []*apps.ReplicaSet {
