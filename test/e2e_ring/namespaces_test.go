@@ -37,12 +37,6 @@ import (
 var _ = ginkgo.Describe("ring of namespaces", ginkgo.Ordered, func() {
 	var namespaces []string
 
-	ginkgo.BeforeAll(func() {
-		if _, in := catalogue.RingNamed(catalogue.NamespacesRing); !in {
-			ginkgo.Skip("the catalogue has the ring of namespaces among those that are coming")
-		}
-	})
-
 	ginkgo.It("covers the whole key space without overlap", func(ctx context.Context) {
 		for _, ring := range []string{catalogue.NamespacesRing, catalogue.ClaimsRing} {
 			expectRingNamed(ctx, ring, len(cluster.ControllerManagers()))

@@ -195,8 +195,8 @@ func (c *checker) endpointsWritten(t *team, endpoints *v1.Endpoints, created, de
 	}
 }
 
-// unspread lists what is not as it should be in that many namespaces.
-func (c *checker) unspread(teams int) (left []string) {
+// unspread lists what is not as it should be in the namespaces.
+func (c *checker) unspread() (left []string) {
 	if len(c.teams) != teams {
 		return []string{fmt.Sprintf("%d namespaces of %d", len(c.teams), teams)}
 	}

@@ -30,7 +30,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/utils/ptr"
 )
 
@@ -53,20 +52,12 @@ func teamName(i int) string { return fmt.Sprintf("%c-team", 'a'+i) }
 
 // createNamespaces creates the namespaces with what is in them.
 func (r *run) createNamespaces(ctx context.Context) error {
-	for i := range r.teams() {
+	for i := range teams {
 		if err := r.createTeam(ctx, teamName(i)); err != nil {
 			return fmt.Errorf("namespace %s: %w", teamName(i), err)
 		}
 	}
 	return nil
-}
-
-// teams returns how many of the namespaces there are: none without a ring for them.
-func (*run) teams() int {
-	if _, ok := catalogue.RingNamed(catalogue.NamespacesRing); !ok {
-		return 0
-	}
-	return teams
 }
 
 func (r *run) createTeam(ctx context.Context, team string) error {
@@ -125,9 +116,6 @@ func claimSpec() v1.PersistentVolumeClaimSpec {
 // changeNamespace changes something in a namespace at random. A request may fail because of the
 // fault, and an eviction because of the budget.
 func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
-	if r.teams() == 0 {
-		return
-	}
 	team := teamName(random.IntN(teams))
 	switch random.IntN(8) {
 	case 0:

@@ -443,7 +443,7 @@ func (r *run) settle(ctx context.Context) error {
 	running := r.running()
 	var left []string
 	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
-		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread(r.teams()))
+		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread())
 		bare := 0
 		for _, s := range c.sets {
 			if s.parent == "" {

@@ -43,7 +43,7 @@ import (
 func TestEveryControllerOfTheCatalogueCanBeBuilt(t *testing.T) {
 	known := NewControllerDescriptors()
 	inCatalogue := 0
-	for _, r := range slices.Concat(catalogue.Rings(), catalogue.Coming()) {
+	for _, r := range catalogue.Rings() {
 		if !slices.Contains(ring.ManagerRings, r.Name) {
 			t.Errorf("the leader's Lease is not guarded while ring %s has instances", r.Name)
 		}
@@ -54,9 +54,6 @@ func TestEveryControllerOfTheCatalogueCanBeBuilt(t *testing.T) {
 			}
 			if known[c.Name] == nil || known[c.Name].IsDisabledByDefault() {
 				t.Errorf("%s is in the catalogue of rings and is no controller of kube-controller-manager that * enables", c.Name)
-			}
-			if _, in := catalogue.RingNamed(r.Name); !in {
-				continue
 			}
 			if got := ringOf(c.Name); got != r.Name {
 				t.Errorf("%s is on ring %q, want %q", c.Name, got, r.Name)
@@ -81,7 +78,7 @@ func TestControllersOfARingShareItsInformers(t *testing.T) {
 	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
 	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
 	whole := controllerring.NewWhole(ctx, fake.NewClientset(), 0)
-	for _, r := range slices.Concat(catalogue.Rings(), catalogue.Coming()) {
+	for _, r := range catalogue.Rings() {
 		informers := controllerring.NewInformers(fake.NewClientset(), 0, whole)
 		controllers, err := h.build(ctx, r, informers, member.NewGate(clock.RealClock{}))
 		if err != nil {

@@ -77,10 +77,6 @@ const workloadWithJob = "WorkloadWithJob"
 // Rings returns the catalogue. It must not be changed.
 func Rings() []Ring { return rings }
 
-// Coming returns the rings that are built and have yet to be proven: their controllers are the
-// leader's for now.
-func Coming() []Ring { return coming }
-
 var rings = []Ring{
 	{
 		Name: WorkloadsRing,
@@ -171,9 +167,6 @@ var rings = []Ring{
 			},
 		}},
 	},
-}
-
-var coming = []Ring{
 	{
 		Name: NamespacesRing,
 		Controllers: []Controller{

@@ -18,7 +18,6 @@ package testing
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -29,7 +28,7 @@ import (
 // Described returns the catalogue's controller of that name.
 func Described(t testing.TB, controller string) catalogue.Controller {
 	t.Helper()
-	for _, r := range slices.Concat(catalogue.Rings(), catalogue.Coming()) {
+	for _, r := range catalogue.Rings() {
 		for _, c := range r.Controllers {
 			if c.Name == controller {
 				return c

@@ -29,12 +29,15 @@ import (
 )
 
 // ringVerbs returns, by the name of the role, the sorted verbs that its rules allow on a
-// resource of sharding.k8s.io, and the names of the objects if not on all.
+// resource of sharding.k8s.io, and the names of the objects if not on all; rule by rule.
 func ringVerbs(roles []rbacv1.ClusterRole, resource string) map[string]string {
 	verbs := map[string]string{}
 	for _, role := range roles {
 		for _, rule := range role.Rules {
 			if slices.Contains(rule.APIGroups, shardingGroup) && slices.Contains(rule.Resources, resource) {
+				if verbs[role.Name] != "" {
+					verbs[role.Name] += ", "
+				}
 				verbs[role.Name] += strings.Join(append(slices.Sorted(slices.Values(rule.Verbs)), rule.ResourceNames...), " ")
 			}
 		}
@@ -48,13 +51,22 @@ func TestRingRules(t *testing.T) {
 		"controllerinstances":        {manager: "create delete get list patch update watch"},
 		"controllerinstances/status": {manager: "get patch update"},
 		"rings": {
-			manager:                                "work workloads",
+			manager:                                "work workloads, work namespaces, work claims",
 			"system:controller:cronjob-controller": "work workloads",
 			"system:controller:daemon-set-controller":         "work workloads",
 			"system:controller:deployment-controller":         "work workloads",
+			"system:controller:disruption-controller":         "work namespaces",
+			"system:controller:endpoint-controller":           "work namespaces",
+			"system:controller:endpointslice-controller":      "work namespaces",
+			"system:controller:ephemeral-volume-controller":   "work namespaces",
+			"system:controller:expand-controller":             "work claims",
+			"system:controller:horizontal-pod-autoscaler":     "work namespaces",
 			"system:controller:job-controller":                "work workloads",
+			"system:controller:pv-protection-controller":      "work claims",
+			"system:controller:pvc-protection-controller":     "work namespaces",
 			"system:controller:replicaset-controller":         "work workloads",
 			"system:controller:replication-controller":        "work workloads",
+			"system:controller:statefulset-controller":        "work namespaces",
 			"system:controller:ttl-after-finished-controller": "work workloads",
 		},
 	} {
