@@ -163,7 +163,7 @@ func (r *run) runTeamPod(ctx context.Context, pod *v1.Pod) error {
 	case pod.DeletionTimestamp != nil:
 		return ignoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
 	case pod.Spec.NodeName == "":
-		return ignoreGone(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{}))
+		return ignoreGone(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: nodeName(0)}}, metav1.CreateOptions{}))
 	case pod.Status.Phase != v1.PodRunning:
 		n := teamAddresses.Add(1)
 		pod.Status.Phase = v1.PodRunning

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -50,7 +51,7 @@ type counter struct {
 }
 
 // pods is etcd's prefix of the pods.
-const pods = "/registry/pods/" + metav1.NamespaceDefault + "/"
+const pods = "/registry/pods/"
 
 // follow counts the pods that come, until ctx ends. It watches etcd: the API server ends the watch
 // of a client that cannot keep up.
@@ -69,7 +70,7 @@ func (b *benchmark) follow(ctx context.Context) (*counter, error) {
 		defer client.Close()
 		for response := range changes {
 			for _, event := range response.Events {
-				if name := strings.TrimPrefix(string(event.Kv.Key), pods); event.IsCreate() {
+				if name := path.Base(string(event.Kv.Key)); event.IsCreate() {
 					c.take(name[:len(nameOf(0))])
 				}
 			}
@@ -112,8 +113,8 @@ func (c *counter) until(ctx context.Context, n int) (int, error) {
 
 func nameOf(i int) string { return fmt.Sprintf("app-%05d", i) }
 
-// create creates the Deployments.
-func (b *benchmark) create(ctx context.Context, c *counter, n int) error {
+// create creates the Deployments, each in its namespace.
+func (b *benchmark) create(ctx context.Context, c *counter, n int, namespace func(int) string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(creators)
 	for i := range n {
@@ -122,7 +123,7 @@ func (b *benchmark) create(ctx context.Context, c *counter, n int) error {
 			c.mu.Lock()
 			c.begun[d.Name] = time.Now()
 			c.mu.Unlock()
-			_, err := b.client.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, d, metav1.CreateOptions{})
+			_, err := b.client.AppsV1().Deployments(namespace(i)).Create(ctx, d, metav1.CreateOptions{})
 			return err
 		})
 	}

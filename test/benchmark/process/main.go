@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command process measures whole controller managers, with all their controllers, while
-// Deployments get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on a ring, and one
-// as in stock Kubernetes beside them. Each has a cluster of its own, where nothing runs the pods.
+// Deployments get their pods, while Jobs run beside DaemonSets, and while the pods of Services are
+// restarted: 1, 2, 4 and 8 on rings, and one as in stock Kubernetes beside them. Each has a cluster of its own, where nothing runs the pods.
 package main
 
 import (
@@ -102,7 +102,7 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 	for round := range rounds {
 		for _, r := range results {
 			var f filled
-			if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { f, err = b.fill(ctx, r.managers); return err }); err != nil {
+			if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { f, err = b.fill(ctx, r.managers, evenly); return err }); err != nil {
 				return err
 			}
 			log.Printf("round %d of %d, %s: %.0f pods a second without a limit", round+1, rounds, r.name(), f.rate)
@@ -122,6 +122,14 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 			return err
 		}
 		log.Printf("%s: EndpointSlices follow after %v", r.name(), r.served.median)
+		if r.managers != 4 {
+			continue
+		}
+		r.uneven = &filled{}
+		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { *r.uneven, err = b.fill(ctx, r.managers, unevenly); return err }); err != nil {
+			return err
+		}
+		log.Printf("%s, half in one namespace: %.0f pods a second", r.name(), r.uneven.rate)
 	}
 	report, missed := render(b.pods, results)
 	if out == "" {
@@ -135,7 +143,7 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 	return nil
 }
 
-// with calls measure with a cluster of n controller managers on a ring, or of one of stock's.
+// with calls measure with a cluster of n controller managers on rings, or of one of stock's.
 func (b *benchmark) with(ctx context.Context, n int, unlimited bool, measure func(context.Context) error) (err error) {
 	dir, err := os.MkdirTemp("", "benchmark-process-")
 	if err != nil {

@@ -31,7 +31,10 @@ import (
 	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
-// start starts n controller managers on a ring, and waits until they share it; or stock's one for 0.
+// pollPeriod is between two looks at what is waited for.
+const pollPeriod = 100 * time.Millisecond
+
+// start starts n controller managers on rings, and waits until they share them; or stock's one for 0.
 // They are there before the pods, so each begins with a part of nothing.
 func (b *benchmark) start(ctx context.Context, n int) error {
 	b.managers = nil
@@ -54,36 +57,39 @@ func (b *benchmark) start(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	log.Printf("%d controller managers, ring of %d", len(b.managers), n)
+	log.Printf("%d controller managers, rings of %d", len(b.managers), n)
 	return nil
 }
 
-// settle waits until the ring has n Active instances that cover all keys, and the namespace its
+// settle waits until each ring has n Active instances that cover all keys, and the namespace its
 // service account, so that somebody leads.
 func (b *benchmark) settle(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	var left error
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, pollPeriod, true, func(ctx context.Context) (bool, error) {
 		if _, left = b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); left != nil || n == 0 {
 			return left == nil, nil
 		}
-		var ring *ringtable.Ring
-		if ring, left = b.ring(ctx); left != nil {
-			return false, nil
+		for _, in := range catalogue.Rings() {
+			var ring *ringtable.Ring
+			if ring, left = b.ring(ctx, in.Name); left != nil {
+				return false, nil
+			}
+			if len(ring.Instances) != n || ring.Active() != n || !ring.Gap.Empty() {
+				left = fmt.Errorf("%s: %d instances, %d Active, nobody works on %s", in.Name, len(ring.Instances), ring.Active(), ring.Gap)
+				return false, nil
+			}
 		}
-		if len(ring.Instances) != n || ring.Active() != n || !ring.Gap.Empty() {
-			left = fmt.Errorf("%d instances, %d Active, nobody works on %s", len(ring.Instances), ring.Active(), ring.Gap)
-		}
-		return left == nil, nil
+		return true, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for a ring of %d: %w", n, errors.Join(err, left))
+		return fmt.Errorf("waiting for rings of %d: %w", n, errors.Join(err, left))
 	}
 	return nil
 }
 
-func (b *benchmark) ring(ctx context.Context) (*ringtable.Ring, error) {
+func (b *benchmark) ring(ctx context.Context, name string) (*ringtable.Ring, error) {
 	list, err := b.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -92,5 +98,5 @@ func (b *benchmark) ring(ctx context.Context) (*ringtable.Ring, error) {
 	for i := range list.Items {
 		members = append(members, &list.Items[i])
 	}
-	return ringtable.Of(catalogue.WorkloadsRing, members, nil)
+	return ringtable.Of(name, members, nil)
 }

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
@@ -39,6 +40,8 @@ type result struct {
 	// rounds are those without a limit. The embedded one is that of the median rate.
 	rounds []filled
 	filled
+	// uneven was measured with one namespace that has half of everything, and four managers.
+	uneven *filled
 	// ran and served are not measured with the most controller managers.
 	ran    ran
 	served served
@@ -68,16 +71,18 @@ type usage struct {
 	received   int64
 	// types has the types of objects that hold most of the heap, in order.
 	types []held
-	// pods and replicaSets are those that its informers of the ring hold, or those of stock.
+	// pods and replicaSets are those that its informers of the ring of workloads hold, or stock's.
 	pods, replicaSets int
-	leads             bool
+	// podsInNamespaces are those that its informers of the ring of namespaces hold.
+	podsInNamespaces int
+	leads            bool
 }
 
 func (r *result) name() string {
 	if r.managers == 0 {
 		return "stock"
 	}
-	return fmt.Sprintf("%d on a ring", r.managers)
+	return fmt.Sprintf("%d on rings", r.managers)
 }
 
 // ratedPods are more than come while the rate is measured.
@@ -91,8 +96,11 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 	if err != nil {
 		return err
 	}
+	if err := b.createSpaces(ctx); err != nil {
+		return err
+	}
 	// Each instance has Deployments enough to create pods all the time.
-	if err := b.create(ctx, c, ratedPods/podsPerDeployment); err != nil {
+	if err := b.create(ctx, c, ratedPods/podsPerDeployment, evenly); err != nil {
 		return err
 	}
 	// The first pods come at once, as the clients have not sent anything for a while.
@@ -112,15 +120,18 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 }
 
 // fill measures how long all pods take without a limit, and what the processes have used then.
-func (b *benchmark) fill(ctx context.Context, managers int) (f filled, err error) {
+func (b *benchmark) fill(ctx context.Context, managers int, namespace func(int) string) (f filled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	c, err := b.follow(ctx)
 	if err != nil {
 		return f, err
 	}
+	if err := b.createSpaces(ctx); err != nil {
+		return f, err
+	}
 	begin := time.Now()
-	if err := b.create(ctx, c, b.pods/podsPerDeployment); err != nil {
+	if err := b.create(ctx, c, b.pods/podsPerDeployment, namespace); err != nil {
 		return f, err
 	}
 	if _, err := c.until(ctx, b.pods); err != nil {
@@ -138,7 +149,7 @@ func (b *benchmark) fill(ctx context.Context, managers int) (f filled, err error
 	if err := b.complete(ctx); err != nil {
 		return f, err
 	}
-	pods, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
+	pods, err := b.client.CoreV1().Pods(namespace(0)).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return f, err
 	}
@@ -159,7 +170,7 @@ func podSize(pod *v1.Pod) int { return pod.Size() }
 // complete waits until the status of each Deployment says that it has its pods.
 func (b *benchmark) complete(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		list, err := b.client.AppsV1().Deployments(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		list, err := b.client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return false, err
 		}
@@ -185,41 +196,59 @@ func (b *benchmark) use(ctx context.Context, m *manager) (u usage, err error) {
 	return u, err
 }
 
-// count counts which objects the informers of the ring hold in each process. An instance holds the
+// count counts which objects the informers of the rings hold in each process. An instance holds the
 // ReplicaSets of its range by their own keys, and again those of its Deployments.
 func (b *benchmark) count(ctx context.Context, managers int, processes []usage) error {
-	sets, err := b.client.AppsV1().ReplicaSets(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	sets, err := b.client.AppsV1().ReplicaSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	owned := []hashkey.Ranges{hashkey.All()}
-	if managers > 0 {
-		ring, err := b.ring(ctx)
-		if err != nil {
-			return err
-		}
-		owned = make([]hashkey.Ranges, len(b.managers))
-		for _, i := range ring.Instances {
-			for n, m := range b.managers {
-				// A holder is HOST_PID_RANDOM.
-				if strings.Contains(i.Holder, fmt.Sprintf("_%d_", m.pid)) {
-					owned[n] = i.Owned
-				}
-			}
-		}
+	if managers == 0 {
+		processes[0].replicaSets = len(sets.Items)
+		processes[0].pods = podsPerDeployment * len(sets.Items)
+		return nil
 	}
-	for i, ranges := range owned {
+	workloads, err := b.owned(ctx, catalogue.WorkloadsRing)
+	if err != nil {
+		return err
+	}
+	namespaces, err := b.owned(ctx, catalogue.NamespacesRing)
+	if err != nil {
+		return err
+	}
+	for i := range processes {
 		u := &processes[i]
 		for n := range sets.Items {
 			rs := &sets.Items[n]
-			if ranges.Contains(metav1.HashKeyOf(rs)) {
+			if workloads[i].Contains(metav1.HashKeyOf(rs)) {
 				u.pods += podsPerDeployment
 				u.replicaSets++
 			}
-			if owner := metav1.GetControllerOfNoCopy(rs); managers > 0 && owner != nil && ranges.Contains(metav1.HashKeyOfOwner(owner)) {
+			if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && workloads[i].Contains(metav1.HashKeyOfOwner(owner)) {
 				u.replicaSets++
+			}
+			if namespaces[i].Contains(hashkey.OfNamespace(rs.Namespace)) {
+				u.podsInNamespaces += podsPerDeployment
 			}
 		}
 	}
 	return nil
+}
+
+// owned returns the ranges of each process in the ring.
+func (b *benchmark) owned(ctx context.Context, name string) ([]hashkey.Ranges, error) {
+	ring, err := b.ring(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	owned := make([]hashkey.Ranges, len(b.managers))
+	for _, i := range ring.Instances {
+		for n, m := range b.managers {
+			// A holder is HOST_PID_RANDOM.
+			if strings.Contains(i.Holder, fmt.Sprintf("_%d_", m.pid)) {
+				owned[n] = i.Owned
+			}
+		}
+	}
+	return owned, nil
 }

@@ -1,0 +1,74 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// allSpaces is the number of namespaces of equal size.
+	allSpaces = 100
+	// bigSpace is the namespace that has half of everything, where there is one.
+	bigSpace = "big"
+)
+
+func spaceName(i int) string { return fmt.Sprintf("space-%03d", i%allSpaces) }
+
+// evenly returns the namespace of a Deployment where all namespaces have as many.
+func evenly(i int) string { return spaceName(i) }
+
+// unevenly returns the namespace of a Deployment where one namespace has half of them.
+func unevenly(i int) string {
+	if i%2 == 0 {
+		return bigSpace
+	}
+	return spaceName(i / 2)
+}
+
+// createSpaces creates the namespaces, and waits until pods can be created in them.
+func (b *benchmark) createSpaces(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(creators)
+	for i := range allSpaces + 1 {
+		name := bigSpace
+		if i < allSpaces {
+			name = spaceName(i)
+		}
+		group.Go(func() error {
+			if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+			return wait.PollUntilContextCancel(ctx, pollPeriod, true, func(ctx context.Context) (bool, error) {
+				_, err := b.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+				if apierrors.IsNotFound(err) {
+					return false, nil
+				}
+				return err == nil, err
+			})
+		})
+	}
+	return group.Wait()
+}
