@@ -166,16 +166,19 @@ gate-off() {
 # a ring in their place. What starts and ends them is replaced in an overlay. PACKAGES names some.
 on-ring() {
   local overlay=$results/on-ring replace="" packages package file
-  local manager=$tree/cmd/kube-controller-manager/app/controllermanager.go
+  local manager=$tree/cmd/kube-controller-manager/app/controllermanager.go disruption=$tree/pkg/controller/disruption/disruption.go
   mkdir -p "$overlay"
   # A process registers the name of its informers once.
   sed 's|NewInformerName("kube-controller-manager")|NewInformerName(fmt.Sprintf("kube-controller-manager-%p", s))|' "$manager" >"$overlay/controllermanager.go"
   replace+=$(printf '"%s": "%s",' "$manager" "$overlay/controllermanager.go")
+  # A test gives its controller this timeout.
+  sed 's|stalePodDisruptionTimeout = 2 \* time.Minute|stalePodDisruptionTimeout = 3 * time.Second|' "$disruption" >"$overlay/disruption.go"
+  replace+=$(printf '"%s": "%s",' "$disruption" "$overlay/disruption.go")
   read -ra packages <<<"${PACKAGES-deployment replicaset replicationcontroller job cronjob daemonset endpoints endpointslice statefulset disruption evictions}"
   sources
   for package in "${packages[@]}"; do
     for file in "$tree/test/integration/$package"/*.go; do
-      grep -q -e '^[[:space:]]*go [a-z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
+      grep -q -e '^[[:space:]]*go [a-zA-Z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
       mkdir -p "$overlay/$package"
       sed -e 's|^import ($|&\n"k8s.io/kubernetes/test/utils/controllermanager"|' \
         -e 's|^\t*server := .*StartTestServerOrDie(.*$|&; controllermanager.Use(server.ClientConfig)|' \
@@ -183,15 +186,18 @@ on-ring() {
         -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
         -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\topts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"\n&|' \
         -e 's|^\tinformerSet.Start(ctx.Done())$|\tcontrollermanager.WithoutRing(func() { informerSet.Start(ctx.Done()) })|' \
+        -e 's|runControllerAndInformers(\(ctx context.Context\),|runControllerAndInformers(t *testing.T, \1,|' \
+        -e 's|runControllerAndInformers(tCtx,|runControllerAndInformers(t, tCtx,|' \
         -e 's|^\tgo jc.Run(ctx, 1)$|\tcontrollermanager.InsteadOf(tb, ctx, jc.Run)|' \
-        -e 's|^\(\t*\)go \(ep\|eps\)Controller.Run(\([a-zA-Z]*\), [a-z0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2Controller.Run)|' \
+        -e 's|^\(\t*\)go \(eps\?\)Controller.Run(\([a-zA-Z]*\), [a-z0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2Controller.Run)|' \
         -e 's|^\(\t*\)go \([a-z]*\).Run(\([a-zA-Z]*\), [0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2.Run)|' \
         -e 's#\(server\|s\).TearDownFn#controllermanager.Before(&)#' \
         -e 's|^\t\tcloseFn()$|\t\tcontrollermanager.Before(closeFn)()|' \
         "$file" >"$overlay/$package/$(basename "$file")"
       replace+=$(printf '"%s": "%s",' "$file" "$overlay/$package/$(basename "$file")")
     done
-    if grep -rn '^[[:space:]]*go [a-z]*\.Run(' "$overlay/$package"; then
+    # The controller that mirrors Endpoints is on no ring.
+    if grep -rn '^[[:space:]]*go [a-zA-Z]*\.Run(' "$overlay/$package" | grep -v 'go epsmController'; then
       echo "the tests of $package start a controller in another way: hack/test.sh on-ring has to know it"
       return 1
     fi

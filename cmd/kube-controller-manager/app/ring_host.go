@@ -145,6 +145,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		return err
 	}
 	shared := controllerring.NewInformers(reader, ResyncPeriod(h.config)(), h.whole)
+	defer shared.Close()
 	controllers, err := h.build(work, ring, shared, gate)
 	if err != nil {
 		return err
@@ -262,8 +263,13 @@ func (h *ringHost) registry(gate *member.Gate) (client shardingclient.ShardingV1
 }
 
 // build makes the ring's controllers, by name. They share the informers.
-func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *controllerring.Informers, gate *member.Gate) (map[string]*controllerring.Controller, error) {
+func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *controllerring.Informers, gate *member.Gate) (_ map[string]*controllerring.Controller, err error) {
 	controllers := map[string]*controllerring.Controller{}
+	defer func() {
+		if err != nil {
+			discard(ctx, controllers)
+		}
+	}()
 	for _, described := range ring.Controllers {
 		config, err := h.clientBuilder.Config(described.ServiceAccount)
 		if err != nil {
@@ -280,12 +286,22 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *contr
 			return nil, err
 		}
 		parts := &ringParts{Env: env, config: h.config, client: config, mapper: h.mapper}
-		controllers[described.Name], err = ringConstructors[described.Name].build(ctx, parts)
+		c, err := ringConstructors[described.Name].build(ctx, parts)
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", described.Name, err)
 		}
+		controllers[described.Name] = c
 	}
 	return controllers, nil
+}
+
+// discard ends what controllers have begun when they were built: their queues.
+func discard(ctx context.Context, controllers map[string]*controllerring.Controller) {
+	ended, end := context.WithCancel(ctx)
+	end()
+	for _, c := range controllers {
+		c.Run(ended)
+	}
 }
 
 // joins notes that instance is about to run. It says whether it may.

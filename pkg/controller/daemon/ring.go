@@ -54,7 +54,7 @@ func newOnRing(ctx context.Context, env *ring.Env) (*DaemonSetsController, error
 func (dsc *DaemonSetsController) putOnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	logger := klog.FromContext(ctx)
 	return ring.New(env, ring.Config[string]{
-		Queue: &dsc.queue, Item: ring.Named, Name: ring.Named,
+		Queue: &dsc.queue, Item: ring.Named, Name: ring.Named, Steady: true,
 		Work: dsc.processNextWorkItem,
 		// What happens to a Node only queues DaemonSets.
 		Side: []func(context.Context) bool{dsc.processNextNodeUpdate},

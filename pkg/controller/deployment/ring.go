@@ -57,7 +57,7 @@ func (dc *DeploymentController) putOnRing(env *ring.Env, writes *writes) (*ring.
 		return dc.syncDeployment(ctx, key)
 	}
 	return ring.New(env, ring.Config[string]{
-		Queue: &dc.queue, Item: ring.Named, Name: ring.Named,
+		Queue: &dc.queue, Item: ring.Named, Name: ring.Named, Steady: true,
 		Work: dc.processNextWorkItem, Run: dc.Run, Forget: writes.forget,
 	})
 }

@@ -32,7 +32,7 @@ import (
 func (dc *DisruptionController) OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	ring.Beside(env, &dc.stalePodDisruptionQueue)
 	return ring.New(env, ring.Config[string]{
-		Queue: &dc.queue, Item: ring.Named, Name: ring.Named, Work: dc.processNextWorkItem, Run: dc.Run,
+		Queue: &dc.queue, Item: ring.Named, Name: ring.Named, Work: dc.processNextWorkItem, Run: dc.Run, Steady: true,
 		Acquired: func(ranges hashkey.Ranges) { dc.enqueueStalePods(klog.FromContext(ctx), ranges) },
 	})
 }

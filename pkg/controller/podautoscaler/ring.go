@@ -71,6 +71,18 @@ func (a *HorizontalController) unlist(key selectors.Key) {
 	a.selectorTracker.Delete(key.Namespace, key)
 }
 
+// afterDeletion puts an autoscaler that has been made anew under that name on the list again. When a
+// range is opened, the event of its predecessor's deletion may come last.
+func (a *HorizontalController) afterDeletion(key string) {
+	name, err := cache.ParseObjectName(key)
+	if err != nil || a.inherited == nil {
+		return
+	}
+	if hpa, err := a.hpaLister.HorizontalPodAutoscalers(name.Namespace).Get(name.Name); err == nil {
+		a.enqueueHPA(hpa)
+	}
+}
+
 // inherited is what is known of the work of previous owners.
 type inherited struct {
 	sync.Mutex
@@ -104,6 +116,10 @@ func (a *HorizontalController) inheritedScaling(hpa *autoscalingv2.HorizontalPod
 	if !known {
 		if last := hpa.Status.LastScaleTime; last != nil {
 			scaled = last.Time
+		}
+		// The previous owner's clock may be ahead.
+		if now := time.Now(); scaled.After(now) {
+			scaled = now
 		}
 		a.inherited.scaled[key] = scaled
 	}

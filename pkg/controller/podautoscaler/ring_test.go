@@ -22,6 +22,12 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	ringtesting "k8s.io/kubernetes/pkg/controller/ring/testing"
+	"k8s.io/kubernetes/pkg/controller/util/selectors"
+	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // What the previous owner has scaled within the periods of the policies counts, and nobody knows how
@@ -57,6 +63,7 @@ func TestAnAutoscalerWaitsForThePoliciesOfItsPreviousOwner(t *testing.T) {
 		"up, after it":                    {onRing(), hpa(up * time.Second), 9, 9},
 		"down, within the longest period": {onRing(), hpa(up * time.Second), 2, 5},
 		"down, after it":                  {onRing(), hpa(down * time.Second), 2, 2},
+		"by a clock that is ahead":        {onRing(), hpa(-time.Hour), 9, 5},
 		"never scaled":                    {onRing(), fresh, 9, 9},
 		"no rules":                        {onRing(), downOnly, 9, 9},
 		"not on a ring":                   {&HorizontalController{}, hpa(0), 9, 9},
@@ -77,5 +84,46 @@ func TestAnAutoscalerWaitsForThePoliciesOfItsPreviousOwner(t *testing.T) {
 	a.forgetScaling(key)
 	if got := a.afterHandover(hpa(0), key, 5, 9); got != 5 {
 		t.Errorf("when it has lost the autoscaler and got it again: to %d, want 5", got)
+	}
+}
+
+// The previous owner's clock may be ahead of this one's: then the periods begin now.
+func TestAClockThatIsAheadDoesNotHoldAnAutoscaler(t *testing.T) {
+	a := &HorizontalController{inherited: &inherited{scaled: map[string]time.Time{}}}
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{Status: autoscalingv2.HorizontalPodAutoscalerStatus{LastScaleTime: &metav1.Time{Time: time.Now().Add(time.Hour)}}}
+	if scaled := a.inheritedScaling(hpa, "ns/hpa"); scaled.After(time.Now()) {
+		t.Errorf("it was scaled at %v, which is to come", scaled)
+	}
+}
+
+// When a range is opened, the event of the deletion of an autoscaler may come after its successor of
+// the same name has been found.
+func TestALateDeletionDoesNotTakeASuccessorOffTheList(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	gate := &ringtesting.Gate{}
+	env, _ := ringtesting.NewEnv(t, ctx, catalogue.HorizontalPodAutoscalerController, gate, ringtesting.NewClient())
+	informer := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers()
+	a := NewHorizontalController(ctx, env.Client.CoreV1(), nil, env.Client.AutoscalingV2(), nil, nil, informer, env.Informers.Core().V1().Pods(), time.Minute, time.Minute, 0.1, time.Minute, time.Minute)
+	if _, err := a.OnRing(env); err != nil {
+		t.Fatal(err)
+	}
+	hpa := func(uid string) *autoscalingv2.HorizontalPodAutoscaler {
+		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hpa", UID: types.UID(uid), ResourceVersion: "1"}}
+	}
+	if err := informer.Informer().GetIndexer().Add(hpa("new")); err != nil {
+		t.Fatal(err)
+	}
+	a.enqueueHPA(hpa("new"))
+	a.deleteHPA(hpa("old"))
+	key := selectors.Key{Namespace: "ns", Name: "hpa"}
+	if a.selectorTracker.PutIfAbsent("ns", key, labels.Nothing()) {
+		t.Error("the autoscaler is not on the list")
+	}
+	if err := informer.Informer().GetIndexer().Delete(hpa("new")); err != nil {
+		t.Fatal(err)
+	}
+	a.deleteHPA(hpa("new"))
+	if !a.selectorTracker.PutIfAbsent("ns", key, labels.Nothing()) {
+		t.Error("the autoscaler is on the list, and gone")
 	}
 }

@@ -38,6 +38,14 @@ type Config[T comparable] struct {
 	// Work takes an item from the queue and works on it. It returns false when the queue has
 	// been shut down. Required.
 	Work func(context.Context) bool
+	// Late says that the controller takes items from its queue long before it works on them. They
+	// would keep the gate from being shut. So Work asks Env.Enter before each of them, and drops
+	// those that may not be worked on. Default: who gets an item works on it.
+	Late bool
+	// Steady says that the controller compares what it reads of one resource, as a budget does
+	// with pods: while an informer is behind, its store is of no single moment, and the controller
+	// begins nothing. Default: it works on.
+	Steady bool
 	// Side do the same with queues of the controller that New does not put behind the gate:
 	// their work passes the gate by itself, or only queues.
 	Side []func(context.Context) bool
@@ -66,7 +74,7 @@ func Beside(env *Env, q *workqueue.TypedRateLimitingInterface[string]) {
 	inner := *q
 	s.queue = inner.Add
 	env.beside(s)
-	*q = queue[string]{inner, s, Named}
+	*q = queue[string]{inner, s, Named, false}
 }
 
 // Named are the items of a queue of names, as most controllers have it.
@@ -103,8 +111,8 @@ func New[T comparable](env *Env, cfg Config[T]) (*Controller, error) {
 			}
 		}
 	}
-	s.enqueue = cfg.Enqueue
-	*cfg.Queue = queue[T]{inner, s, cfg.Name}
+	s.enqueue, s.steady = cfg.Enqueue, cfg.Steady
+	*cfg.Queue = queue[T]{inner, s, cfg.Name, cfg.Late}
 	return &Controller{env: env, works: append([]func(context.Context) bool{cfg.Work}, cfg.Side...), run: cfg.Run, prepare: cfg.Prepare, acquired: cfg.Acquired}, nil
 }
 

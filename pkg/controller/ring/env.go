@@ -117,6 +117,11 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 	return env, nil
 }
 
+// Enter takes what the item of that name stands for through the gate, for a controller with
+// Config.Late. It returns false if the controller may not work on it now: when it may, it is queued
+// again. Either way the controller has the item until it is Done.
+func (e *Env) Enter(name string) bool { return e.subjects.enter(name) }
+
 // Has says whether the caches have the object with that name and UID, of those that the controller
 // works on. The lister does not show it while another of that name is worked on.
 func (e *Env) Has(name cache.ObjectName, uid types.UID) bool {

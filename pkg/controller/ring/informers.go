@@ -75,6 +75,14 @@ func (i *Informers) Run(ctx context.Context) {
 	wg.Wait()
 }
 
+// Close takes the handlers of the ring's controllers from what the process's rings share. It must be
+// called whether or not the informers have run.
+func (i *Informers) Close() {
+	for _, part := range i.parts {
+		part.close()
+	}
+}
+
 // of returns the informer for that read, and its source, nil if it holds all objects.
 func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIndexInformer, *rangewatch.Source, error) {
 	if read.Path == catalogue.Whole {

@@ -38,34 +38,39 @@ type services struct {
 	*testing.T
 	*ring.Controller
 	env           *ring.Env
+	informers     *ring.Informers
 	gate          *ringtesting.Gate
 	objects       cache.Indexer
 	queue, beside workqueue.TypedRateLimitingInterface[string]
 	forgotten     []string
 }
 
-func newServices(t *testing.T, enqueue func(any)) *services {
+// newServices returns one whose configuration change, unless nil, has changed.
+func newServices(t *testing.T, change func(*ring.Config[string])) *services {
 	_, ctx := ktesting.NewTestContext(t)
 	newQueue := func() workqueue.TypedRateLimitingInterface[string] {
 		return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	}
 	f := &services{T: t, gate: &ringtesting.Gate{}, queue: newQueue(), beside: newQueue()}
-	f.env, _ = ringtesting.NewEnv(t, ctx, catalogue.EndpointsController, f.gate, ringtesting.NewClient())
+	f.env, f.informers = ringtesting.NewEnv(t, ctx, catalogue.EndpointsController, f.gate, ringtesting.NewClient())
 	core := f.env.Informers.Core().V1()
 	core.Pods().Informer()
 	core.Endpoints().Informer()
 	f.objects = core.Services().Informer().GetIndexer()
 	ring.Beside(f.env, &f.beside)
-	var err error
-	f.Controller, err = ring.New(f.env, ring.Config[string]{
+	cfg := ring.Config[string]{
 		Queue: &f.queue, Item: ring.Named, Name: ring.Named,
-		Work:    func(context.Context) bool { return false },
-		Run:     func(context.Context, int) {},
-		Enqueue: enqueue,
+		Work: func(context.Context) bool { return false },
+		Run:  func(context.Context, int) {},
 		Forget: func(name cache.ObjectName, uid types.UID) {
 			f.forgotten = append(f.forgotten, name.String()+" "+string(uid))
 		},
-	})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	f.Controller, err = ring.New(f.env, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +158,11 @@ func TestInANamespaceASyncSeesAnObjectMadeAnew(t *testing.T) {
 
 func TestWhatIsAcquiredIsQueuedAsTheControllerDoesIt(t *testing.T) {
 	var f *services
-	f = newServices(t, func(obj any) {
-		if service := obj.(*v1.Service); service.Name == "wanted" {
-			f.queue.Add(service.Namespace + "/" + service.Name)
+	f = newServices(t, func(cfg *ring.Config[string]) {
+		cfg.Enqueue = func(obj any) {
+			if service := obj.(*v1.Service); service.Name == "wanted" {
+				f.queue.Add(service.Namespace + "/" + service.Name)
+			}
 		}
 	})
 	f.put("mine", "wanted", "uid-a")
@@ -165,5 +172,63 @@ func TestWhatIsAcquiredIsQueuedAsTheControllerDoesIt(t *testing.T) {
 	f.Acquired(in("mine"))
 	if worked, want := f.works(f.queue), []string{"mine/wanted"}; !slices.Equal(worked, want) {
 		t.Errorf("worked on %q, want %q", worked, want)
+	}
+}
+
+// A store that is updated in place while everything is listed is of no single moment.
+func TestASteadyControllerBeginsNothingWhileAnInformerIsBehind(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	f := newServices(t, func(cfg *ring.Config[string]) { cfg.Steady = true })
+	f.put("mine", "a", "uid-a")
+	f.gate.Set(in("mine"))
+	f.informers.Behind(true)
+	f.queue.Add("mine/a")
+	got := make(chan string)
+	go func() {
+		name, _ := f.queue.Get()
+		f.queue.Done(name)
+		got <- name
+	}()
+	await(t, ctx, "it has been turned away", func() bool { return f.queue.Len() == 0 })
+	f.informers.Behind(true)
+	f.informers.Behind(false)
+	await(t, ctx, "it has been turned away again", func() bool { return f.queue.Len() == 0 })
+	select {
+	case name := <-got:
+		t.Errorf("worked on %s while an informer was behind", name)
+	default:
+	}
+	f.informers.Behind(false)
+	select {
+	case <-got:
+	case <-ctx.Done():
+		t.Error("nothing was worked on when no informer was behind any more")
+	}
+}
+
+// What a controller has taken and not yet worked on does not keep the gate from being shut.
+func TestALateControllerAsksBeforeItWorks(t *testing.T) {
+	f := newServices(t, func(cfg *ring.Config[string]) { cfg.Late = true })
+	f.put("mine", "a", "uid-a")
+	f.gate.Set(in("mine"))
+	f.queue.Add("mine/a")
+	name, _ := f.queue.Get()
+	if inside, _, _ := f.gate.Count(); inside != 0 {
+		t.Error("it is in the gate before it is worked on")
+	}
+	f.gate.Set(nil)
+	if f.env.Enter(name) {
+		t.Error("it may be worked on though the gate is shut")
+	}
+	f.gate.Set(in("mine"))
+	if !f.env.Enter(name) {
+		t.Error("it may not be worked on though the gate is open")
+	}
+	if inside, _, _ := f.gate.Count(); inside != 1 {
+		t.Error("it is worked on and not in the gate")
+	}
+	f.queue.Done(name)
+	if inside, _, _ := f.gate.Count(); inside != 0 {
+		t.Error("it is in the gate when it has been worked on")
 	}
 }

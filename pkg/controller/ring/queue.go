@@ -20,20 +20,22 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// queue is a controller's queue behind its gate: who gets an item from it may work on the
-// object that it stands for, until Done.
+// queue is a controller's queue behind its gate: who gets an item from it, unless it is late, may work
+// on the object that it stands for, until Done.
 type queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]
 	subjects *subjects
 	// name returns the name of the object that an item stands for.
 	name func(T) string
+	// late says that the controller itself asks whether an item may be worked on.
+	late bool
 }
 
 // Get implements workqueue.TypedInterface.
 func (q queue[T]) Get() (item T, shutdown bool) {
 	for {
 		item, shutdown = q.TypedRateLimitingInterface.Get()
-		if shutdown || q.subjects.enter(q.name(item)) {
+		if shutdown || q.late || q.subjects.enter(q.name(item)) {
 			return item, shutdown
 		}
 		q.Forget(item)

@@ -43,6 +43,8 @@ type subjects struct {
 	forget func(name string, uid types.UID)
 	// enqueue, unless nil, queues an object if the controller has work on it.
 	enqueue func(any)
+	// steady says that nothing begins while an informer is behind.
+	steady bool
 
 	lock sync.Mutex
 	// known has what has been worked on since the gate was opened for it.
@@ -50,7 +52,7 @@ type subjects struct {
 	// working has what is worked on now.
 	working map[string]work
 	// waiting has the names whose work has failed, and is tried again after a pause. While an
-	// informer is behind, also those that are not to be tried again.
+	// informer is behind, also those that are not to be tried again, or have not begun.
 	waiting map[string]struct{}
 	// lagging is the number of informers that are behind with their revision.
 	lagging int
@@ -135,6 +137,9 @@ func (s *subjects) absent(name string) (int64, bool) {
 // gone, as nothing was done for it here, or it is not this controller's now. Then the object is
 // queued again when the gate opens for it.
 func (s *subjects) enter(name string) bool {
+	if s.waits(name) {
+		return false
+	}
 	object, exists := s.at(name)
 	if !exists {
 		key, ok := s.absent(name)
@@ -163,6 +168,17 @@ func (s *subjects) enter(name string) bool {
 	if known && exists && last.uid != object.uid {
 		s.forgetWork(name, last.uid)
 	}
+	return true
+}
+
+// waits says whether work under that name waits for an informer that is behind.
+func (s *subjects) waits(name string) bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if !s.steady || s.lagging == 0 {
+		return false
+	}
+	s.waiting[name] = struct{}{}
 	return true
 }
 

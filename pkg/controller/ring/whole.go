@@ -18,6 +18,7 @@ package ring
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -136,15 +137,19 @@ func (p *wholePart) run(ctx context.Context) {
 	}
 	p.lock.Unlock()
 	<-ctx.Done()
-	for _, handler := range p.handlers {
-		if err := p.RemoveEventHandler(handler); err != nil {
-			utilruntime.HandleErrorWithContext(ctx, err, "Removing an event handler of a ring that this process has left failed")
-		}
-	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	delete(p.parts, p)
 	p.followLocked()
+}
+
+// close takes the handlers of the ring's controllers from the informer.
+func (p *wholePart) close() {
+	for _, handler := range p.handlers {
+		if err := p.RemoveEventHandler(handler); err != nil {
+			utilruntime.HandleError(fmt.Errorf("removing an event handler of a ring that this process is not in: %w", err))
+		}
+	}
 }
 
 func (p *wholePart) tellHeld() {

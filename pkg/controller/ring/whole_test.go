@@ -103,6 +103,7 @@ func TestRingsShareWhatTheyHoldWhole(t *testing.T) {
 		return informers.Sources[len(informers.Sources)-1], env.Informers.Core().V1().Nodes().Informer(), func() {
 			cancel()
 			wg.Wait()
+			informers.Close()
 		}
 	}
 	first, informer, leaveFirst := nodes(catalogue.DaemonSetController)

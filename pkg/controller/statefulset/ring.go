@@ -29,7 +29,7 @@ func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	core, apps := env.Informers.Core().V1(), env.Informers.Apps().V1()
 	ssc := NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), env.Client)
 	return ring.New(env, ring.Config[string]{
-		Queue: &ssc.queue, Item: ring.Named, Name: ring.Named, Work: ssc.processNextWorkItem, Run: ssc.Run,
+		Queue: &ssc.queue, Item: ring.Named, Name: ring.Named, Work: ssc.processNextWorkItem, Run: ssc.Run, Steady: true,
 		Forget: func(name cache.ObjectName, uid types.UID) {
 			ssc.consistencyStore.Clear(name.AsNamespacedName(), uid)
 		},

@@ -18,7 +18,11 @@ package expand
 
 import (
 	"context"
+	"math/rand/v2"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/ring"
 	"k8s.io/kubernetes/pkg/volume"
 	"k8s.io/kubernetes/pkg/volume/csimigration"
@@ -42,6 +46,24 @@ func OnRing(ctx context.Context, env *ring.Env, plugins []volume.VolumePlugin, t
 			defer expc.queue.ShutDown()
 			<-ctx.Done()
 		},
-		Enqueue: expc.enqueuePVC,
+		Enqueue: expc.enqueueAcquired,
 	})
+}
+
+// laterPeriod is how long it takes until all claims of a range have been looked at.
+const laterPeriod = time.Hour
+
+// enqueueAcquired queues a claim of a range that has been opened. Most are as large as they should be,
+// and only have to be looked at, which takes a request: they must not delay those that are not.
+func (expc *expandController) enqueueAcquired(obj any) {
+	pvc, ok := obj.(*v1.PersistentVolumeClaim)
+	if !ok || pvc.Status.Phase != v1.ClaimBound {
+		return
+	}
+	want, have := pvc.Spec.Resources.Requests[v1.ResourceStorage], pvc.Status.Capacity[v1.ResourceStorage]
+	if want.Cmp(have) > 0 {
+		expc.enqueuePVC(pvc)
+		return
+	}
+	expc.queue.AddAfter(cache.MetaObjectToName(pvc).String(), rand.N(laterPeriod))
 }

@@ -19,8 +19,12 @@ package pvcprotection
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 // OnRing returns a PVC protection controller that shares the namespaces with others.
@@ -30,10 +34,29 @@ func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.enter = env.Enter
 	return ring.New(env, ring.Config[string]{
-		// Run itself takes claims from the queue, through the gate, and sorts them by namespace.
-		// Whoever has worked on a claim is done with it.
-		Queue: &c.queue, Item: ring.Named, Name: ring.Named, Work: c.processPVCsByNamespace, Run: c.Run,
-		Enqueue: func(obj any) { c.pvcAddedUpdated(logger, obj) },
+		// Run itself takes all claims from the queue, and sorts them by namespace.
+		Queue: &c.queue, Item: ring.Named, Name: ring.Named, Work: c.processPVCsByNamespace, Late: true, Run: c.Run,
+		Enqueue: func(obj any) {
+			c.pvcAddedUpdated(logger, obj)
+			c.queueIfUsedOtherwise(logger, obj)
+		},
 	})
+}
+
+// queueIfUsedOtherwise queues a claim whose condition does not say whether a pod uses it. Only pods'
+// events queue it for that, and those from before the gate was opened are past.
+func (c *Controller) queueIfUsedOtherwise(logger klog.Logger, obj any) {
+	pvc, ok := obj.(*v1.PersistentVolumeClaim)
+	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.PersistentVolumeClaimUnusedSinceTime) {
+		return
+	}
+	condition := findCondition(pvc.Status.Conditions, v1.PersistentVolumeClaimUnused)
+	if condition == nil {
+		return
+	}
+	if used, err := c.askInformer(logger, pvc, c.podUsesPVCForUnusedSince); err != nil || used == (condition.Status == v1.ConditionTrue) {
+		c.queue.Add(cache.MetaObjectToName(pvc).String())
+	}
 }
