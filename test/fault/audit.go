@@ -40,11 +40,11 @@ omitStages: [RequestReceived]
 rules:
 - level: RequestResponse
   verbs: [create, update, patch, delete]
-  resources: [{group: "", resources: [pods, persistentvolumeclaims, endpoints]}]
+  resources: [{group: "", resources: [pods, persistentvolumeclaims, persistentvolumes, endpoints]}]
 - level: RequestResponse
   verbs: [create, update, patch, delete]
   resources:
-  - {group: "", resources: [replicationcontrollers/status, pods/status]}
+  - {group: "", resources: [replicationcontrollers/status, pods/status, persistentvolumeclaims/status]}
   - {group: apps, resources: [replicasets, replicasets/status, deployments/status, daemonsets/status, controllerrevisions]}
   - {group: apps, resources: [statefulsets/status, statefulsets/scale]}
   - {group: autoscaling, resources: [horizontalpodautoscalers/status]}
@@ -135,12 +135,14 @@ func (e *auditEvent) verb() string {
 		}
 		return e.Verb
 	case "pods", "jobs", "cronjobs", "daemonsets", "controllerrevisions",
-		"statefulsets", "persistentvolumeclaims", "endpoints", "endpointslices", "poddisruptionbudgets", "horizontalpodautoscalers":
+		"statefulsets", "persistentvolumeclaims", "persistentvolumes", "endpoints", "endpointslices", "poddisruptionbudgets", "horizontalpodautoscalers":
 		switch {
 		case strings.HasSuffix(e.UserAgent, "generic-garbage-collector"):
 			return ""
 		case strings.HasSuffix(e.UserAgent, "ttl-after-finished-controller"):
 			return "expire"
+		case strings.HasSuffix(e.UserAgent, "expand-controller"):
+			return "expand"
 		case e.Verb == "create", e.Verb == "delete":
 			return e.Verb
 		}
@@ -172,7 +174,7 @@ func (e *auditEvent) write() (auditWrite, bool) {
 	if w.uid == "" {
 		return auditWrite{}, false
 	}
-	if w.verb == "status" || w.verb == "update" || w.verb == "write" {
+	if w.verb == "status" || w.verb == "update" || w.verb == "write" || w.verb == "expand" {
 		revision, err := strconv.ParseInt(o.ResourceVersion, 10, 64)
 		if err != nil {
 			return auditWrite{}, false

@@ -36,6 +36,7 @@ import (
 // above the highest.
 type checker struct {
 	revision    int64
+	seen        time.Time
 	instances   map[string]*instance
 	sets        map[types.UID]*replicaSet
 	deployments map[types.UID]*deployment
@@ -43,6 +44,7 @@ type checker struct {
 	daemonSets  map[types.UID]*daemonSet
 	nodes       map[string]*node
 	teams       map[string]*team
+	volumes     map[string]*v1.PersistentVolume
 	podOwner    map[types.UID]types.UID
 	// schedules has the Job that a CronJob has made for a time.
 	schedules map[string]string
@@ -63,6 +65,8 @@ type checker struct {
 	left map[string]bool
 	// work counts the judged writes.
 	work int
+	// late has how long each address of a Service was ready and not published.
+	late []time.Duration
 	// recent has the creations and deletions of pods since the last reset, by ReplicaSet.
 	recent map[types.UID][]auditWrite
 	// processOf returns the name of the process with that holderIdentity. It is nil if
@@ -74,7 +78,7 @@ func newChecker(processOf func(holder string) string) *checker {
 	return &checker{
 		processOf: processOf, recent: map[types.UID][]auditWrite{},
 		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
-		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, teams: map[string]*team{}, schedules: map[string]string{},
+		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, teams: map[string]*team{}, volumes: map[string]*v1.PersistentVolume{}, schedules: map[string]string{},
 		due: map[writeID]claim{}, may: map[writeID]claim{}, told: map[writeID]auditWrite{}, disputed: map[writeID]claim{}, left: map[string]bool{}, unclear: map[string][]string{},
 	}
 }
@@ -104,8 +108,8 @@ type replicaSet struct {
 }
 
 // writeID identifies a write. An object has one creation and one deletion, or "expire" where that
-// is because its time to live has ended. Updates, and those of a status, differ by revision, as does
-// "write", which is any of them.
+// is because its time to live has ended. Updates, and those of a status, differ by revision, as do
+// "write", which is any of them, and "expand", which is that of a claim whose volume is to grow.
 type writeID struct {
 	verb     string
 	uid      types.UID
@@ -283,6 +287,12 @@ func (c *checker) allow(id writeID, object, home string, uid types.UID) {
 // allowIn is allow for a write in a namespace by a controller whose keys are those of namespaces.
 func (c *checker) allowIn(id writeID, object, namespace string) {
 	c.may[id] = c.claim(id, object, namespace, catalogue.NamespacesRing, hashkey.OfNamespace(namespace))
+	c.join(id)
+}
+
+// allowOn is allow for a write by a controller of that ring whose keys are the objects' own.
+func (c *checker) allowOn(ring string, id writeID, object metav1.Object) {
+	c.may[id] = c.claim(id, object.GetName(), object.GetName(), ring, metav1.HashKeyOf(object))
 	c.join(id)
 }
 

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
@@ -33,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/ephemeral"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // The kinds of violation in namespaces.
@@ -40,6 +42,8 @@ const (
 	overBudget    = "budget exceeded"
 	unprotected   = "claim deleted that a pod uses"
 	needlessScale = "needless deletion by a StatefulSet"
+	// unpublished means that nobody can reach a pod that could answer.
+	unpublished = "endpoint removed that is ready"
 )
 
 // team is the state of a namespace at the present revision.
@@ -52,6 +56,8 @@ type team struct {
 	// slices and endpoints have the ready addresses of the Service.
 	slices    map[string][]string
 	endpoints []string
+	// awaited has since when an address is ready and not in a slice.
+	awaited map[string]time.Time
 }
 
 // statefulSet is a StatefulSet, with the sizes that it had from the observed generation on.
@@ -66,7 +72,7 @@ func (c *checker) team(namespace string) *team {
 		return nil
 	}
 	if c.teams[namespace] == nil {
-		c.teams[namespace] = &team{pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}, sets: map[string]*statefulSet{}, slices: map[string][]string{}}
+		c.teams[namespace] = &team{pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}, sets: map[string]*statefulSet{}, slices: map[string][]string{}, awaited: map[string]time.Time{}}
 	}
 	return c.teams[namespace]
 }
@@ -84,6 +90,7 @@ func (c *checker) wroteIn(object metav1.Object, created, deleted bool) {
 
 func (c *checker) teamPodWritten(t *team, pod *v1.Pod, created, deleted bool) {
 	before := t.pods[pod.Name]
+	defer c.awaitAddresses(t)
 	if deleted {
 		delete(t.pods, pod.Name)
 		return
@@ -115,15 +122,49 @@ func (t *team) ready(set string) (ready []*v1.Pod) {
 	return ready
 }
 
+// awaitAddresses notes which addresses are ready and not in a slice, and how long they were not.
+func (c *checker) awaitAddresses(t *team) {
+	published, ready := t.published(), t.addresses()
+	for _, address := range ready {
+		since, awaited := t.awaited[address]
+		switch is := slices.Contains(published, address); {
+		case is && awaited:
+			c.late = append(c.late, c.seen.Sub(since))
+			delete(t.awaited, address)
+		case !is && !awaited:
+			t.awaited[address] = c.seen
+		}
+	}
+	maps.DeleteFunc(t.awaited, func(address string, _ time.Time) bool { return !slices.Contains(ready, address) })
+}
+
+// addresses returns those of the Service's pods that are ready.
+func (t *team) addresses() (addresses []string) {
+	for _, pod := range t.ready(fixedSet) {
+		addresses = append(addresses, pod.Status.PodIP)
+	}
+	return addresses
+}
+
+// removed checks that of the addresses that were published, those that no longer are were not ready.
+func (c *checker) removed(t *team, from string, before, now []string) {
+	ready := t.addresses()
+	for _, address := range before {
+		if slices.Contains(ready, address) && !slices.Contains(now, address) {
+			c.violate(unpublished, "%s from %s", address, from)
+		}
+	}
+}
+
 func (c *checker) claimWritten(t *team, claim *v1.PersistentVolumeClaim, created, deleted bool, before int64) {
 	if !deleted {
 		t.claims[claim.Name] = claim
+		c.allowOn(catalogue.ClaimsRing, writeID{"expand", claim.UID, c.revision}, claim)
 		if claim.DeletionTimestamp == nil {
 			c.wroteIn(claim, created, false)
 		}
 		return
 	}
-	// The answer to the update that takes its last finalizer names the revision before.
 	c.allowIn(writeID{"write", claim.UID, before}, claim.Name, claim.Namespace)
 	delete(t.claims, claim.Name)
 	for _, pod := range t.pods {
@@ -174,25 +215,32 @@ func (c *checker) scalerWritten(t *team, scaler *autoscaling.HorizontalPodAutosc
 
 func (c *checker) sliceWritten(t *team, slice *discovery.EndpointSlice, created, deleted bool) {
 	c.wroteIn(slice, created, deleted)
+	before := t.published()
 	delete(t.slices, slice.Name)
-	if deleted {
-		return
-	}
 	for _, endpoint := range slice.Endpoints {
-		if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
+		if !deleted && endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
 			t.slices[slice.Name] = append(t.slices[slice.Name], endpoint.Addresses...)
 		}
 	}
+	c.removed(t, "EndpointSlices of "+slice.Namespace, before, t.published())
+	c.awaitAddresses(t)
 }
+
+// published returns the ready addresses that the EndpointSlices have.
+func (t *team) published() []string { return slices.Concat(slices.Collect(maps.Values(t.slices))...) }
 
 func (c *checker) endpointsWritten(t *team, endpoints *v1.Endpoints, created, deleted bool) {
 	c.wroteIn(endpoints, created, deleted)
+	before := t.endpoints
 	t.endpoints = nil
 	for _, subset := range endpoints.Subsets {
 		for _, address := range subset.Addresses {
-			t.endpoints = append(t.endpoints, address.IP)
+			if !deleted {
+				t.endpoints = append(t.endpoints, address.IP)
+			}
 		}
 	}
+	c.removed(t, "Endpoints of "+endpoints.Namespace, before, t.endpoints)
 }
 
 // unspread lists what is not as it should be in the namespaces.
@@ -217,11 +265,8 @@ func (t *team) unspread() (left []string) {
 			left = append(left, fmt.Sprintf("StatefulSet %s wants %d, has %d, of them %d ready, and says %d", name, *set.Spec.Replicas, t.count(name), ready, set.Status.ReadyReplicas))
 		}
 	}
-	var addresses []string
-	for _, pod := range t.ready(fixedSet) {
-		addresses = append(addresses, pod.Status.PodIP)
-	}
-	if published := slices.Concat(slices.Collect(maps.Values(t.slices))...); !sameAddresses(published, addresses) {
+	addresses := t.addresses()
+	if published := t.published(); !sameAddresses(published, addresses) {
 		left = append(left, fmt.Sprintf("EndpointSlices have %v, want %v", published, addresses))
 	}
 	if !sameAddresses(t.endpoints, addresses) {
@@ -238,7 +283,7 @@ func (t *team) unspread() (left []string) {
 
 // unclaimed lists the claims that are missing or in excess.
 func (t *team) unclaimed() (left []string) {
-	want := map[string]types.UID{}
+	want := map[string]types.UID{keptClaim: ""}
 	for ordinal := range *t.sets[scaledSet].Spec.Replicas {
 		want[fmt.Sprintf("data-%s-%d", scaledSet, ordinal)] = ""
 	}
@@ -252,13 +297,16 @@ func (t *team) unclaimed() (left []string) {
 		switch {
 		case claim == nil:
 			left = append(left, "claim "+name+" is missing")
-		case claim.DeletionTimestamp != nil:
+		case claim.DeletionTimestamp != nil && owner == "":
 			left = append(left, "claim "+name+" is being deleted")
 		case owner != "" && !metav1.IsControlledBy(claim, &metav1.ObjectMeta{UID: owner}):
 			left = append(left, "claim "+name+" has lost its pod")
 		case owner == "" && slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.Kind == "Pod" }):
 			left = append(left, "claim "+name+" would go with its pod")
 		}
+	}
+	if claim := t.claims[keptClaim]; claim != nil && grows(claim) && claim.Annotations[resizer] == "" {
+		left = append(left, "nobody resizes claim "+keptClaim)
 	}
 	for name := range t.claims {
 		if _, wanted := want[name]; !wanted {

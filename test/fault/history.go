@@ -82,6 +82,7 @@ const (
 	endpointsPrefix   = "/registry/services/endpoints/"
 
 	statefulSetsPrefix = "/registry/statefulsets/"
+	volumesPrefix      = "/registry/persistentvolumes/"
 	claimsPrefix       = "/registry/persistentvolumeclaims/"
 	budgetsPrefix      = "/registry/poddisruptionbudgets/"
 	scalersPrefix      = "/registry/horizontalpodautoscalers/"
@@ -135,7 +136,7 @@ func (h *history) take(response clientv3.WatchResponse) {
 }
 
 func (h *history) apply(event *clientv3.Event) error {
-	h.revision = event.Kv.ModRevision
+	h.revision, h.seen = event.Kv.ModRevision, time.Now()
 	key := string(event.Kv.Key)
 	deleted := event.Type == clientv3.EventTypeDelete
 	value := event.Kv.Value
@@ -145,7 +146,7 @@ func (h *history) apply(event *clientv3.Event) error {
 		}
 		value = event.PrevKv.Value
 	}
-	line := entry{Revision: h.revision, Seen: time.Now(), Key: key, Deleted: deleted}
+	line := entry{Revision: h.revision, Seen: h.seen, Key: key, Deleted: deleted}
 	if t := h.team(path.Base(path.Dir(key))); t != nil {
 		if known, err := h.applyInTeam(t, event, value, deleted); !known || err != nil {
 			return err
@@ -198,8 +199,7 @@ func (h *history) apply(event *clientv3.Event) error {
 		}
 		revision := h.revision
 		if deleted {
-			// The answer to an update that ends an object names the revision before.
-			revision = event.PrevKv.ModRevision
+			revision = revisionBefore(event)
 		}
 		known, err := h.podWritten(&pod, event.IsCreate(), deleted, revision)
 		switch {
@@ -216,7 +216,7 @@ func (h *history) apply(event *clientv3.Event) error {
 			return nil
 		}
 	default:
-		known, err := h.applyOther(key, value, event.IsCreate(), deleted)
+		known, err := h.applyOther(event, value, deleted)
 		if !known || err != nil {
 			return err
 		}
@@ -226,7 +226,8 @@ func (h *history) apply(event *clientv3.Event) error {
 
 // applyOther handles the kinds of which the history has no more than that they were written. It
 // returns false for what is not checked.
-func (h *history) applyOther(key string, value []byte, created, deleted bool) (known bool, err error) {
+func (h *history) applyOther(event *clientv3.Event, value []byte, deleted bool) (known bool, err error) {
+	key, created := string(event.Kv.Key), event.IsCreate()
 	switch {
 	case strings.HasPrefix(key, jobsPrefix):
 		var j batch.Job
@@ -272,6 +273,12 @@ func (h *history) applyOther(key string, value []byte, created, deleted bool) (k
 			return false, err
 		}
 		h.nodeWritten(&n, deleted)
+	case strings.HasPrefix(key, volumesPrefix):
+		var volume v1.PersistentVolume
+		if err := decode(value, &volume); err != nil {
+			return false, err
+		}
+		h.volumeWritten(&volume, deleted, revisionBefore(event))
 	default:
 		return false, nil
 	}
@@ -299,11 +306,7 @@ func (h *history) applyInTeam(t *team, event *clientv3.Event, value []byte, dele
 		if err := decode(value, &claim); err != nil {
 			return false, err
 		}
-		var before int64
-		if deleted {
-			before = event.PrevKv.ModRevision
-		}
-		h.claimWritten(t, &claim, created, deleted, before)
+		h.claimWritten(t, &claim, created, deleted, revisionBefore(event))
 	case strings.HasPrefix(key, budgetsPrefix):
 		var budget policy.PodDisruptionBudget
 		if err := decode(value, &budget); err != nil {
@@ -338,6 +341,15 @@ func (h *history) applyInTeam(t *team, event *clientv3.Event, value []byte, dele
 		return false, nil
 	}
 	return true, nil
+}
+
+// revisionBefore returns the last revision of an object that is deleted, 0 if the event is no
+// deletion. The answer to an update that ends an object names that.
+func revisionBefore(event *clientv3.Event) int64 {
+	if event.Type != clientv3.EventTypeDelete {
+		return 0
+	}
+	return event.PrevKv.ModRevision
 }
 
 func decode(value []byte, into runtime.Object) error {

@@ -22,6 +22,8 @@ limitations under the License.
 //   - No instance has written an object that it did not own at that revision.
 //   - No pod, ReplicaSet or Job was created in excess, no daemon pod was deleted needlessly, and no
 //     Deployment had more pods than a rollout may have.
+//   - No pod that a budget protects was deleted, no endpoint that is ready was removed, and no claim
+//     that a pod uses nor volume that is bound was deleted.
 //   - No pod of a Job lost its finalizer before the Job's status listed it, and each Job that has
 //     finished counts its pods right.
 //   - In the end every ReplicaSet and DaemonSet has the pods that it wants, every rollout is complete,
@@ -166,8 +168,10 @@ func (r *run) allFaults(ctx context.Context, chosen []fault, results map[string]
 // result sums up all rounds of one fault.
 type result struct {
 	times, refused, judged, untold, lost int
-	took                                 []time.Duration
-	violations                           []violation
+	// late is the longest that an address of a Service was ready and not published.
+	late       time.Duration
+	took       []time.Duration
+	violations []violation
 }
 
 // closing returns the last line of a run.
@@ -252,7 +256,10 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 				}
 			}
 		}
-		c.violations, c.lost, c.work = nil, nil, 0
+		for _, late := range c.late {
+			into.late = max(into.late, late)
+		}
+		c.violations, c.lost, c.late, c.work = nil, nil, nil, 0
 		clear(c.recent)
 	})
 	for _, p := range r.running() {
@@ -309,7 +316,7 @@ func (o *options) report(results map[string]*result) *result {
 	var found []string
 	total := &result{}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "fault\ttimes\ttakeover p50\tmax\trefused by the fence\twrites judged\tnot in the audit log\trecords lost\tin excess\tby a non-owner\tother violations\t")
+	fmt.Fprintln(table, "fault\ttimes\ttakeover p50\tmax\tendpoint missing, max\trefused by the fence\twrites judged\tnot in the audit log\trecords lost\tin excess\tby a non-owner\tother violations\t")
 	row := func(name string, r *result) {
 		p50, longest := "-", "-"
 		if n := len(r.took); n > 0 {
@@ -320,7 +327,7 @@ func (o *options) report(results map[string]*result) *result {
 		for _, v := range r.violations {
 			kinds[v.kind]++
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, r.times, p50, longest, r.refused, r.judged, r.untold, r.lost,
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, r.times, p50, longest, r.late.Round(time.Millisecond), r.refused, r.judged, r.untold, r.lost,
 			kinds[excess], kinds[nonOwner], len(r.violations)-kinds[excess]-kinds[nonOwner])
 	}
 	for _, f := range faults {
@@ -330,6 +337,7 @@ func (o *options) report(results map[string]*result) *result {
 		}
 		row(f.name, r)
 		total.times += r.times
+		total.late = max(total.late, r.late)
 		total.refused += r.refused
 		total.judged += r.judged
 		total.untold += r.untold

@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -26,10 +27,10 @@ import (
 	autoscaling "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/utils/ptr"
 )
 
@@ -52,8 +53,11 @@ func teamName(i int) string { return fmt.Sprintf("%c-team", 'a'+i) }
 
 // createNamespaces creates the namespaces with what is in them.
 func (r *run) createNamespaces(ctx context.Context) error {
+	if err := r.createGrowing(ctx); err != nil {
+		return err
+	}
 	for i := range teams {
-		if err := r.createTeam(ctx, teamName(i)); err != nil {
+		if err := errors.Join(r.createTeam(ctx, teamName(i)), r.createKept(ctx, teamName(i))); err != nil {
 			return fmt.Errorf("namespace %s: %w", teamName(i), err)
 		}
 	}
@@ -106,13 +110,6 @@ func (r *run) createTeam(ctx context.Context, team string) error {
 	return nil
 }
 
-func claimSpec() v1.PersistentVolumeClaimSpec {
-	return v1.PersistentVolumeClaimSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
-	}
-}
-
 // changeNamespace changes something in a namespace at random. A request may fail because of the
 // fault, and an eviction because of the budget.
 func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
@@ -128,9 +125,14 @@ func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
 	case 2:
 		_, _ = r.client.CoreV1().Pods(team).Create(ctx, scratchPod(), metav1.CreateOptions{})
 		scratch, err := r.client.CoreV1().Pods(team).List(ctx, metav1.ListOptions{LabelSelector: teamLabel + "=" + scratchVolume, Limit: 3})
-		if err == nil && len(scratch.Items) == 3 {
-			_ = r.client.CoreV1().Pods(team).Delete(ctx, scratch.Items[random.IntN(3)].Name, metav1.DeleteOptions{})
+		if err != nil || len(scratch.Items) < 3 {
+			return
 		}
+		// The claim of another stays until its pod has gone.
+		i := random.IntN(3)
+		_ = r.client.CoreV1().Pods(team).Delete(ctx, scratch.Items[i].Name, metav1.DeleteOptions{})
+		other := &scratch.Items[(i+1)%3]
+		_ = r.client.CoreV1().PersistentVolumeClaims(team).Delete(ctx, ephemeral.VolumeClaimName(other, &other.Spec.Volumes[0]), metav1.DeleteOptions{})
 	default:
 		pod := fmt.Sprintf("%s-%d", fixedSet, random.IntN(fixedReplicas))
 		_ = r.client.PolicyV1().Evictions(team).Evict(ctx, &policy.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: pod}})

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -69,7 +70,9 @@ type run struct {
 	refused   int
 	// loading is held while the ReplicaSets' replicas are changed.
 	loading sync.Mutex
-	stop    []func()
+	// grown counts how often a claim has asked for more.
+	grown atomic.Int32
+	stop  []func()
 }
 
 // process is one controller manager.
@@ -425,6 +428,8 @@ func (r *run) load(ctx context.Context) {
 			r.runJob(bounded, random)
 		case 4, 5, 6, 7:
 			r.changeNamespace(bounded, random)
+		case 8:
+			r.changeVolumes(bounded, random)
 		}
 		cancel()
 		r.loading.Unlock()
@@ -443,7 +448,7 @@ func (r *run) settle(ctx context.Context) error {
 	running := r.running()
 	var left []string
 	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
-		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread())
+		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread(), c.unkept())
 		bare := 0
 		for _, s := range c.sets {
 			if s.parent == "" {
