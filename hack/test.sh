@@ -184,6 +184,7 @@ on-ring() {
         -e 's|^\t*server := .*StartTestServerOrDie(.*$|&; controllermanager.Use(server.ClientConfig)|' \
         -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
         -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
+        -e 's|^\tdefer closeFn()$|\tcontrollermanager.Use(config); defer controllermanager.Before(closeFn)()|' \
         -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\topts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"\n&|' \
         -e 's|^\tinformerSet.Start(ctx.Done())$|\tcontrollermanager.WithoutRing(func() { informerSet.Start(ctx.Done()) })|' \
         -e 's|runControllerAndInformers(\(ctx context.Context\),|runControllerAndInformers(t *testing.T, \1,|' \
