@@ -41,20 +41,33 @@ const (
 // The shift keeps the order of upstream's hash of a UID, so that the hash keys
 // [s, e) are exactly the UID hashes [2s, 2e) of a shardRange over
 // object.metadata.uid. It does not allocate.
-func OfUID(uid types.UID) int64 { return of(string(uid)) }
+func OfUID(uid types.UID) int64 { return int64(fnv64(string(uid)) >> 1) }
 
 // OfNamespace returns the hash key of the namespace with that name:
-// FNV-1a-64(name) >> 1. It is made from the name, which every object in the namespace
-// carries, and not from the UID, which none does. It does not allocate.
-func OfNamespace(name string) int64 { return of(name) }
+// fmix64(FNV-1a-64(name)) >> 1. It is made from the name, which every object in the
+// namespace carries, and not from the UID, which none does. It does not allocate.
+//
+// The last characters of a string hardly reach the upper bits of its FNV hash, so the
+// keys of team-001 to team-100 would lie side by side, and one instance would own them
+// all. fmix64 is the last step of MurmurHash3 (Austin Appleby, public domain), by which
+// each bit depends on all.
+func OfNamespace(name string) int64 {
+	hash := fnv64(name)
+	hash ^= hash >> 33
+	hash *= 0xff51afd7ed558ccd
+	hash ^= hash >> 33
+	hash *= 0xc4ceb9fe1a85ec53
+	hash ^= hash >> 33
+	return int64(hash >> 1)
+}
 
-func of(s string) int64 {
+func fnv64(s string) uint64 {
 	hash := fnvOffset64
 	for i := 0; i < len(s); i++ {
 		hash ^= uint64(s[i])
 		hash *= fnvPrime64
 	}
-	return int64(hash >> 1)
+	return hash
 }
 
 // Format returns the key as people see it everywhere: 16 hexadecimal digits.

@@ -43,8 +43,31 @@ func TestKeysAreUpstreamsHashHalved(t *testing.T) {
 		if got := hashkey.OfUID(uid); got != want || got < 0 {
 			t.Errorf("OfUID(%q) = %d, want %d", uid, got, want)
 		}
-		if got := hashkey.OfNamespace(string(uid)); got != want {
-			t.Errorf("OfNamespace(%q) = %d, want %d", uid, got, want)
+	}
+}
+
+// Processes of different versions have to agree.
+func TestKeysOfNamespacesNeverChange(t *testing.T) {
+	for name, want := range map[string]int64{"": 8640173135264257171, "default": 7653940617598397142, "kube-system": 8181325781521475694} {
+		if got := hashkey.OfNamespace(name); got != want {
+			t.Errorf("OfNamespace(%q) = %d, want %d", name, got, want)
+		}
+	}
+}
+
+// People number their namespaces. An instance that owns a sixteenth of the line should have about as
+// much of them.
+func TestNamespacesWithNamesThatAreAlikeSpread(t *testing.T) {
+	for _, pattern := range []string{"space-%03d", "team-%d", "customer-%05d", "%d-team", "ns%d"} {
+		const n, parts = 1600, 16
+		var per [parts]int
+		for i := range n {
+			per[uint64(hashkey.OfNamespace(fmt.Sprintf(pattern, i)))/(hashkey.Limit/parts)]++
+		}
+		for part, got := range per {
+			if got < n/parts/2 || got > n/parts*3/2 {
+				t.Errorf("%d of %d namespaces named %q are in part %d of %d", got, n, pattern, part, parts)
+			}
 		}
 	}
 }

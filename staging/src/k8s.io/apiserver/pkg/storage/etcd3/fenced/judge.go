@@ -275,7 +275,7 @@ func governingKeys(by shardingv1alpha1.GoverningKey, before, after subject) (key
 	case shardingv1alpha1.GoverningKeyNamespace:
 		// The key of a name is made as that of a UID is.
 		if one.namespace != "" {
-			add(hashkey.OfUID(types.UID(one.namespace)))
+			add(hashkey.OfNamespace(one.namespace))
 		}
 	}
 	return keys, n
