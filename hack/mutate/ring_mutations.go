@@ -58,8 +58,10 @@ var ringMutations = []change{
 	{"an owner with a shut gate reports Active", "own.go", "if in.Serving.Empty() {", "if false {"},
 	{"an owner splits a single key", "own.go", "d.Owned.Width() < 2", "d.Owned.Width() < 1"},
 	{"an owner names a key for one that leaves", "own.go", " || r.leaving()", ""},
-	{"a split at the owner's own key", "split.go", "median < width-1", "median < width"},
-	{"a split at the upper median", "split.go", "keys[len(keys)/2-1]", "keys[len(keys)/2]"},
+	{"a split at the owner's own key", "split.go", ">= width-1 })", ">= width })"},
+	{"a split at the upper median", "split.go", "len(keys)/2)-1", "len(keys)/2+1)-1"},
+	{"a heavy key at the end leaves the others with it", "split.go", "if end > 0 {", "if end >= len(keys)/2 {"},
+	{"who has one heavy key is asked by its weight", "join.go", "min(r.Weight, 2*(r.Weight-r.Heaviest))", "r.Weight"},
 
 	// The receiver.
 	{"a receiver does not fill its caches before the grant", "machine.go", "if h.Receiver == m.name {", "if false {"},

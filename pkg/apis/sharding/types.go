@@ -219,6 +219,11 @@ type ControllerInstanceStatus struct {
 	// that is not listed it does not work on.
 	// The maximum number of controllers is 64.
 	Controllers []ControllerState
+
+	// Heaviest is the number of those objects, of Weight, that share one hash key: the key
+	// that more of them have than any other. No range can be split between them.
+	// The minimum value is 0.
+	Heaviest int64
 }
 
 // ControllerState says whether an instance works on a controller. A ring works on a

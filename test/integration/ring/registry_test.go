@@ -223,10 +223,10 @@ func (s *registryServer) testWrites() {
 	change.Status = shardingv1alpha1.ControllerInstanceStatus{
 		Phase:  shardingv1alpha1.InstanceActive,
 		Cached: []shardingv1alpha1.HashKeyRange{{First: 0, Last: 10}, {First: 100, Last: math.MaxInt64}},
-		Weight: 3,
-		Busy:   1,
-		Epoch:  2,
-		Gives:  &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
+		Weight: 3, Heaviest: 2,
+		Busy:  1,
+		Epoch: 2,
+		Gives: &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
 		Controllers: []shardingv1alpha1.ControllerState{
 			{Name: "replicaset-controller", Working: true},
 			{Name: "deployment-controller", Reason: "the leader runs it"},

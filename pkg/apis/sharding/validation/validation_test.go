@@ -363,10 +363,11 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 			want:   []wantErr{{field.ErrorTypeTooMany, "status.cached", "must have at most 64 items"}},
 		},
 		"negative counts": {
-			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1},
+			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1, Heaviest: -1},
 			want: []wantErr{
 				{field.ErrorTypeInvalid, "status.weight", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.heaviest", "greater than or equal to 0"},
 			},
 		},
 		"controllers not labels, not listed, twice": {

@@ -254,6 +254,12 @@ type ControllerInstanceStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Controllers []ControllerState `json:"controllers,omitempty" protobuf:"bytes,7,rep,name=controllers"`
+
+	// heaviest is the number of those objects, of weight, that share one hash key: the key
+	// that more of them have than any other. No range can be split between them.
+	// The minimum value is 0.
+	// +optional
+	Heaviest int64 `json:"heaviest,omitempty" protobuf:"varint,8,opt,name=heaviest"`
 }
 
 // ControllerState says whether an instance works on a controller. A ring works on a

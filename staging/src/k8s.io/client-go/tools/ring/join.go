@@ -93,13 +93,20 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 // donor is an instance that can be asked for a part of its range.
 type donor struct {
 	name string
-	// weight and width are what it has, asked how many ask it for a part.
+	// weight is what it has and can share, and width how many keys it has; asked is how many ask
+	// it for a part.
 	weight, width uint64
 	asked         uint64
 }
 
 // donors are in order of key.
 type donors []*donor
+
+// Shareable returns the load of which half can be given away, in objects: all of it, unless most of
+// it lies on one key, which stays whole.
+func (r Record) Shareable() int64 {
+	return max(0, min(r.Weight, 2*(r.Weight-r.Heaviest)))
+}
 
 // named returns the donor of that name; nil: it is none.
 func (ds donors) named(name string) *donor {
@@ -131,7 +138,7 @@ func (m *Machine) donors() donors {
 	for _, r := range m.view.Ring() {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
 		if width := m.view.Owned(r.Name).Width(); working && width >= 2 {
-			out = append(out, &donor{name: r.Name, weight: uint64(r.Weight), width: width})
+			out = append(out, &donor{name: r.Name, weight: uint64(r.Shareable()), width: width})
 		}
 	}
 	for _, r := range m.view.Records() {

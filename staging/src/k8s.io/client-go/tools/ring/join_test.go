@@ -113,6 +113,14 @@ func TestTheDonorWithMostWorkloadsIsAskedThenTheWidest(t *testing.T) {
 		}
 		return records
 	}
+	heavy := func(records []Record, name string, heaviest int64) []Record {
+		for i := range records {
+			if records[i].Name == name {
+				records[i].Heaviest = heaviest
+			}
+		}
+		return records
+	}
 	for name, tc := range map[string]struct {
 		records []Record
 		want    string
@@ -122,6 +130,8 @@ func TestTheDonorWithMostWorkloadsIsAskedThenTheWidest(t *testing.T) {
 		"as many: the widest":                       {ring(7, 7, 7), "a"},
 		"as many: the wider of those with most":     {ring(5, 7, 7), "c"},
 		"the next, as the best is not eligible":     {with(ring(5, 9, 7), shardingv1alpha1.InstanceLeaving, "b"), "c"},
+		"not one whose load lies on one key":        {heavy(ring(5, 9, 7), "b", 8), "c"},
+		"one of whose load less lies on one key":    {heavy(ring(5, 9, 7), "b", 5), "b"},
 		"the only eligible one":                     {with(ring(5, 9, 7), shardingv1alpha1.InstanceLocked, "b", "c"), "a"},
 		"nobody, as none is eligible":               {with(ring(5, 9, 7), shardingv1alpha1.InstanceLeaving, "a", "b", "c"), ""},
 		"never an instance that joins like oneself": {append(ring(5, 6, 7), Record{Name: "z", UID: "z", Weight: 99, Phase: shardingv1alpha1.InstanceActive}), "c"},

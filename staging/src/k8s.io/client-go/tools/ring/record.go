@@ -53,6 +53,8 @@ type Record struct {
 	Controllers, Working []string
 	// Weight counts the objects that the instance holds for the keys it owns, as last reported.
 	Weight int64
+	// Heaviest counts those of them that share one key, as last reported: that which most have.
+	Heaviest int64
 	// Report is what the fence compares.
 	Report
 	// Deleting says that the instance has been asked to leave, by a delete of its record.
@@ -114,6 +116,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Phase:       instance.Status.Phase,
 		Cached:      CachedRanges(instance.Status.Cached),
 		Weight:      instance.Status.Weight,
+		Heaviest:    instance.Status.Heaviest,
 		Controllers: instance.Spec.Controllers,
 		Working:     working(instance.Status.Controllers),
 		Report:      Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},

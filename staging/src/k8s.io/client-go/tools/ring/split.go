@@ -24,9 +24,9 @@ import (
 
 // split returns the key at which the owner's range is cut: the receiver gets what
 // lies up to and including it. It is the median of the keys of the owner's objects,
-// so that each side has half of them, or the middle of the range if fewer than two
-// objects, or too many at the range's end, leave no median to cut at. owned holds two
-// keys or more; the result is never the owner's own key.
+// so that each side has half of them. If that is the owner's own key, which too many
+// objects share, the receiver gets all others. Without two objects, or others, it is the
+// middle of the range. owned holds two keys or more; the result is never the owner's own key.
 func split(owned hashkey.Ranges, view *View, owner string, keys []int64) int64 {
 	record, _ := view.Get(owner)
 	last := *record.Key
@@ -40,8 +40,9 @@ func split(owned hashkey.Ranges, view *View, owner string, keys []int64) int64 {
 	at := width/2 - 1
 	if len(keys) >= 2 {
 		sort.Slice(keys, func(i, j int) bool { return distance(keys[i]) < distance(keys[j]) })
-		if median := distance(keys[len(keys)/2-1]); median < width-1 {
-			at = median
+		end := sort.Search(len(keys), func(i int) bool { return distance(keys[i]) >= width-1 })
+		if end > 0 {
+			at = distance(keys[min(end, len(keys)/2)-1])
 		}
 	}
 	return int64((first + at) & mask)

@@ -48,6 +48,16 @@ func TestASplitHalvesTheObjectsOrElseTheRange(t *testing.T) {
 			keys:    []int64{200, 200, 200},
 			want:    150,
 		},
+		"below the owner's key where half of the objects share it": {
+			records: []Record{member("a", at(100)), member("b", at(200))},
+			keys:    []int64{200, 110, 200, 120},
+			want:    120,
+		},
+		"below the owner's key where most of the objects share it": {
+			records: []Record{member("a", at(100)), member("b", at(200))},
+			keys:    []int64{200, 120, 200, 110, 200, 200},
+			want:    120,
+		},
 		"a range of two keys": {
 			records: []Record{member("a", at(100)), member("b", at(102))},
 			want:    101,

@@ -39,8 +39,8 @@ type heavy struct {
 }
 
 // weigh looks for a key that is heavy among those of all objects that the instance owns, and warns
-// of one that stays so. It sorts keys.
-func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) {
+// of one that stays so. It returns how many objects have the heaviest. It sorts keys.
+func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) (n int) {
 	weight := int64(len(keys))
 	key, n := ring.Heaviest(keys)
 	share, is := ring.Heavy(t.self.Name, weight, n, t.machine.View())
@@ -52,7 +52,7 @@ func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) {
 		t.heavy = heavy{key: key, since: now}
 	}
 	if !is || t.heavy.warned || now.Sub(t.heavy.since) < heavyAfter {
-		return
+		return n
 	}
 	t.heavy.warned = true
 	what := "hash key " + hashkey.Format(key)
@@ -62,4 +62,5 @@ func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) {
 	klog.FromContext(ctx).Info("One key is a large part of the ring's load, and no range can be split within it", "key", hashkey.Format(key), "of", what, "objects", n, "share", share)
 	t.cfg.Events.Eventf(reference(t.observer.self), v1.EventTypeWarning, eventHeavy,
 		"%s has %d objects, %.0f %% of the load of ring %s, which cannot be split: its owner has more to do than others, however many instances there are", what, n, 100*share, t.cfg.Ring)
+	return n
 }

@@ -91,7 +91,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
 		// Others wait for it.
-	case differs(n.stored.Weight, n.status.Weight):
+	case differs(n.stored.Weight, n.status.Weight), differs(n.stored.Shareable(), shareable(n.status)):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
 	default:
@@ -120,13 +120,18 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n.status.Weight = int64(len(keys))
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
 	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
-	t.weigh(ctx, now, keys)
+	n.status.Heaviest = int64(t.weigh(ctx, now, keys))
 }
 
 // differs says whether a load has changed by a tenth or more.
 func differs(from, to int64) bool {
 	change := max(to-from, from-to)
 	return change > 0 && 10*change >= from
+}
+
+// shareable returns what others take the instance to have to share, by that status.
+func shareable(status shardingv1alpha1.ControllerInstanceStatus) int64 {
+	return ring.Record{Weight: status.Weight, Heaviest: status.Heaviest}.Shareable()
 }
 
 // tell sends the status beside the deciding goroutine, which gets the result.

@@ -570,6 +570,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 			Phase:       shardingv1alpha1.InstanceActive,
 			Cached:      ring.StatusCached(hashkey.All()),
 			Weight:      3,
+			Heaviest:    1,
 			Busy:        1,
 			Epoch:       4,
 			Gives:       &shardingv1alpha1.Gift{To: "b", HashKey: 99},
