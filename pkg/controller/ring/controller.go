@@ -43,9 +43,13 @@ type Config[T comparable] struct {
 	// those that may not be worked on. Default: who gets an item works on it.
 	Late bool
 	// Steady says that the controller compares what it reads of one resource, as a budget does
-	// with pods: while an informer is behind, its store is of no single moment, and the controller
-	// begins nothing. Default: it works on.
+	// with pods: while an informer that it reads is behind, its store is of no single moment, and
+	// the controller begins nothing. Default: it works on.
 	Steady bool
+	// Periodic says that the controller works on each object again and again, and puts it into the
+	// queue with AddRateLimited for that. Default: with that it tries again what has failed, which
+	// is tried at once when an informer has caught up.
+	Periodic bool
 	// Side do the same with queues of the controller that New does not put behind the gate:
 	// their work passes the gate by itself, or only queues.
 	Side []func(context.Context) bool
@@ -74,7 +78,7 @@ func Beside(env *Env, q *workqueue.TypedRateLimitingInterface[string]) {
 	inner := *q
 	s.queue = inner.Add
 	env.beside(s)
-	*q = queue[string]{inner, s, Named, false}
+	*q = queue[string]{TypedRateLimitingInterface: inner, subjects: s, name: Named}
 }
 
 // Named are the items of a queue of names, as most controllers have it.
@@ -112,7 +116,7 @@ func New[T comparable](env *Env, cfg Config[T]) (*Controller, error) {
 		}
 	}
 	s.enqueue, s.steady = cfg.Enqueue, cfg.Steady
-	*cfg.Queue = queue[T]{inner, s, cfg.Name, cfg.Late}
+	*cfg.Queue = queue[T]{inner, s, cfg.Name, cfg.Late, cfg.Periodic}
 	return &Controller{env: env, works: append([]func(context.Context) bool{cfg.Work}, cfg.Side...), run: cfg.Run, prepare: cfg.Prepare, acquired: cfg.Acquired}, nil
 }
 

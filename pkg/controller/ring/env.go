@@ -64,7 +64,7 @@ type Env struct {
 	// does not list.
 	unlisted []string
 	subjects *subjects
-	// beside adds subjects that are told of informers which are behind.
+	// beside adds subjects that are told when an informer that the controller reads is behind.
 	beside func(*subjects)
 }
 
@@ -85,6 +85,7 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 		name:     described.Name,
 		informed: map[reflect.Type]*informed{},
 	}
+	var reads []*readers
 	for _, read := range described.Reads {
 		if read.Feature != "" && !utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(read.Feature)) {
 			continue
@@ -93,6 +94,7 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", described.Name, err)
 		}
+		reads = append(reads, shared.readers[read])
 		seen := &informed{SharedIndexInformer: informer}
 		if source != nil {
 			seen.filter = source.NewFilter()
@@ -110,7 +112,12 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 	if env.subjects == nil {
 		return nil, fmt.Errorf("%s: the catalogue of rings does not list its own workloads, %s, among what it reads", described.Name, described.Workloads)
 	}
-	env.beside = func(s *subjects) { shared.subjects = append(shared.subjects, s) }
+	env.beside = func(s *subjects) {
+		shared.subjects = append(shared.subjects, s)
+		for _, r := range reads {
+			r.subjects = append(r.subjects, s)
+		}
+	}
 	env.beside(env.subjects)
 	env.Informers = factory{informerFor: env.informerFor}
 	env.Unread = factory{informerFor: newUnread}

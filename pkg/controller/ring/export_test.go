@@ -16,5 +16,21 @@ limitations under the License.
 
 package ring
 
-// Behind is what the informers' sources call.
-func (i *Informers) Behind(is bool) { i.behind(is) }
+import "k8s.io/kubernetes/pkg/controller/ring/catalogue"
+
+// Behind is what the sources of all informers call: one of each controller's is behind, or none.
+func (i *Informers) Behind(is bool) {
+	for _, s := range i.subjects {
+		s.behind(is)
+	}
+}
+
+// Waiting returns how many names wait for an informer that is behind, or to be tried again.
+func (e *Env) Waiting() int {
+	e.subjects.lock.Lock()
+	defer e.subjects.lock.Unlock()
+	return len(e.subjects.waiting)
+}
+
+// BehindIn is what the source of that informer calls.
+func (i *Informers) BehindIn(read catalogue.Read, is bool) { i.readers[read].behind(is) }

@@ -41,6 +41,8 @@ type Informers struct {
 	whole  *Whole
 	byRead map[catalogue.Read]*informer
 	parts  map[schema.GroupResource]*wholePart
+	// readers has the controllers that read each of them.
+	readers map[catalogue.Read]*readers
 	// Sources feed all of them.
 	Sources []member.Source
 	// subjects are those of all controllers.
@@ -53,13 +55,23 @@ type informer struct {
 	source *rangewatch.Source
 }
 
+// readers are the subjects of the controllers that read an informer.
+type readers struct{ subjects []*subjects }
+
+// behind is called when the informer gets behind with its revision, and when no longer.
+func (r *readers) behind(is bool) {
+	for _, s := range r.subjects {
+		s.behind(is)
+	}
+}
+
 // NewInformers returns informers that list and watch with client and tell their handlers of
 // all objects again every resync. What the ring holds all of is in whole, which the process's
 // rings share.
 func NewInformers(client kubernetes.Interface, resync time.Duration, whole *Whole) *Informers {
 	return &Informers{
 		client: client, resync: resync, whole: whole,
-		byRead: map[catalogue.Read]*informer{}, parts: map[schema.GroupResource]*wholePart{},
+		byRead: map[catalogue.Read]*informer{}, parts: map[schema.GroupResource]*wholePart{}, readers: map[catalogue.Read]*readers{},
 	}
 }
 
@@ -83,13 +95,18 @@ func (i *Informers) Close() {
 	}
 }
 
-// of returns the informer for that read, and its source, nil if it holds all objects.
+// of returns the informer for that read, and its source, nil if it holds all objects. Who reads it
+// is added to its readers before it runs.
 func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIndexInformer, *rangewatch.Source, error) {
+	if i.readers[read] == nil {
+		i.readers[read] = &readers{}
+	}
+	behind := i.readers[read].behind
 	if read.Path == catalogue.Whole {
 		if part, ok := i.parts[read.Resource]; ok {
 			return part, nil, nil
 		}
-		part, err := i.whole.part(read.Resource, i.behind)
+		part, err := i.whole.part(read.Resource, behind)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -100,7 +117,7 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIn
 	shared, ok := i.byRead[read]
 	if !ok {
 		var err error
-		shared, err = newInformer(ctx, i.client, read.Resource, rangewatch.FieldPath(read.Path), i.resync, i.behind)
+		shared, err = newInformer(ctx, i.client, read.Resource, rangewatch.FieldPath(read.Path), i.resync, behind)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -149,11 +166,4 @@ func newInformer(ctx context.Context, client kubernetes.Interface, of schema.Gro
 		Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	}), source}
 	return shared, shared.SetTransform(r.transform)
-}
-
-// behind is called when one of the informers gets behind with its revision, and when no longer.
-func (i *Informers) behind(is bool) {
-	for _, s := range i.subjects {
-		s.behind(is)
-	}
 }

@@ -20,10 +20,13 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -189,10 +192,10 @@ func TestASteadyControllerBeginsNothingWhileAnInformerIsBehind(t *testing.T) {
 		f.queue.Done(name)
 		got <- name
 	}()
-	await(t, ctx, "it has been turned away", func() bool { return f.queue.Len() == 0 })
+	await(t, ctx, "it has been turned away", func() bool { return f.env.Waiting() == 1 })
 	f.informers.Behind(true)
 	f.informers.Behind(false)
-	await(t, ctx, "it has been turned away again", func() bool { return f.queue.Len() == 0 })
+	await(t, ctx, "it has been turned away again", func() bool { return f.env.Waiting() == 1 })
 	select {
 	case name := <-got:
 		t.Errorf("worked on %s while an informer was behind", name)
@@ -203,6 +206,85 @@ func TestASteadyControllerBeginsNothingWhileAnInformerIsBehind(t *testing.T) {
 	case <-got:
 	case <-ctx.Done():
 		t.Error("nothing was worked on when no informer was behind any more")
+	}
+}
+
+// Others read what is behind.
+func TestASteadyControllerWaitsForNoInformerOfOthers(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	f := newServices(t, func(cfg *ring.Config[string]) { cfg.Steady = true })
+	if _, err := ring.NewEnv(ctx, ringtesting.Described(t, catalogue.EphemeralVolumeController), f.informers, f.gate, ringtesting.NewClient()); err != nil {
+		t.Fatal(err)
+	}
+	f.put("mine", "a", "uid-a")
+	f.gate.Set(in("mine"))
+	f.informers.BehindIn(catalogue.Read{Resource: schema.GroupResource{Resource: "persistentvolumeclaims"}, Path: sharding.NamespaceHashKeyPath}, true)
+	f.queue.Add("mine/a")
+	if name, _ := f.queue.Get(); name != "mine/a" {
+		t.Errorf("worked on %q", name)
+	}
+	f.queue.Done("mine/a")
+	pods := catalogue.Read{Resource: schema.GroupResource{Resource: "pods"}, Path: sharding.NamespaceHashKeyPath}
+	f.informers.BehindIn(pods, true)
+	f.queue.Add("mine/a")
+	got := make(chan string)
+	go func() {
+		name, _ := f.queue.Get()
+		got <- name
+	}()
+	await(t, ctx, "it has been turned away", func() bool { return f.env.Waiting() == 1 })
+	select {
+	case name := <-got:
+		t.Errorf("worked on %s while an informer that it reads was behind", name)
+	default:
+	}
+	f.informers.BehindIn(pods, false)
+	if name := <-got; name != "mine/a" {
+		t.Errorf("worked on %q", name)
+	}
+}
+
+// An informer that catches up does not begin a new period.
+func TestAPeriodicControllerKeepsItsPeriod(t *testing.T) {
+	f := newServices(t, func(cfg *ring.Config[string]) {
+		*cfg.Queue = workqueue.NewTypedRateLimitingQueue[string](workqueue.NewTypedItemFastSlowRateLimiter[string](time.Hour, time.Hour, 0))
+		cfg.Periodic = true
+	})
+	f.put("mine", "a", "uid-a")
+	f.gate.Set(in("mine"))
+	f.queue.Add("mine/a")
+	name, _ := f.queue.Get()
+	f.informers.Behind(true)
+	f.informers.Behind(false)
+	f.queue.AddRateLimited(name)
+	f.queue.Done(name)
+	f.informers.Behind(true)
+	f.informers.Behind(false)
+	if n := f.queue.Len(); n != 0 {
+		t.Errorf("%d are queued before their period has passed, want none", n)
+	}
+}
+
+// What a sync has done for an object that was made anew meanwhile is remembered.
+func TestASyncOfAnAbsenceMayMeetANewObject(t *testing.T) {
+	f := newServices(t, nil)
+	f.put("mine", "a", "old")
+	f.gate.Set(in("mine"))
+	f.queue.Add("mine/a")
+	name, _ := f.queue.Get()
+	f.queue.Done(name)
+	if err := f.objects.Delete(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	f.queue.Add("mine/a")
+	name, _ = f.queue.Get()
+	f.put("mine", "a", "new")
+	f.queue.Done(name)
+	f.queue.Add("mine/a")
+	name, _ = f.queue.Get()
+	f.queue.Done(name)
+	if len(f.forgotten) != 0 {
+		t.Errorf("forgotten are %q, want none", f.forgotten)
 	}
 }
 

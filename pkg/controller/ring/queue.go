@@ -29,6 +29,8 @@ type queue[T comparable] struct {
 	name func(T) string
 	// late says that the controller itself asks whether an item may be worked on.
 	late bool
+	// periodic says that AddRateLimited does not follow a failure.
+	periodic bool
 }
 
 // Get implements workqueue.TypedInterface.
@@ -51,7 +53,7 @@ func (q queue[T]) Done(item T) {
 
 // AddRateLimited implements workqueue.TypedRateLimitingInterface.
 func (q queue[T]) AddRateLimited(item T) {
-	if q.subjects.putOff(q.name(item)) {
+	if q.periodic || q.subjects.putOff(q.name(item)) {
 		q.TypedRateLimitingInterface.AddRateLimited(item)
 	} else {
 		q.TypedRateLimitingInterface.Add(item)

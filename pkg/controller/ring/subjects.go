@@ -192,6 +192,11 @@ func (s *subjects) leave(name string) {
 	gone := ok && known && w.uid == ""
 	if gone {
 		delete(s.known, name)
+		// The sync may have worked on one that was made anew already, and what is remembered of that
+		// goes by the name.
+		if made, is := s.at(name); is && s.byNamespace {
+			s.known[name], gone = made, false
+		}
 	}
 	s.lock.Unlock()
 	if gone {
