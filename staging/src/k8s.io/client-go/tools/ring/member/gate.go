@@ -37,6 +37,13 @@ const barredTime = 30 * time.Second
 // errNotRenewed is why a request is not sent, or given up.
 var errNotRenewed = errors.New("this instance could not renew its ControllerInstance in time, so another may own the object now")
 
+// readGrace is how long a read may take once its key is shut. A donor waits for longer, and most
+// answers come sooner.
+const readGrace = 2 * time.Second
+
+// errShut is why a read is given up.
+var errShut = errors.New("the object is about to be another instance's")
+
 // Gate is the check that every piece of work passes: is this key mine, now? It is
 // open for a set of keys, for some controllers and until a deadline, and it knows what is
 // in work. A Member opens and shuts it; a controller's workers pass its door. It is safe
@@ -74,6 +81,16 @@ type Gate struct {
 	onBar func(reason string)
 	// shutAt is when the door of a controller was shut.
 	shutAt map[string]time.Time
+	// reads are those that end when they are shut out.
+	reads map[*read]struct{}
+}
+
+// read is a request that changes nothing, for what a controller works on.
+type read struct {
+	piece
+	end context.CancelCauseFunc
+	// shut ends it soon, nil while its key is not shut.
+	shut clock.Timer
 }
 
 // piece is what a controller works on, by hash key.
@@ -84,7 +101,7 @@ type piece struct {
 
 // NewGate returns a gate that is shut for everything.
 func NewGate(c clock.WithDelayedExecution) *Gate {
-	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece]int{}, onLeave: func() {}, refused: func(string) {}, onBar: func(string) {}, shutAt: map[string]time.Time{}}
+	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece]int{}, onLeave: func() {}, refused: func(string) {}, onBar: func(string) {}, shutAt: map[string]time.Time{}, reads: map[*read]struct{}{}}
 }
 
 // Door is the gate as one controller meets it.
@@ -135,6 +152,36 @@ func (d *Door) Serves(key int64) bool { return d.serving().Contains(key) }
 // ServesAll says whether the gate is open for every key, whatever its deadline.
 func (d *Door) ServesAll() bool { return d.serving().Covers(hashkey.All()) }
 
+// during returns a context for a read that ends soon after the door is shut for key, whatever its
+// deadline. The caller must call cancel when the read has ended.
+func (d *Door) during(ctx context.Context, key int64) (limited context.Context, cancel context.CancelFunc) {
+	limited, end := context.WithCancelCause(ctx)
+	r := &read{piece: piece{d.controller, key}, end: end}
+	g := d.gate
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.reads[r] = struct{}{}
+	g.endReadsLocked()
+	return limited, func() {
+		g.lock.Lock()
+		defer g.lock.Unlock()
+		delete(g.reads, r)
+		if r.shut != nil {
+			r.shut.Stop()
+		}
+		end(nil)
+	}
+}
+
+// endReadsLocked ends, in a moment, the reads for which the gate is not open now.
+func (g *Gate) endReadsLocked() {
+	for r := range g.reads {
+		if r.shut == nil && (!g.working[r.controller] || !g.open.Contains(r.key)) {
+			r.shut = g.clock.AfterFunc(readGrace, func() { r.end(errShut) })
+		}
+	}
+}
+
 // serving returns the keys for which the door is open.
 func (d *Door) serving() hashkey.Ranges {
 	d.gate.lock.Lock()
@@ -160,6 +207,7 @@ func (d *Door) set(open bool) {
 		d.gate.shutAt[d.controller] = d.gate.clock.Now()
 	}
 	d.gate.working[d.controller] = open
+	d.gate.endReadsLocked()
 }
 
 // busy returns how many pieces of the controller's work are under way.
@@ -246,6 +294,7 @@ func (g *Gate) set(open hashkey.Ranges) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.open = open
+	g.endReadsLocked()
 }
 
 // begin lets requests be sent in the name of a new registration, until deadline.
@@ -344,6 +393,7 @@ func (g *Gate) expire() {
 	g.deadline = time.Time{}
 	g.open = nil
 	clear(g.working)
+	g.endReadsLocked()
 	g.stopLocked()
 	if g.lapse != nil {
 		g.lapse()

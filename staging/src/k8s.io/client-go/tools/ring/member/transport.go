@@ -40,6 +40,15 @@ func (g *Gate) WrapTransport(controller string) func(http.RoundTripper) http.Rou
 	}
 }
 
+// WrapReads returns a wrapper, fit for rest.Config.Wrap, for a client of servers that may take long
+// to answer: a read is given up soon after the door is shut for the key that key tells of the
+// request, so that a range can change hands meanwhile. If key returns false, the read goes on.
+func (d *Door) WrapReads(key func(*http.Request) (int64, bool)) func(http.RoundTripper) http.RoundTripper {
+	return func(rt http.RoundTripper) http.RoundTripper {
+		return &endingTransport{door: d, key: key, next: rt}
+	}
+}
+
 // WrapRegistryTransport is for the client with which a member writes the registry. A
 // request that changes something names the instance, once it is registered. The gate's
 // deadline does not bound it, as a renewal is what moves that. It fits rest.Config.Wrap.
@@ -128,6 +137,34 @@ func (t *fencedTransport) look(resp *http.Response) error {
 
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+type endingTransport struct {
+	door *Door
+	key  func(*http.Request) (int64, bool)
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *endingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	key, ok := t.key(req)
+	if !ok || !isRead(req) {
+		return t.next.RoundTrip(req)
+	}
+	ctx, cancel := t.door.during(req.Context(), key)
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errShut) {
+			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
+		}
+		cancel()
+		return nil, err
+	}
+	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
+	return resp, nil
+}
+
+// WrappedRoundTripper lets client-go find the transport underneath.
+func (t *endingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 type cancelOnClose struct {
 	io.ReadCloser

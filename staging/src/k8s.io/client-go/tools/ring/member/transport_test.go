@@ -370,3 +370,60 @@ func TestTheTransportBelowIsFound(t *testing.T) {
 		t.Errorf("got %T", got)
 	}
 }
+
+// A server that does not answer keeps no range from changing hands.
+func TestAReadEndsWhenItsKeyIsShut(t *testing.T) {
+	for what, tc := range map[string]struct {
+		method string
+		known  bool
+		shut   func(*Gate)
+		ends   bool
+	}{
+		"its key is given away":       {http.MethodGet, true, func(g *Gate) { g.set(hashkey.NewRanges(hashkey.Range{Start: 10, End: 20})) }, true},
+		"another key is given away":   {http.MethodGet, true, func(g *Gate) { g.set(hashkey.NewRanges(hashkey.Range{Start: 0, End: 10})) }, false},
+		"its controller ceases":       {http.MethodGet, true, func(g *Gate) { g.For("controller").set(false) }, true},
+		"another controller ceases":   {http.MethodGet, true, func(g *Gate) { g.For("other").set(false) }, false},
+		"the record is gone":          {http.MethodGet, true, (*Gate).expire, true},
+		"a read of no key":            {http.MethodGet, false, (*Gate).expire, false},
+		"a write, which others bound": {http.MethodPut, true, (*Gate).expire, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewGate(clock.RealClock{})
+				door := g.For("controller")
+				door.set(true)
+				g.set(hashkey.All())
+				s := &server{answer: func(req *http.Request) (*http.Response, error) {
+					select {
+					case <-req.Context().Done():
+						return nil, req.Context().Err()
+					case <-time.After(time.Minute):
+						return response(http.StatusOK, strings.NewReader("late")), nil
+					}
+				}}
+				rt := door.WrapReads(func(*http.Request) (int64, bool) { return 5, tc.known })(s)
+				begun, answered := time.Now(), make(chan error)
+				go func() {
+					resp, err := send(t, rt, tc.method)
+					if err == nil {
+						resp.Body.Close()
+					}
+					answered <- err
+				}()
+				synctest.Wait()
+				tc.shut(g)
+				err := <-answered
+				if ended := errors.Is(err, errShut); ended != tc.ends || ended != (time.Since(begun) == readGrace) {
+					t.Errorf("error %v after %v, want the end after %v: %v", err, time.Since(begun), readGrace, tc.ends)
+				}
+				if len(g.reads) != 0 {
+					t.Errorf("%d reads are left", len(g.reads))
+				}
+				// So does a read that begins later.
+				if _, err := send(t, rt, tc.method); tc.ends && !errors.Is(err, errShut) {
+					t.Errorf("when it is shut: error %v", err)
+				}
+			})
+		})
+	}
+}
