@@ -19,15 +19,19 @@ package app
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/scale"
+	"k8s.io/client-go/tools/ring/member"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	csitrans "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
@@ -69,6 +73,8 @@ type ringConstructor struct {
 // ringParts are what a controller on a ring is made of.
 type ringParts struct {
 	*controllerring.Env
+	// door is Env.Gate.
+	door   *member.Door
 	config *config.CompletedConfig
 	// client is the configuration of Env.Client.
 	client *rest.Config
@@ -159,11 +165,12 @@ func horizontalPodAutoscalerOnRing(ctx context.Context, parts *ringParts) (*cont
 		return nil, err
 	}
 	available := custom_metrics.NewAvailableAPIsGetter(parts.Client.Discovery())
-	resources, err := resourceclient.NewForConfig(parts.client)
+	reader := parts.ofOthers()
+	resources, err := resourceclient.NewForConfig(reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of resource metrics: %w", err)
 	}
-	external, err := external_metrics.NewForConfig(parts.client)
+	external, err := external_metrics.NewForConfig(reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of external metrics: %w", err)
 	}
@@ -171,14 +178,21 @@ func horizontalPodAutoscalerOnRing(ctx context.Context, parts *ringParts) (*cont
 	go custom_metrics.PeriodicallyInvalidate(available, c.HorizontalPodAutoscalerSyncPeriod.Duration, ctx.Done())
 	return podautoscaler.NewHorizontalController(ctx,
 		parts.Client.CoreV1(), scales, parts.Client.AutoscalingV2(), parts.mapper,
-		metrics.NewRESTMetricsClient(resources, custom_metrics.NewForConfig(parts.client, parts.mapper, available), external),
+		metrics.NewRESTMetricsClient(resources, custom_metrics.NewForConfig(reader, parts.mapper, available), external),
 		parts.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), parts.Informers.Core().V1().Pods(),
 		c.HorizontalPodAutoscalerSyncPeriod.Duration,
 		c.HorizontalPodAutoscalerDownscaleStabilizationWindow.Duration,
 		c.HorizontalPodAutoscalerTolerance,
 		c.HorizontalPodAutoscalerCPUInitializationPeriod.Duration,
 		c.HorizontalPodAutoscalerInitialReadinessDelay.Duration,
-	).OnRing(parts.Env)
+	).OnRing(parts.Env, c.HorizontalPodAutoscalerSyncPeriod.Duration)
+}
+
+// keyOfNamespace returns the hash key of the namespace that a request is for.
+func keyOfNamespace(req *http.Request) (int64, bool) {
+	_, rest, in := strings.Cut(req.URL.Path, "/namespaces/")
+	namespace, _, _ := strings.Cut(rest, "/")
+	return hashkey.OfNamespace(namespace), in && namespace != ""
 }
 
 func expanderOnRing(ctx context.Context, parts *ringParts) (*controllerring.Controller, error) {
@@ -190,9 +204,17 @@ func expanderOnRing(ctx context.Context, parts *ringParts) (*controllerring.Cont
 	return expand.OnRing(ctx, parts.Env, plugins, translator, csimigration.NewPluginManager(translator))
 }
 
+// ofOthers returns the configuration of a client for what another API server may answer. That may
+// take long, and a range would have to wait for it.
+func (p *ringParts) ofOthers() *rest.Config {
+	config := rest.CopyConfig(p.client)
+	config.Wrap(p.door.WrapReads(keyOfNamespace))
+	return config
+}
+
 // scales returns a client of the scale subresource of any resource.
 func (p *ringParts) scales() (scale.ScalesGetter, error) {
-	scales, err := scale.NewForConfig(p.client, p.mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(p.Client.Discovery()))
+	scales, err := scale.NewForConfig(p.ofOthers(), p.mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(p.Client.Discovery()))
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the scale subresource: %w", err)
 	}

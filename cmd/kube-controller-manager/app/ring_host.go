@@ -173,9 +173,11 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
 	})
 	if err != nil {
+		discard(work, controllers)
 		return err
 	}
 	if !h.joins(ring.Name, instance) {
+		discard(work, controllers)
 		return nil
 	}
 	defer h.left(ring.Name)
@@ -281,11 +283,12 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *contr
 			return nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
 		}
 		ctx := klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", described.Name))
-		env, err := controllerring.NewEnv(ctx, described, shared, gate.For(described.Name), client)
+		door := gate.For(described.Name)
+		env, err := controllerring.NewEnv(ctx, described, shared, door, client)
 		if err != nil {
 			return nil, err
 		}
-		parts := &ringParts{Env: env, config: h.config, client: config, mapper: h.mapper}
+		parts := &ringParts{Env: env, door: door, config: h.config, client: config, mapper: h.mapper}
 		c, err := ringConstructors[described.Name].build(ctx, parts)
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", described.Name, err)
