@@ -19,9 +19,11 @@ package statefulset
 import (
 	"context"
 
+	apps "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/ring"
+	"k8s.io/kubernetes/pkg/controller/statefulset/metrics"
 )
 
 // OnRing returns a StatefulSet controller that shares the namespaces with others.
@@ -32,6 +34,15 @@ func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 		Queue: &ssc.queue, Item: ring.Named, Name: ring.Named, Work: ssc.processNextWorkItem, Run: ssc.Run, Steady: true,
 		Forget: func(name cache.ObjectName, uid types.UID) {
 			ssc.consistencyStore.Clear(name.AsNamespacedName(), uid)
+			forgetMetrics(name)
 		},
 	})
+}
+
+// forgetMetrics takes back what this instance has told of a StatefulSet. Its next owner tells it.
+func forgetMetrics(name cache.ObjectName) {
+	for _, policy := range []apps.PodManagementPolicyType{apps.OrderedReadyPodManagement, apps.ParallelPodManagement} {
+		metrics.UnavailableReplicas.DeleteLabelValues(name.Namespace, name.Name, string(policy))
+		metrics.MaxUnavailable.DeleteLabelValues(name.Namespace, name.Name, string(policy))
+	}
 }
