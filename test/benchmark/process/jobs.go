@@ -209,7 +209,7 @@ func (b *benchmark) followJobs(ctx context.Context, j *jobs) error {
 
 // followPods hands the Jobs' pods to the finishers, until ctx ends.
 func (b *benchmark) followPods(ctx context.Context, j *jobs) error {
-	err := b.watch(ctx, pods, func(name string, event *clientv3.Event) (bool, error) {
+	err := b.watch(ctx, pods+metav1.NamespaceDefault+"/", func(name string, event *clientv3.Event) (bool, error) {
 		if event.IsCreate() && strings.HasPrefix(name, "job-") {
 			j.pods <- name
 		}

@@ -15,8 +15,10 @@ limitations under the License.
 */
 
 // Command process measures whole controller managers, with all their controllers, while
-// Deployments get their pods, while Jobs run beside DaemonSets, and while the pods of Services are
-// restarted: 1, 2, 4 and 8 on rings, and one as in stock Kubernetes beside them. Each has a cluster of its own, where nothing runs the pods.
+// Deployments get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on rings, and one
+// as in stock Kubernetes beside them. With -namespaces it measures how soon EndpointSlices follow the
+// pods of Services, and what each process holds where one namespace has half of everything. Each
+// number of controller managers has a cluster of its own, where nothing runs the pods.
 package main
 
 import (
@@ -65,6 +67,7 @@ type manager struct {
 
 func main() {
 	b := &benchmark{}
+	namespaces := flag.Bool("namespaces", false, "measure what depends on namespaces, instead of all else")
 	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
 	flag.StringVar(&b.bin, "bin", "../bin", "directory of the binaries")
 	flag.IntVar(&b.pods, "pods", 20000, "number of pods")
@@ -73,7 +76,11 @@ func main() {
 	log.SetFlags(log.Ltime)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := b.run(ctx, *out); err != nil {
+	measure := b.measureAll
+	if *namespaces {
+		measure = b.measureNamespaces
+	}
+	if err := b.run(ctx, measure, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "process:", err)
 		stop()
 		os.Exit(1)
@@ -83,19 +90,36 @@ func main() {
 // sizes are the numbers of controller managers; 0 is stock's one.
 var sizes = []int{0, 1, 2, 4, 8}
 
-func (b *benchmark) run(ctx context.Context, out string) (err error) {
+// run writes what measure reports to a file.
+func (b *benchmark) run(ctx context.Context, measure func(context.Context) (report string, missed int, err error), out string) (err error) {
 	if b.bin, err = filepath.Abs(b.bin); err != nil {
 		return err
 	}
 	if b.pods < 10*podsPerDeployment || b.pods%podsPerDeployment != 0 {
 		return fmt.Errorf("%d pods are not 10 or more Deployments of %d", b.pods, podsPerDeployment)
 	}
+	report, missed, err := measure(ctx)
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		fmt.Print(report)
+	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+		return err
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d bars missed", missed)
+	}
+	return nil
+}
+
+func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, err error) {
 	var results []*result
 	for _, n := range sizes {
 		r := &result{managers: n}
 		results = append(results, r)
 		if err := b.with(ctx, n, false, func(ctx context.Context) error { return b.measureRate(ctx, r) }); err != nil {
-			return err
+			return "", 0, err
 		}
 		log.Printf("%s: %.1f pods a second at the default rate", r.name(), r.rated)
 	}
@@ -103,7 +127,7 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 		for _, r := range results {
 			var f filled
 			if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { f, err = b.fill(ctx, r.managers, evenly); return err }); err != nil {
-				return err
+				return "", 0, err
 			}
 			log.Printf("round %d of %d, %s: %.0f pods a second without a limit", round+1, rounds, r.name(), f.rate)
 			r.rounds = append(r.rounds, f)
@@ -115,32 +139,12 @@ func (b *benchmark) run(ctx context.Context, out string) (err error) {
 			continue
 		}
 		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { r.ran, err = b.runJobs(ctx); return err }); err != nil {
-			return err
+			return "", 0, err
 		}
 		log.Printf("%s: %.1f Jobs a second", r.name(), r.ran.rate)
-		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { r.served, err = b.runServices(ctx); return err }); err != nil {
-			return err
-		}
-		log.Printf("%s: EndpointSlices follow after %v", r.name(), r.served.median)
-		if r.managers != 4 {
-			continue
-		}
-		r.uneven = &filled{}
-		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { *r.uneven, err = b.fill(ctx, r.managers, unevenly); return err }); err != nil {
-			return err
-		}
-		log.Printf("%s, half in one namespace: %.0f pods a second", r.name(), r.uneven.rate)
 	}
-	report, missed := render(b.pods, results)
-	if out == "" {
-		fmt.Print(report)
-	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
-		return err
-	}
-	if missed > 0 {
-		return fmt.Errorf("%d bars missed", missed)
-	}
-	return nil
+	report, missed = render(b.pods, results)
+	return report, missed, nil
 }
 
 // with calls measure with a cluster of n controller managers on rings, or of one of stock's.

@@ -67,7 +67,9 @@ func TestTheMedianRoundCounts(t *testing.T) {
 // Lines other than those of tables have at most 110 columns.
 func TestReportIsNarrow(t *testing.T) {
 	report, _ := render(20000, example(1, 100))
-	for line := range strings.Lines(report) {
+	f := &filled{processes: example(1, 100)[0].processes}
+	namespaces := renderNamespaces(20000, []*inNamespaces{{even: f, uneven: f}, {managers: 4, even: f, uneven: f}})
+	for line := range strings.Lines(report + namespaces) {
 		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 110 && line[0] != '|' {
 			t.Errorf("%d columns: %s", n, line)
 		}

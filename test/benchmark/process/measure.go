@@ -40,11 +40,8 @@ type result struct {
 	// rounds are those without a limit. The embedded one is that of the median rate.
 	rounds []filled
 	filled
-	// uneven was measured with one namespace that has half of everything, and four managers.
-	uneven *filled
-	// ran and served are not measured with the most controller managers.
-	ran    ran
-	served served
+	// ran is not measured with the most controller managers.
+	ran ran
 }
 
 // filled is what was measured while all pods came without a limit.
@@ -78,11 +75,14 @@ type usage struct {
 	leads            bool
 }
 
-func (r *result) name() string {
-	if r.managers == 0 {
+func (r *result) name() string { return nameFor(r.managers) }
+
+// nameFor returns the name of that number of controller managers in the report.
+func nameFor(managers int) string {
+	if managers == 0 {
 		return "stock"
 	}
-	return fmt.Sprintf("%d on rings", r.managers)
+	return fmt.Sprintf("%d on rings", managers)
 }
 
 // ratedPods are more than come while the rate is measured.

@@ -44,6 +44,21 @@ const holdsHead = `| controller managers | process | live heap | : stock | peak 
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `
 
+// holds returns the rows of that table, beside stock's process.
+func holds(name string, processes []usage, stock usage) string {
+	var p strings.Builder
+	for i, u := range processes {
+		process := fmt.Sprint(i + 1)
+		if u.leads {
+			process += ", leads"
+		}
+		fmt.Fprintf(&p, "| %s | %s | %s | %.2f | %s | %.2f | %s | %s | %d | %.2f | %d | %.2f | %d | %.2f |\n", name, process,
+			megabytes(u.live), ratio(u.live, stock.live), megabytes(u.peak), ratio(u.peak, stock.peak), seconds(u.cpu), megabytes(uint64(u.received)),
+			u.pods, ratio(u.pods, stock.pods), u.replicaSets, ratio(u.replicaSets, stock.replicaSets), u.podsInNamespaces, ratio(u.podsInNamespaces, stock.pods))
+	}
+	return p.String()
+}
+
 // render returns the results as Markdown, and how many bars were missed. Stock's come first.
 func render(pods int, results []*result) (report string, missed int) {
 	stock := results[0]
@@ -71,27 +86,9 @@ instance holds ReplicaSets by their own key, and again by their Deployment's. Th
 ` + "`namespaces`" + ` hold the pods of their namespaces beside that, and the leader's other informers all pods.
 
 `)
-	base := stock.processes[0]
-	holds := func(name string, processes []usage) {
-		for i, u := range processes {
-			process := fmt.Sprint(i + 1)
-			if u.leads {
-				process += ", leads"
-			}
-			fmt.Fprintf(&p, "| %s | %s | %s | %.2f | %s | %.2f | %s | %s | %d | %.2f | %d | %.2f | %d | %.2f |\n", name, process,
-				megabytes(u.live), ratio(u.live, base.live), megabytes(u.peak), ratio(u.peak, base.peak), seconds(u.cpu), megabytes(uint64(u.received)),
-				u.pods, ratio(u.pods, base.pods), u.replicaSets, ratio(u.replicaSets, base.replicaSets), u.podsInNamespaces, ratio(u.podsInNamespaces, base.pods))
-		}
-	}
 	p.WriteString(holdsHead)
 	for _, r := range results {
-		holds(r.name(), r.processes)
-	}
-	p.WriteString("\nThe same with one namespace that has half of all Deployments, beside the others:\n\n" + holdsHead)
-	for _, r := range results {
-		if r.uneven != nil {
-			holds(r.name(), r.uneven.processes)
-		}
+		p.WriteString(holds(r.name(), r.processes, stock.processes[0]))
 	}
 	p.WriteString("\nWhat holds the heap of the leader, and of another instance, by a profile of allocations:\n\n| process | objects |\n| --- | --- |\n")
 	for _, r := range results {
@@ -115,20 +112,6 @@ is rolled out every %v.
 		if r.ran.rate > 0 {
 			fmt.Fprintf(&p, "| %s | %.1f | %.2f | %s | %s | %s | %.2f | %s | %.2f |\n", r.name(), r.ran.rate, r.ran.rate/stock.ran.rate, seconds(r.ran.median), seconds(r.ran.late),
 				seconds(r.ran.most), r.ran.most.Seconds()/stock.ran.most.Seconds(), seconds(r.ran.total), r.ran.total.Seconds()/stock.ran.total.Seconds())
-		}
-	}
-	fmt.Fprintf(&p, `
-%d Services, each in a namespace of its own with %d pods, of which one Deployment is restarted every %v,
-without a rate limit. A pod is ready at once. What counts is from when a pod is ready, or deleted, to
-when its address is in an EndpointSlice, or no longer.
-
-| controller managers | slices follow, p50 | p99 | : stock | CPU of the largest process | : stock | of all | : stock |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-`, allServices, servicePods, restartPeriod)
-	for _, r := range results {
-		if r.served.late > 0 {
-			fmt.Fprintf(&p, "| %s | %s | %s | %.2f | %s | %.2f | %s | %.2f |\n", r.name(), milliseconds(r.served.median), milliseconds(r.served.late), r.served.late.Seconds()/stock.served.late.Seconds(),
-				seconds(r.served.most), r.served.most.Seconds()/stock.served.most.Seconds(), seconds(r.served.total), r.served.total.Seconds()/stock.served.total.Seconds())
 		}
 	}
 	p.WriteString("\n| ratio | measured | bar |\n| --- | ---: | ---: |\n")

@@ -28,6 +28,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
+	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,9 @@ const (
 	servicePods = 5
 	// restartPeriod is between the restarts of two Deployments.
 	restartPeriod = 200 * time.Millisecond
+	// servingNode is the Node of the pods, and beatPeriod how often it says that it is there.
+	servingNode = "node"
+	beatPeriod  = 10 * time.Second
 )
 
 // served is what was measured while the pods of Services were restarted.
@@ -81,6 +85,10 @@ func (b *benchmark) runServices(ctx context.Context) (s served, err error) {
 	working, end := context.WithCancel(ctx)
 	defer end()
 	group, working := errgroup.WithContext(working)
+	if err := b.createServingNode(ctx); err != nil {
+		return s, err
+	}
+	group.Go(func() error { return b.beat(working) })
 	group.Go(func() error { return b.followAddresses(working, a) })
 	for range finishers {
 		group.Go(func() error { return b.serve(working, a) })
@@ -140,6 +148,39 @@ func (b *benchmark) restartServices(ctx context.Context, a *addresses, s *served
 	return nil
 }
 
+// createServingNode creates the Node, which is ready.
+func (b *benchmark) createServingNode(ctx context.Context) error {
+	node, err := b.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: servingNode}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	_, err = b.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
+}
+
+// beat renews the Lease of the Node, as its kubelet would, until ctx ends.
+func (b *benchmark) beat(ctx context.Context) error {
+	leases := b.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	lease, err := leases.Create(ctx, &coordination.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: servingNode},
+		Spec:       coordination.LeaseSpec{HolderIdentity: ptr.To(servingNode), RenewTime: ptr.To(metav1.NowMicro())},
+	}, metav1.CreateOptions{})
+	for err == nil {
+		select {
+		case <-time.After(beatPeriod):
+		case <-ctx.Done():
+			return nil
+		}
+		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+		lease, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 func serviceName(i int) string { return fmt.Sprintf("service-%03d", i) }
 
 // createService creates a namespace with a Service, and a Deployment of the pods behind it.
@@ -149,6 +190,7 @@ func (b *benchmark) createService(ctx context.Context, namespace string) error {
 	}
 	d := newDeployment("app")
 	d.Spec.Replicas = ptr.To[int32](servicePods)
+	d.Spec.Template.Spec.NodeName, d.Spec.Template.Spec.TerminationGracePeriodSeconds = servingNode, ptr.To[int64](0)
 	if _, err := b.client.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
 		return err
 	}
