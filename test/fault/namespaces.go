@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
@@ -135,6 +136,10 @@ func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
 		_ = r.client.CoreV1().PersistentVolumeClaims(team).Delete(ctx, ephemeral.VolumeClaimName(other, &other.Spec.Volumes[0]), metav1.DeleteOptions{})
 	default:
 		pod := fmt.Sprintf("%s-%d", fixedSet, random.IntN(fixedReplicas))
+		// An eviction has two steps. If it ended between them, its budget would wait two minutes
+		// for the pod to go.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
 		_ = r.client.PolicyV1().Evictions(team).Evict(ctx, &policy.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: pod}})
 	}
 }
