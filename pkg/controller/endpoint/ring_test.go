@@ -68,7 +68,6 @@ func TestOnlyEndpointsWithoutAServiceAreDeleted(t *testing.T) {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { informers.Run(ctx) })
-	wg.Go(func() { c.Run(ctx) })
 	for _, source := range informers.Sources {
 		source.SetRanges(hashkey.All())
 		if err := source.WaitFor(ctx, hashkey.All()); err != nil {
@@ -79,6 +78,8 @@ func TestOnlyEndpointsWithoutAServiceAreDeleted(t *testing.T) {
 	c.Prepare(mine)
 	gate.Set(mine)
 	c.Acquired(mine)
+	// Later than anything else, as when the process is slow.
+	wg.Go(func() { c.Run(ctx) })
 	c.SetWorkers(ctx, 1)
 	exists := func(namespace, name string) bool {
 		_, err := client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{})
