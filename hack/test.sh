@@ -78,6 +78,8 @@ imports() {
   fi
   go run ./hack/imports -tree "$tree"
 }
+# podreads holds what controllers read of pods against what they declare.
+podreads() { go run ./hack/podreads -tree "$tree"; }
 unit() {
   go run ./hack/codegen -tree "$tree" -fixtures
   local packages
@@ -212,6 +214,80 @@ on-ring() {
   printf '{"Replace": {%s}}\n' "${replace%,}" >"$overlay/overlay.json"
   (cd "$tree" && gotest on-ring -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)" "${packages[@]/#/./test/integration/}")
 }
+# trimmed runs upstream's tests of the controllers that stay behind the leader's lease on pods that
+# have nothing but metadata and what these controllers declare: in each store and informer that a
+# test makes, by an overlay. PACKAGES names some.
+trimmed() {
+  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name gates controllers
+  local -A readers=(
+    [pkg/controller/devicetainteviction]=device-taint-eviction-controller
+    [pkg/controller/garbagecollector]=garbage-collector-controller
+    [pkg/controller/nodelifecycle]=node-lifecycle-controller
+    [pkg/controller/podgc]=pod-garbage-collector-controller
+    [pkg/controller/resourceclaim]=resourceclaim-controller
+    [pkg/controller/resourcequota]=resourcequota-controller
+    [pkg/controller/scheduling/podgroupprotection]=podgroup-protection-controller
+    [pkg/controller/tainteviction]=taint-eviction-controller
+    [pkg/controller/volume/attachdetach]=persistentvolume-attach-detach-controller
+    [pkg/controller/volume/attachdetach/metrics]=persistentvolume-attach-detach-controller
+    [pkg/controller/volume/attachdetach/populator]=persistentvolume-attach-detach-controller
+    [pkg/controller/volume/attachdetach/reconciler]=persistentvolume-attach-detach-controller
+    [pkg/controller/volume/persistentvolume]=persistentvolume-binder-controller
+  )
+  local all=${readers[*]} packages
+  for package in dra evictions garbagecollector node podgc quota volume volumescheduling; do
+    readers[test/integration/$package]=$all
+  done
+  read -ra packages <<<"${PACKAGES-${!readers[*]}}"
+  sources
+  mkdir -p "$overlay"
+  sed 's|^\tc := &cache{$|&\ntransformer: trim,|' "$cache/store.go" >"$overlay/store.go"
+  sed 's|^\treturn &sharedIndexInformer{$|&\ntransform: trim,|' "$cache/shared_informer.go" >"$overlay/shared_informer.go"
+  printf 'package cache\nvar Trim = func(obj any) any { return obj }\nfunc trim(obj any) (any, error) { return Trim(obj), nil }\n' >"$overlay/trim.go"
+  replace=$(printf '"%s": "%s",' "$cache/store.go" "$overlay/store.go" "$cache/shared_informer.go" "$overlay/shared_informer.go" "$cache/trim.go" "$overlay/trim.go")
+  for package in "${packages[@]}"; do
+    name=${package//\//_}
+    # Whoever would write a cached pod asks the gate. Other unit tests emulate versions without it.
+    case $package in
+    test/* | */nodelifecycle) gates=ControllerRing=true ;;
+    *) gates= ;;
+    esac
+    # shellcheck disable=SC2086 # several controllers
+    printf -v controllers '"%s", ' ${readers[$package]}
+    cat >"$overlay/$name.go" <<EOF
+package $(cd "$tree" && go list -f '{{.Name}}' "./$package")
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/podtrim"
+)
+
+func init() {
+	if err := utilfeature.DefaultMutableFeatureGate.Set("$gates"); err != nil {
+		panic(err)
+	}
+	trimmer := podtrim.NewTrimmer()
+	trimmer.Keep(podtrim.ReadBy(slices.Values([]string{$controllers})), nil)
+	cache.Trim = func(obj any) any {
+		if pod, ok := obj.(*v1.Pod); ok {
+			// A test may have the pod in other places, too.
+			pod = pod.DeepCopy()
+			trimmer.Transform(pod)
+			return pod
+		}
+		return obj
+	}
+}
+EOF
+    replace+=$(printf '"%s": "%s",' "$tree/$package/trim_pods_test.go" "$overlay/$name.go")
+  done
+  printf '{"Replace": {%s}}\n' "${replace%,}" >"$overlay/overlay.json"
+  (cd "$tree" && gotest trimmed -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)" "${packages[@]/#/./}")
+}
 # test-cmd JUNIT runs kubectl's suite, and leaves its report in a folder. The suite litters the
 # folder that its scripts lie in, so it has copies of those, and links to the rest of the tree. It
 # uses the binaries that are built, as its make does nothing.
@@ -257,7 +333,7 @@ controller-runtime() {
 }
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build api imports unit integration e2e faults)
+[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build api imports podreads unit integration e2e faults)
 mkdir -p "$results"
 rm -f "$results"/*.json
 
