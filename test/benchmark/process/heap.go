@@ -33,7 +33,11 @@ type held struct {
 	bytes  int64
 }
 
-var unmarshal = regexp.MustCompile(`\(\*(\w+)\)\.Unmarshal$`)
+var (
+	unmarshal = regexp.MustCompile(`\(\*(\w+)\)\.Unmarshal$`)
+	// trimmed is what a leader keeps of pods.
+	trimmed = regexp.MustCompile(`/podtrim\.`)
+)
 
 // heldBy returns what the objects that a process has decoded hold in its heap, most first.
 func (b *benchmark) heldBy(ctx context.Context, m *manager) ([]held, error) {
@@ -66,6 +70,9 @@ func objectOf(s *profile.Sample) string {
 	// The caller comes after what it calls.
 	for _, location := range slices.Backward(s.Location) {
 		for _, line := range slices.Backward(location.Line) {
+			if trimmed.MatchString(line.Function.Name) {
+				return "Pod"
+			}
 			if match := unmarshal.FindStringSubmatch(line.Function.Name); match != nil && match[1] != "Unknown" {
 				return match[1]
 			}

@@ -118,7 +118,7 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 	for _, n := range sizes {
 		r := &result{managers: n}
 		results = append(results, r)
-		if err := b.with(ctx, n, false, func(ctx context.Context) error { return b.measureRate(ctx, r) }); err != nil {
+		if err := b.with(ctx, r, false, func(ctx context.Context) error { return b.measureRate(ctx, r) }); err != nil {
 			return "", 0, err
 		}
 		log.Printf("%s: %.1f pods a second at the default rate", r.name(), r.rated)
@@ -126,7 +126,7 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 	for round := range rounds {
 		for _, r := range results {
 			var f filled
-			if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { f, err = b.fill(ctx, r.managers, evenly); return err }); err != nil {
+			if err := b.with(ctx, r, true, func(ctx context.Context) (err error) { f, err = b.fill(ctx, r.managers, evenly); return err }); err != nil {
 				return "", 0, err
 			}
 			log.Printf("round %d of %d, %s: %.0f pods a second without a limit", round+1, rounds, r.name(), f.rate)
@@ -138,17 +138,21 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 		if r.managers > 4 {
 			continue
 		}
-		if err := b.with(ctx, r.managers, true, func(ctx context.Context) (err error) { r.ran, err = b.runJobs(ctx); return err }); err != nil {
+		if err := b.with(ctx, r, true, func(ctx context.Context) (err error) { r.ran, err = b.runJobs(ctx); return err }); err != nil {
 			return "", 0, err
 		}
 		log.Printf("%s: %.1f Jobs a second", r.name(), r.ran.rate)
 	}
-	report, missed = render(b.pods, results)
+	apart := &result{managers: 1, apart: true}
+	if err := b.with(ctx, apart, true, func(ctx context.Context) (err error) { apart.filled, err = b.fill(ctx, 1, evenly); return err }); err != nil {
+		return "", 0, err
+	}
+	report, missed = render(b.pods, results, apart)
 	return report, missed, nil
 }
 
-// with calls measure with a cluster of n controller managers on rings, or of one of stock's.
-func (b *benchmark) with(ctx context.Context, n int, unlimited bool, measure func(context.Context) error) (err error) {
+// with calls measure with a cluster of the controller managers that r is about.
+func (b *benchmark) with(ctx context.Context, r *result, unlimited bool, measure func(context.Context) error) (err error) {
 	dir, err := os.MkdirTemp("", "benchmark-process-")
 	if err != nil {
 		return err
@@ -162,7 +166,7 @@ func (b *benchmark) with(ctx context.Context, n int, unlimited bool, measure fun
 		// The default of the flags, which a local cluster raises.
 		Args: map[localcluster.Component][]string{localcluster.KubeControllerManager: {"--kube-api-qps=20", "--kube-api-burst=30"}},
 	}
-	if n == 0 {
+	if r.managers == 0 {
 		config.FeatureGates = map[string]bool{"ControllerRing": false}
 	}
 	if unlimited {
@@ -184,7 +188,7 @@ func (b *benchmark) with(ctx context.Context, n int, unlimited bool, measure fun
 	if b.client, err = kubernetes.NewForConfig(rest); err != nil {
 		return err
 	}
-	if err := b.start(ctx, n); err != nil {
+	if err := b.start(ctx, r.managers, r.apart); err != nil {
 		return err
 	}
 	if err := measure(ctx); err != nil {

@@ -33,7 +33,7 @@ func example(rate float64, pods int) []*result {
 		for range max(1, n) {
 			u := usage{live: 100, peak: 100, pods: 100, replicaSets: 100, types: []held{{"Pod", 5}}}
 			if n > 0 {
-				u.pods, u.replicaSets = pods/n, 2*pods/n
+				u.live, u.pods, u.replicaSets = 30, pods/n, 2*pods/n
 			}
 			r.processes = append(r.processes, u)
 		}
@@ -42,17 +42,25 @@ func example(rate float64, pods int) []*result {
 	return all
 }
 
+// alone returns the result of a leader that is on no ring.
+func alone(live, pods int) *result {
+	leader := usage{live: uint64(live), types: []held{{"Pod", int64(pods)}}, leads: true}
+	return &result{managers: 1, apart: true, filled: filled{processes: []usage{leader, {}}}}
+}
+
 func TestBars(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rate   float64
 		pods   int
+		leader *result
 		missed int
 	}{
-		"kept":       {0.96, 100, 0},
-		"slow":       {0.94, 100, 8},
-		"not shared": {1, 400, 2},
+		"kept":              {0.96, 100, alone(50, 1), 0},
+		"slow":              {0.94, 100, alone(50, 1), 8},
+		"not shared":        {1, 400, alone(50, 1), 2},
+		"a leader with all": {1, 100, alone(100, 5), 2},
 	} {
-		if report, missed := render(20000, example(tc.rate, tc.pods)); missed != tc.missed || strings.Count(report, ", missed") != missed {
+		if report, missed := render(20000, example(tc.rate, tc.pods), tc.leader); missed != tc.missed || strings.Count(report, ", missed") != missed {
 			t.Errorf("%s: %d bars missed, want %d:\n%s", name, missed, tc.missed, report)
 		}
 	}
@@ -66,7 +74,7 @@ func TestTheMedianRoundCounts(t *testing.T) {
 
 // Lines other than those of tables have at most 110 columns.
 func TestReportIsNarrow(t *testing.T) {
-	report, _ := render(20000, example(1, 100))
+	report, _ := render(20000, example(1, 100), alone(50, 1))
 	f := &filled{processes: example(1, 100)[0].processes}
 	namespaces := renderNamespaces(20000, []*inNamespaces{{even: f, uneven: f}, {managers: 4, even: f, uneven: f}})
 	for line := range strings.Lines(report + namespaces) {

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -35,15 +36,28 @@ import (
 const pollPeriod = 100 * time.Millisecond
 
 // start starts n controller managers on rings, and waits until they share them; or stock's one for 0.
-// They are there before the pods, so each begins with a part of nothing.
-func (b *benchmark) start(ctx context.Context, n int) error {
+// They are there before the pods, so each begins with a part of nothing. With apart there is one more,
+// the first, which leads and is on no ring.
+func (b *benchmark) start(ctx context.Context, n int, apart bool) error {
 	b.managers = nil
-	for range max(n, 1) {
+	alone := 0
+	if apart {
+		alone = 1
+	}
+	for i := range max(n+alone, 1) {
 		proxy, err := measure.NewProxy(b.cluster)
 		if err != nil {
 			return err
 		}
-		name, err := b.cluster.AddControllerManager(ctx, "--master="+proxy.URL())
+		args := []string{"--master=" + proxy.URL()}
+		if i < alone {
+			controllers := "*"
+			for _, ring := range catalogue.Rings() {
+				controllers += ",-" + strings.Join(ring.ControllerNames(), ",-")
+			}
+			args = append(args, "--controllers="+controllers)
+		}
+		name, err := b.cluster.AddControllerManager(ctx, args...)
 		if err != nil {
 			return err
 		}
@@ -53,7 +67,7 @@ func (b *benchmark) start(ctx context.Context, n int) error {
 		}
 		b.managers = append(b.managers, &manager{name, pid, proxy})
 		// The first leads.
-		if err := b.settle(ctx, min(n, len(b.managers))); err != nil {
+		if err := b.settle(ctx, min(n, len(b.managers)-alone)); err != nil {
 			return err
 		}
 	}

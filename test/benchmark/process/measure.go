@@ -34,7 +34,9 @@ import (
 
 // result is what was measured with some number of controller managers.
 type result struct {
+	// managers are on rings; 0 is stock's one. With apart another one leads, which is on none.
 	managers int
+	apart    bool
 	// rated is pods a second at the clients' default rate limit.
 	rated float64
 	// rounds are those without a limit. The embedded one is that of the median rate.
@@ -75,7 +77,22 @@ type usage struct {
 	leads            bool
 }
 
-func (r *result) name() string { return nameFor(r.managers) }
+// holds returns how many bytes objects of that type hold.
+func (u usage) holds(object string) uint64 {
+	for _, h := range u.types {
+		if h.object == object {
+			return uint64(h.bytes)
+		}
+	}
+	return 0
+}
+
+func (r *result) name() string {
+	if r.apart {
+		return nameFor(r.managers) + ", another leads"
+	}
+	return nameFor(r.managers)
+}
 
 // nameFor returns the name of that number of controller managers in the report.
 func nameFor(managers int) string {

@@ -39,7 +39,7 @@ func (b *benchmark) measureNamespaces(ctx context.Context) (report string, misse
 	for _, n := range []int{0, 1, 2, 4} {
 		r := &inNamespaces{managers: n}
 		results = append(results, r)
-		if err := b.with(ctx, n, true, func(ctx context.Context) (err error) { r.served, err = b.runServices(ctx); return err }); err != nil {
+		if err := b.with(ctx, &result{managers: n}, true, func(ctx context.Context) (err error) { r.served, err = b.runServices(ctx); return err }); err != nil {
 			return "", 0, err
 		}
 		log.Printf("%s: EndpointSlices follow after %v, the last hundredth after %v", nameFor(n), r.served.median, r.served.late)
@@ -51,7 +51,7 @@ func (b *benchmark) measureNamespaces(ctx context.Context) (report string, misse
 			namespace func(int) string
 		}{{&r.even, evenly}, {&r.uneven, unevenly}} {
 			*spread.filled = &filled{}
-			if err := b.with(ctx, n, true, func(ctx context.Context) (err error) {
+			if err := b.with(ctx, &result{managers: n}, true, func(ctx context.Context) (err error) {
 				**spread.filled, err = b.fill(ctx, n, spread.namespace)
 				return err
 			}); err != nil {

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -59,8 +60,9 @@ func holds(name string, processes []usage, stock usage) string {
 	return p.String()
 }
 
-// render returns the results as Markdown, and how many bars were missed. Stock's come first.
-func render(pods int, results []*result) (report string, missed int) {
+// render returns the results as Markdown, and how many bars were missed. Stock's come first; those of a
+// leader that is on no ring are apart.
+func render(pods int, results []*result, apart *result) (report string, missed int) {
 	stock := results[0]
 	var p strings.Builder
 	fmt.Fprintf(&p, `# Whole controller managers
@@ -83,15 +85,17 @@ counts.
 After all pods have come without a limit. Live is what remains after a collection; received is counted on
 the wire. Pods and ReplicaSets are those that the informers of the ring ` + "`workloads`" + ` hold, or stock's: an
 instance holds ReplicaSets by their own key, and again by their Deployment's. The informers of the ring
-` + "`namespaces`" + ` hold the pods of their namespaces beside that, and the leader's other informers all pods.
+` + "`namespaces`" + ` hold the pods of their namespaces beside that, and the leader's other informers all pods, cut to
+what is read of them.
 
 `)
 	p.WriteString(holdsHead)
-	for _, r := range results {
+	withApart := append(slices.Clip(results), apart)
+	for _, r := range withApart {
 		p.WriteString(holds(r.name(), r.processes, stock.processes[0]))
 	}
 	p.WriteString("\nWhat holds the heap of the leader, and of another instance, by a profile of allocations:\n\n| process | objects |\n| --- | --- |\n")
-	for _, r := range results {
+	for _, r := range withApart {
 		for i, u := range r.processes[:min(2, len(r.processes))] {
 			var objects []string
 			for _, h := range u.types[:min(6, len(u.types))] {
@@ -115,7 +119,7 @@ is rolled out every %v.
 		}
 	}
 	p.WriteString("\n| ratio | measured | bar |\n| --- | ---: | ---: |\n")
-	for _, b := range bars(results) {
+	for _, b := range bars(results, apart) {
 		sign, verdict := "at most", ""
 		if b.least {
 			sign = "at least"
@@ -129,7 +133,7 @@ is rolled out every %v.
 	return p.String(), missed
 }
 
-func bars(results []*result) []bar {
+func bars(results []*result, apart *result) []bar {
 	stock := results[0]
 	var all []bar
 	for _, r := range results[1:] {
@@ -146,8 +150,17 @@ func bars(results []*result) []bar {
 				bar{"pods of the workloads in the largest of 4 : stock", ratio(most(pods), pods(stock.processes[0])), 0.30, false},
 				bar{"ReplicaSets of the workloads in the largest of 4 : stock", ratio(most(sets), sets(stock.processes[0])), 0.55, false})
 		}
+		if want, ok := map[int][2]float64{4: {0.95, 0.60}, 8: {0.65, 0.36}}[r.managers]; ok {
+			largest := slices.MaxFunc(r.processes[1:], func(a, b usage) int { return cmp.Compare(a.live, b.live) })
+			all = append(all,
+				bar{fmt.Sprintf("live heap of the leader of %d : stock", r.managers), ratio(r.processes[0].live, stock.processes[0].live), want[0], false},
+				bar{fmt.Sprintf("live heap of the largest other of %d : stock", r.managers), ratio(largest.live, stock.processes[0].live), want[1], false})
+		}
 	}
-	return all
+	leader := apart.processes[0]
+	return append(all,
+		bar{"live heap of a leader on no ring : stock", ratio(leader.live, stock.processes[0].live), 0.50, false},
+		bar{"bytes of pods in a leader on no ring : stock", ratio(leader.holds("Pod"), stock.processes[0].holds("Pod")), 0.25, false})
 }
 
 func ratio[T int | uint64](a, b T) float64 { return float64(a) / float64(b) }
