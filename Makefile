@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults explore mutate imports bench bench-memory bench-storm bench-join bench-process bench-namespaces rollout build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces rollout build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= 
 
 mutate: tree ## break the pure packages (ring, follower) in one place at a time and see their tests notice
 	@go run ./hack/mutate
+
+podreads: tree ## print what the leader's controllers read of pods, and check what they declare
+	@go run ./hack/podreads -v
 
 imports: tree ## list the imports between our packages and check their order
 	@go run ./hack/imports

@@ -218,7 +218,7 @@ on-ring() {
 # have nothing but metadata and what these controllers declare: in each store and informer that a
 # test makes, by an overlay. PACKAGES names some.
 trimmed() {
-  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name gates controllers
+  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers
   local -A readers=(
     [pkg/controller/devicetainteviction]=device-taint-eviction-controller
     [pkg/controller/garbagecollector]=garbage-collector-controller
@@ -247,11 +247,6 @@ trimmed() {
   replace=$(printf '"%s": "%s",' "$cache/store.go" "$overlay/store.go" "$cache/shared_informer.go" "$overlay/shared_informer.go" "$cache/trim.go" "$overlay/trim.go")
   for package in "${packages[@]}"; do
     name=${package//\//_}
-    # Whoever would write a cached pod asks the gate. Other unit tests emulate versions without it.
-    case $package in
-    test/* | */nodelifecycle) gates=ControllerRing=true ;;
-    *) gates= ;;
-    esac
     # shellcheck disable=SC2086 # several controllers
     printf -v controllers '"%s", ' ${readers[$package]}
     cat >"$overlay/$name.go" <<EOF
@@ -261,15 +256,11 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/podtrim"
 )
 
 func init() {
-	if err := utilfeature.DefaultMutableFeatureGate.Set("$gates"); err != nil {
-		panic(err)
-	}
 	trimmer := podtrim.NewTrimmer()
 	trimmer.Keep(podtrim.ReadBy(slices.Values([]string{$controllers})), nil)
 	cache.Trim = func(obj any) any {

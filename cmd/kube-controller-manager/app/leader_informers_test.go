@@ -1,0 +1,128 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/metadata/metadatainformer"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+)
+
+// leads returns a context in which these controllers are built, with the informers of a leader.
+func leads(t *testing.T, controllers string, ring bool) (ControllerContext, informers.SharedInformerFactory) {
+	t.Helper()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod"},
+		Spec:       v1.PodSpec{NodeName: "node", Hostname: "host"},
+		Status:     v1.PodStatus{Phase: v1.PodRunning, Message: "all well"},
+	}
+	client := fake.NewClientset(pod)
+	i := newLeaderInformers(client)
+	typed := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
+		i.transform(obj)
+		return obj, nil
+	}))
+	metadata := metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(runtime.NewScheme()), 0)
+	c := ControllerContext{InformerFactory: typed, ObjectOrMetadataInformerFactory: i.generic(informerfactory.NewInformerFactory(typed, metadata), metadata), leaderInformers: i}
+	c.ComponentConfig.Generic.Controllers = []string{controllers}
+	descriptors := NewControllerDescriptors()
+	if !ring {
+		for _, name := range ringControllers() {
+			delete(descriptors, name)
+		}
+	}
+	i.keepFor(c, maps.Clone(descriptors))
+	return c, typed
+}
+
+func TestLeaderInformers(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		off, ring   bool
+		controllers string
+		// What is left of the pod, and whether ReplicaSets are held by their metadata.
+		node, host, phase string
+		metadata          bool
+	}{
+		{name: "the controllers of a leader", controllers: "*", node: "node", phase: "Running", metadata: true},
+		{name: "one that reads a field", controllers: names.TaintEvictionController, node: "node", metadata: true},
+		{name: "one that reads metadata", controllers: names.GarbageCollectorController, metadata: true},
+		{name: "one of a ring's is back", ring: true, controllers: "*", node: "node", host: "host", phase: "Running"},
+		{name: "one of a ring's is there and disabled", ring: true, controllers: names.TaintEvictionController, node: "node", metadata: true},
+		{name: "the feature gate is off", off: true, controllers: "*", node: "node", host: "host", phase: "Running"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, genericfeatures.ControllerRing, !tc.off)
+			c, typed := leads(t, tc.controllers, tc.ring)
+			pods := typed.Core().V1().Pods().Lister()
+			sets, err := c.ObjectOrMetadataInformerFactory.ForResource(appsv1.SchemeGroupVersion.WithResource("replicasets"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted, err := c.leaderInformers.counting(typed.ForResource)(appsv1.SchemeGroupVersion.WithResource("replicasets"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if counted.Informer().GetStore() != sets.Informer().GetStore() {
+				t.Error("quotas count what another informer holds")
+			}
+			if own := typed.Apps().V1().ReplicaSets().Informer().GetStore(); (own != sets.Informer().GetStore()) != tc.metadata {
+				t.Errorf("ReplicaSets are held by their metadata: %v, want %v", !tc.metadata, tc.metadata)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer typed.Shutdown()
+			defer cancel()
+			typed.Start(ctx.Done())
+			typed.WaitForCacheSync(ctx.Done())
+			pod, err := pods.Pods("ns").Get("pod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pod.Spec.NodeName != tc.node || pod.Spec.Hostname != tc.host || string(pod.Status.Phase) != tc.phase {
+				t.Errorf("of the pod there is node %q, host %q, phase %q", pod.Spec.NodeName, pod.Spec.Hostname, pod.Status.Phase)
+			}
+			whole, err := c.leaderInformers.wholePods(ctx, typed.Core().V1().Pods()).Lister().Pods("ns").List(labels.Everything())
+			if err != nil || len(whole) != 1 || whole[0].Spec.Hostname != "host" {
+				t.Errorf("whole pods are %v, %v", whole, err)
+			}
+		})
+	}
+}
+
+// With a custom resource a stock lister has none, and quotas ask the API server instead.
+func TestCountingKnowsNoMoreThanStock(t *testing.T) {
+	c, typed := leads(t, "*", false)
+	if _, err := c.leaderInformers.counting(typed.ForResource)(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}); err == nil {
+		t.Error("there is an informer of a custom resource")
+	}
+}
