@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -111,13 +112,42 @@ func (r *run) createTeam(ctx context.Context, team string) error {
 	return nil
 }
 
+// mayScale says whether the set that is scaled may be given that many pods. While claims of pods that
+// it has deleted are there, it may not grow: it would wait for their end, of which nobody tells it,
+// as in stock.
+func (r *run) mayScale(ctx context.Context, team string, replicas int) bool {
+	set, err := r.client.AppsV1().StatefulSets(team).Get(ctx, scaledSet, metav1.GetOptions{})
+	if err != nil {
+		return false
+	}
+	if replicas <= int(*set.Spec.Replicas) {
+		return true
+	}
+	if set.Status.ObservedGeneration != set.Generation || set.Status.Replicas != *set.Spec.Replicas {
+		return false
+	}
+	claims, err := r.client.CoreV1().PersistentVolumeClaims(team).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(claims.Items, func(claim v1.PersistentVolumeClaim) bool {
+		var ordinal int
+		_, err := fmt.Sscanf(claim.Name, "data-"+scaledSet+"-%d", &ordinal)
+		return err == nil && ordinal >= int(*set.Spec.Replicas)
+	})
+}
+
 // changeNamespace changes something in a namespace at random. A request may fail because of the
 // fault, and an eviction because of the budget.
 func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
 	team := teamName(random.IntN(teams))
 	switch random.IntN(8) {
 	case 0:
-		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, random.IntN(maxScaled+1))
+		replicas := random.IntN(maxScaled + 1)
+		if !r.mayScale(ctx, team, replicas) {
+			return
+		}
+		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 		_, _ = r.client.AppsV1().StatefulSets(team).Patch(ctx, scaledSet, types.MergePatchType, patch, metav1.PatchOptions{})
 	case 1:
 		low := 1 + random.IntN(3)
