@@ -27,8 +27,8 @@ import (
 // A census finds what functions read of pods.
 type census struct {
 	fset *token.FileSet
-	// tracked are the structs of which each selected field counts, and carriers what leads to them:
-	// both count as arguments. They go by import path and name.
+	// tracked are the structs of which each selected field counts, carriers what leads to them in
+	// other ways than by holding them. They go by import path and name.
 	tracked, carriers map[string]bool
 	// exempt are the functions that are not looked into, by full name.
 	exempt map[string]exemption
@@ -36,6 +36,8 @@ type census struct {
 	functions map[string]function
 	// methods has them by their bare names.
 	methods map[string][]*types.Func
+	// leading remembers which types lead to a pod.
+	leading map[types.Type]bool
 	// met are the exempt functions that were met.
 	met map[string]bool
 }
@@ -64,10 +66,11 @@ func (f found) add(what, by string, at token.Position) {
 func newCensus(pkgs []*packages.Package, tracked, carriers []string, exempt map[string]exemption) *census {
 	c := &census{
 		tracked: map[string]bool{}, carriers: map[string]bool{}, exempt: exempt,
-		functions: map[string]function{}, methods: map[string][]*types.Func{}, met: map[string]bool{},
+		functions: map[string]function{}, methods: map[string][]*types.Func{},
+		leading: map[types.Type]bool{}, met: map[string]bool{},
 	}
 	for _, name := range tracked {
-		c.tracked[name], c.carriers[name] = true, true
+		c.tracked[name] = true
 	}
 	for _, name := range carriers {
 		c.carriers[name] = true
@@ -123,6 +126,7 @@ func (c *census) skips(fn *types.Func) bool {
 func (c *census) read(roots []function, in map[string]bool) found {
 	reads := found{}
 	seen := map[string]bool{}
+	called := map[*ast.Ident]bool{}
 	for queue := roots; len(queue) > 0; {
 		next := queue[0]
 		queue = queue[1:]
@@ -132,10 +136,14 @@ func (c *census) read(roots []function, in map[string]bool) found {
 				c.selects(next, n, reads)
 			case *ast.CallExpr:
 				c.passes(next, n, in, reads)
+				called[identifier(n.Fun)] = true
 			case *ast.Ident:
 				fn, ok := next.info.Uses[n].(*types.Func)
 				if !ok {
 					break
+				}
+				if !called[n] && !c.known(fn, in) && c.takes(fn) {
+					reads.add(fn.FullName(), next.name, c.fset.Position(n.Pos()))
 				}
 				for _, target := range c.targets(fn, in) {
 					name := target.FullName()
@@ -181,33 +189,79 @@ func (c *census) passes(by function, call *ast.CallExpr, in map[string]bool, rea
 		return
 	}
 	// The body of a function value is looked into where it is written down.
-	callee, args := "", call.Args
-	fun := ast.Unparen(call.Fun)
-	switch generic := fun.(type) {
-	case *ast.IndexExpr:
-		fun = generic.X
-	case *ast.IndexListExpr:
-		fun = generic.X
+	callee := identifier(call.Fun)
+	of, ok := by.info.Uses[callee].(*types.Func)
+	if callee == nil || !ok || c.known(of, in) {
+		return
 	}
-	switch fun := fun.(type) {
-	case *ast.Ident:
-		if of, ok := by.info.Uses[fun].(*types.Func); ok && !c.known(of, in) {
-			callee = of.FullName()
-		}
-	case *ast.SelectorExpr:
-		if of, ok := by.info.Uses[fun.Sel].(*types.Func); ok && !c.known(of, in) {
-			callee = of.FullName()
-			if by.info.Selections[fun] != nil && c.tracked[typeName(by.info.TypeOf(fun.X))] {
-				args = append([]ast.Expr{fun.X}, args...)
-			}
-		}
+	args := call.Args
+	if method, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr); ok && by.info.Selections[method] != nil && c.tracked[typeName(by.info.TypeOf(method.X))] {
+		args = append([]ast.Expr{method.X}, args...)
 	}
 	for _, arg := range args {
-		if callee != "" && c.carriers[typeName(by.info.TypeOf(arg))] {
-			reads.add(callee, by.name, c.fset.Position(call.Pos()))
+		if c.leads(by.info.TypeOf(arg)) {
+			reads.add(of.FullName(), by.name, c.fset.Position(call.Pos()))
 			return
 		}
 	}
+}
+
+// identifier returns the name of what is called, or nil where it has none.
+func identifier(fun ast.Expr) *ast.Ident {
+	switch fun := ast.Unparen(fun).(type) {
+	case *ast.Ident:
+		return fun
+	case *ast.SelectorExpr:
+		return fun.Sel
+	case *ast.IndexExpr:
+		return identifier(fun.X)
+	case *ast.IndexListExpr:
+		return identifier(fun.X)
+	}
+	return nil
+}
+
+// takes says whether a function has a parameter, or a receiver, that leads to a pod.
+func (c *census) takes(fn *types.Func) bool {
+	if receiver := fn.Signature().Recv(); receiver != nil && c.tracked[typeName(receiver.Type())] {
+		return true
+	}
+	return c.leads(fn.Signature().Params())
+}
+
+// leads says whether a value of a type holds, or is known to lead to, a tracked struct.
+func (c *census) leads(t types.Type) bool {
+	t = types.Unalias(t)
+	if leads, known := c.leading[t]; known {
+		return leads
+	}
+	// A type that holds itself leads where the rest of it does.
+	c.leading[t] = false
+	leads := false
+	switch t := t.(type) {
+	case *types.Named:
+		leads = c.tracked[typeName(t)] || c.carriers[typeName(t)]
+		for i := range t.TypeArgs().Len() {
+			leads = leads || c.leads(t.TypeArgs().At(i))
+		}
+		if _, isInterface := t.Underlying().(*types.Interface); !isInterface {
+			leads = leads || c.leads(t.Underlying())
+		}
+	case *types.Tuple:
+		for v := range t.Variables() {
+			leads = leads || c.leads(v.Type())
+		}
+	case *types.Struct:
+		for field := range t.Fields() {
+			leads = leads || c.leads(field.Type())
+		}
+	case *types.Map:
+		leads = c.leads(t.Key()) || c.leads(t.Elem())
+	case interface{ Elem() types.Type }:
+		leads = c.leads(t.Elem())
+	}
+	c.leading[t] = leads
+	return leads
 }
 
 // known says whether each function that fn may be is known in source, or exempt.
@@ -259,14 +313,10 @@ func implements(t types.Type, of *types.Interface) bool {
 	return true
 }
 
-// typeName returns the full name of the type of a value, of what it points to, or of what it lists.
+// typeName returns the full name of a type, or of what it points to.
 func typeName(t types.Type) string {
 	switch t := types.Unalias(t).(type) {
 	case *types.Pointer:
-		return typeName(t.Elem())
-	case *types.Slice:
-		return typeName(t.Elem())
-	case *types.Map:
 		return typeName(t.Elem())
 	case *types.Named:
 		if t.Obj().Pkg() == nil {

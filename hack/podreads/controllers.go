@@ -81,6 +81,9 @@ var carriers = []string{
 	"k8s.io/client-go/informers/core/v1.PodInformer",
 	"k8s.io/client-go/listers/core/v1.PodLister",
 	"k8s.io/client-go/listers/core/v1.PodNamespaceLister",
+	"k8s.io/client-go/tools/cache.Indexer",
+	"k8s.io/client-go/tools/cache.SharedIndexInformer",
+	"k8s.io/client-go/tools/cache.Store",
 }
 
 // live are functions that use pods which have just been read from the API server.
@@ -92,15 +95,18 @@ var live = map[string]exemption{
 	},
 }
 
-// allowed are functions outside of the source that is read, which may be given a pod, and why; all
-// of them or, with "by" and a function's name, where that function gives it.
+// allowed are functions outside of the source that is read, which may be given what leads to a pod,
+// and why. A star stands for all methods of a type. With "by" and a function's name, that function
+// alone may give it.
 var allowed = map[string]string{
-	"(k8s.io/client-go/tools/record.EventRecorder).Event":  "reads metadata",
-	"(k8s.io/client-go/tools/record.EventRecorder).Eventf": "reads metadata",
-	"k8s.io/apimachinery/pkg/apis/meta/v1.IsControlledBy":  "reads metadata",
-	"k8s.io/client-go/tools/cache.MetaNamespaceKeyFunc":    "reads metadata",
-	"k8s.io/klog/v2.KObj":                   "reads metadata",
-	"k8s.io/klog/v2.KObjSlice":              "reads metadata",
+	"(k8s.io/client-go/tools/record.EventRecorder).*":     metadata,
+	"k8s.io/apimachinery/pkg/apis/meta/v1.IsControlledBy": metadata,
+	"k8s.io/client-go/tools/cache.MetaNamespaceKeyFunc":   metadata,
+	"k8s.io/client-go/tools/cache.MetaObjectToName":       metadata,
+	"k8s.io/klog/v2.KObj":                                 metadata,
+	"k8s.io/klog/v2.KObjSlice":                            metadata,
+	"k8s.io/client-go/tools/cache.NewIntegerResourceVersionMutationCacheWithOptions by " + kubernetes + "controller/resourceclaim.newControllerWithFeatures": "is for claims",
+
 	"(github.com/go-logr/logr.Logger).Info": "logs",
 	"k8s.io/klog/v2.Format":                 "formats for a log",
 	"k8s.io/apimachinery/pkg/util/diff.Diff by (*" + kubernetes + "controller/devicetainteviction.Controller).handlePodChange": "logs in tests",
@@ -109,11 +115,25 @@ var allowed = map[string]string{
 	"encoding/json.Marshal by " + kubernetes + "util/pod.preparePatchBytesForPodStatus":                                              patch,
 	"k8s.io/apimachinery/pkg/util/strategicpatch.CreateTwoWayMergePatch by " + kubernetes + "util/pod.preparePatchBytesForPodStatus": patch,
 
-	kubernetes + "volume.NewSpecFromVolume by " + kubernetes + "controller/volume/attachdetach/util.createInTreeVolumeSpec":  "is for plugins, which read the source of the volume: that is kept",
+	"sort.Sort by (*" + kubernetes + "controller/podgc.PodGCController).gcTerminated":  "asks methods of this package",
+	"sort.Sort by (*" + kubernetes + "controller/podgc.PodGCController).gcTerminating": "asks methods of this package",
+
+	"(*" + kubernetes + "volume.VolumePluginMgr).*":                                                                                        plugins,
+	"(" + kubernetes + "volume.DeletableVolumePlugin).NewDeleter":                                                                          plugins,
+	"(" + kubernetes + "volume.RecyclableVolumePlugin).Recycle":                                                                            plugins,
+	"(" + kubernetes + "volume.VolumePlugin).GetVolumeName":                                                                                plugins,
+	kubernetes + "volume.NewSpecFromVolume":                                                                                                plugins,
+	"(" + kubernetes + "volume/util/operationexecutor.OperationExecutor).*":                                                                plugins + "; pods are named in events",
+	"k8s.io/component-base/metrics/legacyregistry.CustomMustRegister by " + kubernetes + "controller/volume/attachdetach/metrics.Register": "registers a collector of this package",
+
 	kubernetes + "apis/core/v1.Convert_core_Pod_To_v1_Pod by " + kubernetes + "quota/v1/evaluator/core.toExternalPodOrError": "converts no cached pod",
 }
 
-const patch = "makes a patch between two statuses that lack the same, and keep the types of conditions"
+const (
+	metadata = "reads metadata"
+	patch    = "makes a patch between two statuses that lack the same, and keep the types of conditions"
+	plugins  = "has plugins read the source of a volume, which is kept"
+)
 
 // elsewhere are controllers that need the informer of pods for something else than what it holds.
 var elsewhere = map[string]string{

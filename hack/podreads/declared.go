@@ -24,6 +24,7 @@ import (
 	"go/types"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/tools/go/packages"
 )
@@ -52,7 +53,9 @@ var groups = map[string][]string{
 	},
 	"QuotaScopes": {
 		"PodSpec.ActiveDeadlineSeconds", "PodSpec.Affinity", "PodSpec.PriorityClassName", "PodStatus.QOSClass",
-		"Affinity.PodAffinity", "Affinity.PodAntiAffinity", "PodAffinityTerm.NamespaceSelector", "PodAffinityTerm.Namespaces",
+		"Affinity.PodAffinity", "PodAffinityTerm.NamespaceSelector", "PodAffinityTerm.Namespaces",
+		// It asks whether either has such a term, and one is kept.
+		"Affinity.PodAntiAffinity by k8s.io/kubernetes/pkg/quota/v1/evaluator/core.usesCrossNamespacePodAffinity",
 		"WeightedPodAffinityTerm.PodAffinityTerm",
 	},
 	"ResourceClaims":  {"PodSpec.ResourceClaims", "PodStatus.ExtendedResourceClaimStatus", "PodStatus.ResourceClaimStatuses"},
@@ -65,7 +68,9 @@ var groups = map[string][]string{
 		"PodCondition.Status by k8s.io/kubernetes/pkg/controller/util/node.readBeforeWrite",
 		// The reason of PodResizePending.
 		"PodCondition.Reason by k8s.io/component-helpers/resource.IsPodResizeInfeasible",
-		// The one condition that it sets, which for all that get there is DisruptionTarget.
+	},
+	"DisruptionTarget": {
+		// The condition that it sets.
 		"PodCondition.LastProbeTime by k8s.io/kubernetes/pkg/api/v1/pod.UpdatePodCondition",
 		"PodCondition.LastTransitionTime by k8s.io/kubernetes/pkg/api/v1/pod.UpdatePodCondition",
 		"PodCondition.Message by k8s.io/kubernetes/pkg/api/v1/pod.UpdatePodCondition",
@@ -136,14 +141,15 @@ func declared(podtrim *packages.Package) (map[string][]string, error) {
 }
 
 // compare returns what is read and not declared, and what is declared and not read. allowed has the
-// functions that may be given pods, all of them or with "by" and a caller.
+// functions that may be given pods, as the variable of that name does.
 func compare(reads found, declared []string, allowed map[string]string) (faults []string) {
 	allows := func(group, what, by string) bool {
 		return slices.Contains(groups[group], what) || slices.Contains(groups[group], what+" by "+by)
 	}
 	needed := map[string]bool{}
 	for _, what := range slices.Sorted(maps.Keys(reads)) {
-		if slices.Contains(always, what) || allowed[what] != "" {
+		method := what[:strings.LastIndex(what, ".")+1] + "*"
+		if slices.Contains(always, what) || allowed[what] != "" || allowed[method] != "" {
 			continue
 		}
 		for _, by := range slices.Sorted(maps.Keys(reads[what])) {

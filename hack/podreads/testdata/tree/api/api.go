@@ -28,3 +28,5 @@ type Meta struct{ Name string }
 type Spec struct{ Node, Image, Volume, Host, Secret string }
 
 type Status struct{ Phase, Reason string }
+
+func (p *Pod) Copy() *Pod { return p }

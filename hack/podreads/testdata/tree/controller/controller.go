@@ -50,4 +50,14 @@ func away(pod *api.Pod, lister stranger.Lister) {
 	stranger.LookAtAny[*api.Pod](pod)
 	stranger.With(lister)
 	println(len([]*api.Pod{pod}))
+	stranger.Sort(byName{pod})
+	stranger.Wrapped(stranger.Box{Pods: map[string]*api.Pod{"": pod}})
+	value := stranger.Value
+	value(pod)
+	copied := pod.Copy
+	copied()
 }
+
+type byName []*api.Pod
+
+func (b byName) Less(i, j int) bool { return b[i].Status.Phase < b[j].Status.Phase }

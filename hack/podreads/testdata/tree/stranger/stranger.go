@@ -26,3 +26,16 @@ func LookAtAny[T any](T) {}
 type Lister interface{ List() []*api.Pod }
 
 func With(Lister) {}
+
+type Sorter interface{ Less(i, j int) bool }
+
+func Sort(Sorter) {}
+
+type Box struct {
+	Next *Box
+	Pods map[string]*api.Pod
+}
+
+func Wrapped(Box) {}
+
+func Value(*api.Pod) {}
