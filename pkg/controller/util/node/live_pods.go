@@ -45,30 +45,34 @@ func readBeforeWrite(ctx context.Context, client clientset.Interface, cached []*
 			maybeReady = append(maybeReady, pod)
 		}
 	}
+	read := map[cache.ObjectName]*v1.Pod{}
 	switch len(maybeReady) {
 	case 0:
-		return nil, nil
 	case 1:
 		pod, err := client.CoreV1().Pods(maybeReady[0].Namespace).Get(ctx, maybeReady[0].Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && pod.UID != maybeReady[0].UID {
-			return nil, nil
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
 		}
-		return []*v1.Pod{pod}, err
-	}
-	// One list instead of a read of each: the client has a rate, which the writes need.
-	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	read := map[cache.ObjectName]*v1.Pod{}
-	for i := range list.Items {
-		read[cache.MetaObjectToName(&list.Items[i])] = &list.Items[i]
+		if err == nil {
+			read[cache.MetaObjectToName(pod)] = pod
+		}
+	default:
+		// One list instead of a read of each: the client has a rate, which the writes need.
+		list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			read[cache.MetaObjectToName(&list.Items[i])] = &list.Items[i]
+		}
 	}
 	var pods []*v1.Pod
 	for _, pod := range maybeReady {
 		if now := read[cache.MetaObjectToName(pod)]; now != nil && now.UID == pod.UID {
+			// What has changed since it was cached is in conflict: the Node may be ready by now.
+			now.ResourceVersion = pod.ResourceVersion
 			pods = append(pods, now)
 		}
 	}

@@ -40,7 +40,7 @@ import (
 func podOn(name string, uid types.UID, ready v1.ConditionStatus) (whole, cached *v1.Pod) {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}
 	whole = &v1.Pod{
-		ObjectMeta: meta,
+		ObjectMeta: *meta.DeepCopy(),
 		Spec:       v1.PodSpec{NodeName: "node", Containers: []v1.Container{{Name: "c"}}},
 		Status: v1.PodStatus{
 			Phase: v1.PodRunning, PodIP: "10.0.0.1",
@@ -53,6 +53,8 @@ func podOn(name string, uid types.UID, ready v1.ConditionStatus) (whole, cached 
 		Spec:       v1.PodSpec{NodeName: "node"},
 		Status:     v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodScheduled}, {Type: v1.PodReady, Status: ready}}},
 	}
+	// The one in the cache is older.
+	whole.ResourceVersion, cached.ResourceVersion = "2", "1"
 	return whole, cached
 }
 
@@ -92,7 +94,9 @@ func TestMarkPodsNotReadyLosesNothingThatACacheLacks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want, _ := podOn(got.Name, got.UID, v1.ConditionFalse)
+				want, before := podOn(got.Name, got.UID, v1.ConditionFalse)
+				// A real server would refuse it: the pod has changed since.
+				want.ResourceVersion = before.ResourceVersion
 				got.Status.Conditions[1].LastTransitionTime = metav1.Time{}
 				if got.ManagedFields = nil; !reflect.DeepEqual(got, want) {
 					t.Errorf("the pod has become\n%+v, want\n%+v", got, want)
