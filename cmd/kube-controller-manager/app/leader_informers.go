@@ -33,6 +33,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/kubernetes/pkg/controller/podtrim"
 )
@@ -70,6 +71,15 @@ func newLeaderInformers(client kubernetes.Interface) *leaderInformers {
 	return &leaderInformers{trimmer: podtrim.NewTrimmer(), client: client}
 }
 
+// informerName returns another name for a set of informers where the usual one is taken: ring
+// controllers that the leader runs may have informers of their own, beside those of the others.
+func (i *leaderInformers) informerName(usual *cache.InformerName, err error) (*cache.InformerName, error) {
+	if err != nil && i != nil {
+		return cache.NewInformerName("kube-controller-manager-rings")
+	}
+	return usual, err
+}
+
 // transform trims obj if it is a pod.
 func (i *leaderInformers) transform(obj any) {
 	if i != nil {
@@ -95,12 +105,12 @@ func (i *leaderInformers) keepFor(c ControllerContext, descriptors map[string]*C
 		}
 	}
 	fields := podtrim.ReadBy(maps.Keys(enabled))
-	if fields == 0 {
-		// Perhaps nobody wants pods at all; then no informer of theirs must be made here.
-		i.trimmer.Keep(fields, nil)
-		return
+	var stored cache.Store
+	if fields != 0 && fields != podtrim.All {
+		// Otherwise perhaps nobody wants pods, and no informer of theirs must be made here.
+		stored = c.InformerFactory.Core().V1().Pods().Informer().GetStore()
 	}
-	i.trimmer.Keep(fields, c.InformerFactory.Core().V1().Pods().Informer().GetStore())
+	i.trimmer.Keep(fields, stored)
 }
 
 // wholePods returns an informer of pods whose lister finds them whole.

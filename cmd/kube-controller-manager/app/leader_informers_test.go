@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
@@ -43,7 +44,7 @@ func leads(t *testing.T, controllers string, ring bool) (ControllerContext, info
 	t.Helper()
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod"},
-		Spec:       v1.PodSpec{NodeName: "node", Hostname: "host"},
+		Spec:       v1.PodSpec{NodeName: "node", Hostname: "host", ImagePullSecrets: []v1.LocalObjectReference{{Name: "secret"}}},
 		Status:     v1.PodStatus{Phase: v1.PodRunning, Message: "all well"},
 	}
 	client := fake.NewClientset(pod)
@@ -116,6 +117,26 @@ func TestLeaderInformers(t *testing.T) {
 				t.Errorf("whole pods are %v, %v", whole, err)
 			}
 		})
+	}
+}
+
+// The leader runs ring controllers on informers of their own until the last instance of a ring has
+// ceased to; the others go on.
+func TestASecondSetOfInformersHasAName(t *testing.T) {
+	i := newLeaderInformers(fake.NewClientset())
+	first, err := i.informerName(cache.NewInformerName("kube-controller-manager"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Release()
+	second, err := i.informerName(cache.NewInformerName("kube-controller-manager"))
+	if err != nil {
+		t.Fatalf("there can be no second set: %v", err)
+	}
+	defer second.Release()
+	var off *leaderInformers
+	if _, err := off.informerName(cache.NewInformerName("kube-controller-manager")); err == nil {
+		t.Error("with the feature gate off it is not as in stock")
 	}
 }
 

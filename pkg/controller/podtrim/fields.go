@@ -53,9 +53,11 @@ const (
 	Phase
 	// Reason is status.reason.
 	Reason
-	// Conditions is the types in status.conditions, in their order, with the status of Ready, the
-	// reason of PodResizePending and the whole of DisruptionTarget; and status.observedGeneration.
+	// Conditions is the types in status.conditions, in their order, with the status of Ready and the
+	// reason of PodResizePending; and status.observedGeneration.
 	Conditions
+	// DisruptionTarget is the whole of that condition, for those that set it by a patch.
+	DisruptionTarget
 	// ContainerStates is the names in all lists of container statuses, and whether each waits, runs
 	// or has terminated.
 	ContainerStates
@@ -72,7 +74,7 @@ var reads = map[string]Fields{
 	names.NodeLifecycleController:                NodeName | Tolerations | Conditions,
 	names.PersistentVolumeAttachDetachController: NodeName | Volumes | Phase | ContainerStates,
 	names.PersistentVolumeBinderController:       NodeName | Volumes | Phase | ContainerStates,
-	names.PodGarbageCollectorController:          NodeName | Phase | Reason | Conditions,
+	names.PodGarbageCollectorController:          NodeName | Phase | Reason | Conditions | DisruptionTarget,
 	names.PodGroupProtectionController:           Phase | SchedulingGroup,
 	names.ResourceClaimController:                NodeName | Phase | ResourceClaims | SchedulingGroup,
 	names.ResourceQuotaController:                Phase | Resources | QuotaScopes | ResourceClaims | Conditions,
@@ -83,7 +85,7 @@ var reads = map[string]Fields{
 	names.StorageVersionMigratorController: 0,
 	// This one reads pods from the API server: see Live.
 	names.LegacyServiceAccountTokenCleanerController: 0,
-	// These use no informer of pods.
+	// These use no informer of pods. Some are on rings, and may be behind the lease for a while.
 	names.BootstrapSignerController:                          0,
 	names.CertificateSigningRequestApprovingController:       0,
 	names.CertificateSigningRequestCleanerController:         0,
@@ -101,6 +103,10 @@ var reads = map[string]Fields{
 	names.ServiceCIDRController:                              0,
 	names.StorageVersionGarbageCollectorController:           0,
 	names.TokenCleanerController:                             0,
+	names.CronJobController:                                  0,
+	names.TTLAfterFinishedController:                         0,
+	names.PersistentVolumeExpanderController:                 0,
+	names.PersistentVolumeProtectionController:               0,
 	names.TTLController:                                      0,
 	names.ValidatingAdmissionPolicyStatusController:          0,
 	names.VolumeAttributesClassProtectionController:          0,

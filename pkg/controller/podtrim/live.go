@@ -27,10 +27,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/pager"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// Live returns cached with a lister that asks the API server, for a controller that reads much of
-// pods, and seldom. Whoever reads ends with ctx.
+// Live returns cached with a lister that asks the API server, for a controller that looks, seldom,
+// for Secrets in all that a pod can have. What it lists has no status and is of pods with Secrets
+// alone, as a namespace may have a million others. Whoever reads ends with ctx.
 func Live(ctx context.Context, cached coreinformers.PodInformer, client kubernetes.Interface) coreinformers.PodInformer {
 	return live{cached, lister{ctx, client, metav1.NamespaceAll}}
 }
@@ -62,7 +64,16 @@ func (l lister) List(selector labels.Selector) (pods []*v1.Pod, err error) {
 		return l.client.CoreV1().Pods(l.namespace).List(ctx, options)
 	}
 	err = pager.New(page).EachListItem(l.ctx, metav1.ListOptions{LabelSelector: selector.String()}, func(obj runtime.Object) error {
-		pods = append(pods, obj.(*v1.Pod))
+		pod := obj.(*v1.Pod)
+		names := false
+		podutil.VisitPodSecretNames(pod, func(string) bool {
+			names = true
+			return false
+		})
+		if names {
+			pod.ManagedFields, pod.Status = nil, v1.PodStatus{}
+			pods = append(pods, pod)
+		}
 		return nil
 	})
 	return pods, err

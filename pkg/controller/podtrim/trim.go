@@ -73,9 +73,9 @@ func (f Fields) status(whole *v1.PodStatus) (kept v1.PodStatus) {
 	if f.has(Reason) {
 		kept.Reason = whole.Reason
 	}
-	if f.has(Conditions) {
+	if f.has(Conditions | DisruptionTarget) {
 		kept.ObservedGeneration = whole.ObservedGeneration
-		kept.Conditions = each(whole.Conditions, condition)
+		kept.Conditions = each(whole.Conditions, f.condition)
 	}
 	if f.has(QuotaScopes) {
 		kept.QOSClass = whole.QOSClass
@@ -142,11 +142,13 @@ func (f Fields) containerStatus(whole *v1.ContainerStatus) v1.ContainerStatus {
 
 // condition keeps the types of all conditions, because a patch of one names the others; and the
 // whole of the one that is patched, which would be patched again otherwise.
-func condition(whole *v1.PodCondition) v1.PodCondition {
+func (f Fields) condition(whole *v1.PodCondition) v1.PodCondition {
 	kept := v1.PodCondition{Type: whole.Type}
 	switch whole.Type {
 	case v1.DisruptionTarget:
-		return *whole
+		if f.has(DisruptionTarget) {
+			return *whole
+		}
 	case v1.PodReady:
 		kept.Status = whole.Status
 	case v1.PodResizePending:

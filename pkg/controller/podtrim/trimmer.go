@@ -65,13 +65,16 @@ func (t *Trimmer) Transform(obj any) {
 	if !ok || keeping == nil || keeping.fields == All {
 		return
 	}
+	// A second time, which comes in another order, the parts are those of the first.
+	before := *pod
 	keeping.fields.trim(pod)
+	share(pod, &before)
 	group := pod.Namespace
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		group = string(owner.UID)
 	}
-	if before := keeping.storedAs(pod); before != nil {
-		share(pod, before)
+	if stored := keeping.storedAs(pod); stored != nil {
+		share(pod, stored)
 	}
 	if sibling, ok := t.siblings.Get(group); ok {
 		share(pod, sibling.(*v1.Pod))
