@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces rollout build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults leader explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces rollout build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ bench: build ## compare hash key ranges with upstream's selector, into docs/benc
 
 faults: build ## inject faults into real processes and check every write; DURATION=10m goes on, FAULTS="-only kill,pause -times 5" passes flags
 	@hack/test.sh faults
+
+leader: build ## compare what the controllers behind the leader's lease do with stock's; half an hour; LEADER="-cycles 1000" passes flags
+	@cd _output/kubernetes && go build -o ../tools/leader ./test/leader
+	@_output/tools/leader -bin _output/bin -dir _output/leader -out docs/leader.md $(LEADER)
 
 upgrade: build stock ## upgrade, downgrade and mix controller managers under load, and check every write; takes hours; UPGRADE="-only stock-to-ours -times 2" passes flags
 	@hack/older.sh

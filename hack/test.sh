@@ -186,8 +186,10 @@ on-ring() {
         -e 's|^\t*server := .*StartTestServerOrDie(.*$|&; controllermanager.Use(server.ClientConfig)|' \
         -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
         -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
-        -e 's|^\tdefer closeFn()$|\tcontrollermanager.Use(config); defer controllermanager.Before(closeFn)()|' \
-        -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\topts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"\n&|' \
+        -e '/config, closeFn := /,/^}/s|^\tdefer closeFn()$|\tcontrollermanager.Use(config); defer controllermanager.Before(closeFn)()|' \
+        -e 's|^\tdefer closeFn()$|\tdefer controllermanager.Before(closeFn)()|' \
+        -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\tcontrollermanager.ServeRegistry(opts)\n&|' \
+        -e 's|^\t\tModifyServerConfig: func(config \*controlplane.Config) {$|\t\tModifyServerRunOptions: controllermanager.ServeRegistry,\n&|' \
         -e 's|^\tinformerSet.Start(ctx.Done())$|\tcontrollermanager.WithoutRing(func() { informerSet.Start(ctx.Done()) })|' \
         -e 's|runControllerAndInformers(\(ctx context.Context\),|runControllerAndInformers(t *testing.T, \1,|' \
         -e 's|runControllerAndInformers(tCtx,|runControllerAndInformers(t, tCtx,|' \

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/configz"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	kcmtesting "k8s.io/kubernetes/cmd/kube-controller-manager/app/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -47,6 +48,11 @@ var running struct {
 	stop  context.CancelFunc
 	// ended is closed when the ring has ended.
 	ended chan struct{}
+}
+
+// ServeRegistry has a test's API server serve the registry of instances.
+func ServeRegistry(opts *options.ServerRunOptions) {
+	opts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"
 }
 
 // Use says which API server InsteadOf is for.

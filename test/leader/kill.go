@@ -1,0 +1,149 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	killedNamespace = "killed"
+	// asked is how often something is asked of each controller. On rings the keys of each lie all
+	// over the line.
+	asked = 20
+)
+
+// killLeader kills the process that leads, and returns how long it takes until each controller does
+// what it is asked for at once after that.
+func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) {
+	if err := r.newNamespace(ctx, killedNamespace); err != nil {
+		return nil, err
+	}
+	namespaces := func(i int) string { return fmt.Sprintf("%s-%02d", killedNamespace, i) }
+	for i := range asked {
+		if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaces(i)}}, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+		if err := r.await(ctx, "a service account", func(ctx context.Context) (bool, error) {
+			_, err := r.client.CoreV1().ServiceAccounts(namespaces(i)).Get(ctx, "default", metav1.GetOptions{})
+			return err == nil, nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	configMaps := r.client.CoreV1().ConfigMaps(killedNamespace)
+	probes := map[string]struct {
+		ask  func(ctx context.Context, i int) error
+		came func(ctx context.Context, i int) (bool, error)
+	}{
+		"ReplicaSets: a pod": {
+			func(ctx context.Context, i int) error {
+				one, labels := int32(1), map[string]string{"set": fmt.Sprint(i)}
+				pod := newPod("", "")
+				pod.Labels = labels
+				_, err := r.client.AppsV1().ReplicaSets(killedNamespace).Create(ctx, &apps.ReplicaSet{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("set-%02d", i)},
+					Spec:       apps.ReplicaSetSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: v1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}},
+				}, metav1.CreateOptions{})
+				return err
+			},
+			func(ctx context.Context, i int) (bool, error) {
+				pods, err := r.client.CoreV1().Pods(killedNamespace).List(ctx, metav1.ListOptions{LabelSelector: fmt.Sprintf("set=%d", i)})
+				return err == nil && len(pods.Items) > 0, err
+			},
+		},
+		"EndpointSlices: a slice": {
+			func(ctx context.Context, i int) error {
+				_, err := r.client.CoreV1().Services(namespaces(i)).Create(ctx, &v1.Service{
+					ObjectMeta: metav1.ObjectMeta{Name: "service"},
+					Spec:       v1.ServiceSpec{Selector: map[string]string{"app": "none"}, Ports: []v1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}}},
+				}, metav1.CreateOptions{})
+				return err
+			},
+			func(ctx context.Context, i int) (bool, error) {
+				slices, err := r.client.DiscoveryV1().EndpointSlices(namespaces(i)).List(ctx, metav1.ListOptions{})
+				return err == nil && len(slices.Items) > 0, err
+			},
+		},
+		"garbage collector: the end of what was owned": {
+			func(ctx context.Context, i int) error {
+				return configMaps.Delete(ctx, fmt.Sprintf("owner-%02d", i), metav1.DeleteOptions{})
+			},
+			func(ctx context.Context, i int) (bool, error) {
+				list, err := configMaps.List(ctx, metav1.ListOptions{FieldSelector: fmt.Sprintf("metadata.name=owned-%02d", i)})
+				return err == nil && len(list.Items) == 0, err
+			},
+		},
+		"service accounts: one for a namespace": {
+			func(ctx context.Context, i int) error {
+				_, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new-" + namespaces(i)}}, metav1.CreateOptions{})
+				return err
+			},
+			func(ctx context.Context, i int) (bool, error) {
+				list, err := r.client.CoreV1().ServiceAccounts("new-"+namespaces(i)).List(ctx, metav1.ListOptions{})
+				return err == nil && len(list.Items) > 0, err
+			},
+		},
+	}
+	for i := range asked {
+		owner, err := configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("owner-%02d", i)}}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name:            fmt.Sprintf("owned-%02d", i),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}},
+		}}, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	// The first leads.
+	if err := r.cluster.Kill(r.cluster.ControllerManagers()[0]); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	var lock sync.Mutex
+	stopped := map[string]time.Duration{}
+	group, ctx := errgroup.WithContext(ctx)
+	for name, probe := range probes {
+		for i := range asked {
+			group.Go(func() error {
+				if err := probe.ask(ctx, i); err != nil {
+					return err
+				}
+				if err := r.await(ctx, name, func(ctx context.Context) (bool, error) { return probe.came(ctx, i) }); err != nil {
+					return err
+				}
+				lock.Lock()
+				defer lock.Unlock()
+				stopped[name] = max(stopped[name], time.Since(begin))
+				return nil
+			})
+		}
+	}
+	return stopped, group.Wait()
+}
