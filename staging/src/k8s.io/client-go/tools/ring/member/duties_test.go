@@ -308,6 +308,38 @@ func TestAnAbandonedRecordIsGoneAtOnce(t *testing.T) {
 	})
 }
 
+// As of a process that was paused: its records are gone, and so is the Lease, at the same time.
+func TestARecordThatIsBeingCreatedIsAbandonedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newInstance(t, newRegistry(t))
+		i.controller.abandoned = true
+		answer := make(chan struct{})
+		i.registry.after = func(_ context.Context, r request, _ *shardingv1alpha1.ControllerInstance) error {
+			if r.verb == "create" {
+				<-answer
+			}
+			return nil
+		}
+		_, done := i.start()
+		synctest.Wait()
+		const name = "workloads-2"
+		if _, ok := i.registry.get(name); !ok {
+			t.Fatal("the record has not been created")
+		}
+		abandoned := make(chan error)
+		go func() { abandoned <- i.Abandon(testContext(t)) }()
+		synctest.Wait()
+		close(answer)
+		if err := <-abandoned; err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := i.registry.get(name); ok {
+			t.Error("the process leaves its record")
+		}
+		<-done
+	})
+}
+
 func TestAnAnswerOfAServerWithoutTheFenceStopsAllWorkForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInstance(t, newRegistry(t))

@@ -151,6 +151,9 @@ type Member struct {
 	controllers []string
 	epoch       time.Time
 	abandoned   atomic.Bool
+	// creating is full while a record is created. created is the last one that was.
+	creating chan struct{}
+	created  atomic.Pointer[fence.Identity]
 }
 
 // New checks cfg, fills in its defaults and returns a member.
@@ -187,7 +190,7 @@ func New(cfg Config) (*Member, error) {
 		return nil, fmt.Errorf("LeaseDuration %w", err)
 	}
 	cfg.Gate.countRefused(cfg.Metrics.Refused)
-	return &Member{cfg: cfg, controllers: slices.Sorted(maps.Keys(cfg.Controllers)), epoch: cfg.Clock.Now()}, nil
+	return &Member{cfg: cfg, controllers: slices.Sorted(maps.Keys(cfg.Controllers)), epoch: cfg.Clock.Now(), creating: make(chan struct{}, 1)}, nil
 }
 
 // Run takes part in the ring until ctx ends; then it leaves in good order and returns.
@@ -217,15 +220,20 @@ func (m *Member) Run(ctx context.Context) {
 
 // Abandon shuts the gate and deletes the record at once, whatever is in work, so that the
 // range waits for no lease: the process is about to end. The API server's fence refuses what
-// is still on its way. Run registers no more. A record that is being created in this very
-// moment stays until its lease ends.
+// is still on its way. Run registers no more. A record that is being created is waited for until
+// ctx ends; then it stays until its lease does.
 func (m *Member) Abandon(ctx context.Context) error {
 	m.abandoned.Store(true)
-	self, ok := m.cfg.Gate.identity()
-	if !ok {
+	m.cfg.Gate.expire()
+	select {
+	case m.creating <- struct{}{}:
+		<-m.creating
+	case <-ctx.Done():
+	}
+	self := m.created.Load()
+	if self == nil {
 		return nil
 	}
-	m.cfg.Gate.expire()
 	err := m.cfg.Client.Delete(ctx, self.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &self.UID},

@@ -18,6 +18,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,16 +32,7 @@ import (
 // register creates a new instance and reads the log up to its creation.
 func (m *Member) register(ctx context.Context) (*term, error) {
 	sent := m.cfg.Clock.Now()
-	created, err := m.cfg.Client.Create(ctx, &shardingv1alpha1.ControllerInstance{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: m.cfg.Ring + "-"},
-		Spec: shardingv1alpha1.ControllerInstanceSpec{
-			Ring:                 m.cfg.Ring,
-			HolderIdentity:       m.cfg.HolderIdentity,
-			LeaseDurationSeconds: int32(m.cfg.LeaseDuration / time.Second),
-			Controllers:          m.controllers,
-			Governs:              m.cfg.Governs,
-		},
-	}, metav1.CreateOptions{})
+	created, err := m.create(ctx)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("the API server does not serve %s; start it with the feature gate ControllerRing on, or this process with it off: %w", shardingv1alpha1.SchemeGroupVersion, err)
 	}
@@ -55,7 +47,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	}
 	t := &term{
 		Member:   m,
-		self:     fence.Identity{Ring: m.cfg.Ring, Name: created.Name, UID: created.UID},
+		self:     *m.created.Load(),
 		began:    sent,
 		observer: newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events),
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
@@ -66,3 +58,32 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	m.cfg.Gate.begin(t.self, m.confidence(sent))
 	return t, nil
 }
+
+// create creates a record. Abandon does not let it begin, and waits for it to end.
+func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstance, error) {
+	m.creating <- struct{}{}
+	defer func() { <-m.creating }()
+	if m.abandoned.Load() {
+		return nil, errAbandoned
+	}
+	created, err := m.cfg.Client.Create(ctx, &shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: m.cfg.Ring + "-"},
+		Spec: shardingv1alpha1.ControllerInstanceSpec{
+			Ring:                 m.cfg.Ring,
+			HolderIdentity:       m.cfg.HolderIdentity,
+			LeaseDurationSeconds: int32(m.cfg.LeaseDuration / time.Second),
+			Controllers:          m.controllers,
+			Governs:              m.cfg.Governs,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	m.created.Store(&fence.Identity{Ring: m.cfg.Ring, Name: created.Name, UID: created.UID})
+	if m.abandoned.Load() {
+		return nil, errAbandoned
+	}
+	return created, nil
+}
+
+var errAbandoned = errors.New("the process is about to end")
