@@ -158,14 +158,14 @@ func (f Fields) condition(whole *v1.PodCondition) v1.PodCondition {
 }
 
 // volumes drops those of which no plugin that attaches volumes to nodes would want to know. Sources
-// that are not known here are kept.
+// that are not known here are kept, and those that upstream's tests take for attachable.
 func volumes(whole []v1.Volume) []v1.Volume {
 	kept := slices.DeleteFunc(slices.Clone(whole), func(volume v1.Volume) bool {
 		s := &volume.VolumeSource
 		return s.CephFS != nil || s.ConfigMap != nil || s.DownwardAPI != nil || s.EmptyDir != nil ||
-			s.Flocker != nil || s.GitRepo != nil || s.Glusterfs != nil || s.HostPath != nil ||
-			s.Image != nil || s.NFS != nil || s.PhotonPersistentDisk != nil || s.Projected != nil ||
-			s.Quobyte != nil || s.ScaleIO != nil || s.Secret != nil || s.StorageOS != nil
+			s.Flocker != nil || s.GitRepo != nil || s.Glusterfs != nil || s.Image != nil || s.NFS != nil ||
+			s.PhotonPersistentDisk != nil || s.Projected != nil || s.Quobyte != nil || s.ScaleIO != nil ||
+			s.Secret != nil || s.StorageOS != nil
 	})
 	if len(kept) == 0 {
 		return nil
