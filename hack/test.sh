@@ -220,7 +220,7 @@ on-ring() {
 # have nothing but metadata and what these controllers declare: in each store and informer that a
 # test makes, by an overlay. PACKAGES names some.
 trimmed() {
-  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers
+  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers stored
   local -A readers=(
     [pkg/controller/devicetainteviction]=device-taint-eviction-controller
     [pkg/controller/garbagecollector]=garbage-collector-controller
@@ -243,14 +243,31 @@ trimmed() {
   read -ra packages <<<"${PACKAGES-${!readers[*]}}"
   sources
   mkdir -p "$overlay"
-  sed 's|^\tc := &cache{$|&\ntransformer: trim,|' "$cache/store.go" >"$overlay/store.go"
+  sed 's|^\tc := &cache{$|&\ntransformer: trimStored,|' "$cache/store.go" >"$overlay/store.go"
   sed 's|^\treturn &sharedIndexInformer{$|&\ntransform: trim,|' "$cache/shared_informer.go" >"$overlay/shared_informer.go"
-  printf 'package cache\nvar Trim = func(obj any) any { return obj }\nfunc trim(obj any) (any, error) { return Trim(obj), nil }\n' >"$overlay/trim.go"
+  cat >"$overlay/trim.go" <<EOF
+package cache
+
+func whole(obj any) any { return obj }
+
+// Trim is for what informers get, TrimStored for what is put into stores.
+var Trim, TrimStored = whole, whole
+
+func trim(obj any) (any, error) { return Trim(obj), nil }
+
+func trimStored(obj any) (any, error) { return TrimStored(obj), nil }
+EOF
   replace=$(printf '"%s": "%s",' "$cache/store.go" "$overlay/store.go" "$cache/shared_informer.go" "$overlay/shared_informer.go" "$cache/trim.go" "$overlay/trim.go")
   for package in "${packages[@]}"; do
     name=${package//\//_}
     # shellcheck disable=SC2086 # several controllers
     printf -v controllers '"%s", ' ${readers[$package]}
+    # Unit tests put pods into stores. Beside a controller that is tested with an API server there
+    # may be a scheduler, whose informers have a transform of their own, and whole pods.
+    case $package in
+    pkg/*) stored=cache.Trim ;;
+    *) stored=cache.TrimStored ;;
+    esac
     cat >"$overlay/$name.go" <<EOF
 package $(cd "$tree" && go list -f '{{.Name}}' "./$package")
 
@@ -274,6 +291,7 @@ func init() {
 		}
 		return obj
 	}
+	cache.TrimStored = $stored
 }
 EOF
     replace+=$(printf '"%s": "%s",' "$tree/$package/trim_pods_test.go" "$overlay/$name.go")

@@ -31,7 +31,7 @@ func example(rate float64, pods int) []*result {
 			r.rated, r.rate = 20*rate*float64(n), 100*rate
 		}
 		for range max(1, n) {
-			u := usage{live: 100, peak: 100, pods: 100, replicaSets: 100, types: []held{{"Pod", 5}}}
+			u := usage{live: 100, peak: 100, pods: 100, replicaSets: 100, types: []held{{"Pod", 5 << 30}}}
 			if n > 0 {
 				u.live, u.pods, u.replicaSets = 30, pods/n, 2*pods/n
 			}
@@ -44,7 +44,7 @@ func example(rate float64, pods int) []*result {
 
 // alone returns the result of a leader that is on no ring.
 func alone(live, pods int) *result {
-	leader := usage{live: uint64(live), types: []held{{"Pod", int64(pods)}}, leads: true}
+	leader := usage{live: uint64(live), types: []held{{"Pod", int64(pods) << 30}}, leads: true}
 	return &result{managers: 1, apart: true, filled: filled{processes: []usage{leader, {}}}}
 }
 
