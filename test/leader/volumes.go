@@ -29,7 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 )
 
 const (
@@ -85,37 +86,36 @@ func (a *attacher) until(ctx context.Context, volume string, attached bool) erro
 func (r *run) attach(ctx context.Context, a *attacher) error {
 	attachments := r.client.StorageV1().VolumeAttachments()
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(requests)
-	group.Go(func() error {
-		w, err := attachments.Watch(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
+	take := func(obj any) {
+		attachment := obj.(*storage.VolumeAttachment)
+		if attachment.Status.Attached {
+			a.set(*attachment.Spec.Source.PersistentVolumeName, true)
+			return
 		}
-		defer w.Stop()
-		for event := range w.ResultChan() {
-			attachment, ok := event.Object.(*storage.VolumeAttachment)
+		group.Go(func() error {
+			_, err := attachments.Patch(ctx, attachment.Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`), metav1.PatchOptions{}, "status")
 			if ctx.Err() != nil {
 				return nil
 			}
-			if !ok {
-				return fmt.Errorf("watching VolumeAttachments: %v", event.Object)
+			return err
+		})
+	}
+	factory := informers.NewSharedInformerFactory(r.client, 0)
+	informer := factory.Storage().V1().VolumeAttachments().Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    take,
+		UpdateFunc: func(_, obj any) { a.set(*obj.(*storage.VolumeAttachment).Spec.Source.PersistentVolumeName, true) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
 			}
-			volume := *attachment.Spec.Source.PersistentVolumeName
-			switch {
-			case event.Type == watch.Deleted:
-				a.set(volume, false)
-			case attachment.Status.Attached:
-				a.set(volume, true)
-			case event.Type == watch.Added:
-				group.Go(func() error {
-					_, err := attachments.Patch(ctx, attachment.Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`), metav1.PatchOptions{}, "status")
-					return err
-				})
-			}
-		}
-		if ctx.Err() == nil {
-			return errors.New("the watch of VolumeAttachments has ended")
-		}
+			a.set(*obj.(*storage.VolumeAttachment).Spec.Source.PersistentVolumeName, false)
+		},
+	}); err != nil {
+		return err
+	}
+	group.Go(func() error {
+		informer.RunWithContext(ctx)
 		return nil
 	})
 	return group.Wait()
