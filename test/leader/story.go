@@ -173,9 +173,9 @@ func writes(log string) (map[string]int, error) {
 	}
 }
 
-// byTime are writes whose number depends on what comes together in one: the list of volumes of a
-// node, the usage of a quota.
-var byTime = []string{"patch nodes/status", "update resourcequotas/status"}
+// byTime are writes whose number depends on what comes together in one, or is written again while a
+// cache lags: the list of volumes of a node, its taints, the usage of a quota.
+var byTime = []string{"patch nodes", "patch nodes/status", "update resourcequotas/status"}
 
 // render returns what both have come to as Markdown, and how many differences there are.
 func render(o options, stock, ours story) (report string, differences int) {
