@@ -272,8 +272,6 @@ EOF
 package $(cd "$tree" && go list -f '{{.Name}}' "./$package")
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/podtrim"
@@ -281,7 +279,7 @@ import (
 
 func init() {
 	trimmer := podtrim.NewTrimmer()
-	trimmer.Keep(podtrim.ReadBy(slices.Values([]string{$controllers})), nil)
+	trimmer.Keep(podtrim.ReadBy($controllers), nil)
 	cache.Trim = func(obj any) any {
 		if pod, ok := obj.(*v1.Pod); ok {
 			// A test may have the pod in other places, too.

@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"go/ast"
 	"go/constant"
@@ -175,6 +174,6 @@ func compare(reads found, declared []string, allowed map[string]string) (faults 
 			faults = append(faults, fmt.Sprintf("declares %s and does not read it", group))
 		}
 	}
-	slices.SortFunc(faults, cmp.Compare[string])
+	slices.Sort(faults)
 	return faults
 }

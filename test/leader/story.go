@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,21 +143,18 @@ func writes(log string) (map[string]int, error) {
 	}
 	defer f.Close()
 	all := map[string]int{}
-	for reader := bufio.NewReader(f); ; {
-		line, err := reader.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	for events := json.NewDecoder(f); ; {
 		var event struct {
 			Verb           string
 			User           struct{ Username string }
 			ObjectRef      struct{ Resource, Subresource string }
 			ResponseStatus struct{ Code int }
 		}
-		if err := json.Unmarshal(line, &event); err != nil {
+		err := events.Decode(&event)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", log, err)
 		}
 		if event.ResponseStatus.Code >= 300 || event.ObjectRef.Resource == "events" {

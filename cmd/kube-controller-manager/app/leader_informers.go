@@ -18,7 +18,6 @@ package app
 
 import (
 	"context"
-	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -92,19 +91,18 @@ func (i *leaderInformers) keepFor(c ControllerContext, descriptors map[string]*C
 	if i == nil {
 		return
 	}
-	onRing := sets.New(ringControllers()...)
 	i.byMetadata = readByRings
-	enabled := sets.New[string]()
+	var enabled []string
 	for name, descriptor := range descriptors {
 		if !c.IsControllerEnabled(descriptor) {
 			continue
 		}
-		enabled.Insert(name)
-		if onRing.Has(name) {
+		enabled = append(enabled, name)
+		if ringOf(name) != "" {
 			i.byMetadata = nil
 		}
 	}
-	fields := podtrim.ReadBy(maps.Keys(enabled))
+	fields := podtrim.ReadBy(enabled...)
 	var stored cache.Store
 	if fields != 0 && fields != podtrim.All {
 		// Otherwise perhaps nobody wants pods, and no informer of theirs must be made here.

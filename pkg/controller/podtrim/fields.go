@@ -19,8 +19,6 @@ limitations under the License.
 package podtrim
 
 import (
-	"iter"
-
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
@@ -114,9 +112,9 @@ var reads = map[string]Fields{
 
 // ReadBy returns what these controllers read of cached pods in all. A controller that is not known
 // here may read everything.
-func ReadBy(controllers iter.Seq[string]) Fields {
+func ReadBy(controllers ...string) Fields {
 	var union Fields
-	for name := range controllers {
+	for _, name := range controllers {
 		fields, known := reads[name]
 		if !known {
 			return All

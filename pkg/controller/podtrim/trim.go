@@ -24,7 +24,7 @@ import (
 )
 
 // trim drops from pod all that is in none of the groups. It builds spec and status anew, so that a
-// field which nobody has put into a group is dropped, and so that no array keeps more than it must.
+// field which nobody has put into a group is dropped.
 // Pods that have been trimmed stay as they are.
 func (f Fields) trim(pod *v1.Pod) {
 	if f == All {
@@ -38,7 +38,7 @@ func (f Fields) spec(whole *v1.PodSpec) (kept v1.PodSpec) {
 		kept.NodeName = whole.NodeName
 	}
 	if f.has(Tolerations) {
-		kept.Tolerations = slices.Clone(whole.Tolerations)
+		kept.Tolerations = whole.Tolerations
 	}
 	if f.has(Volumes) {
 		kept.Volumes = volumes(whole.Volumes)
@@ -58,7 +58,7 @@ func (f Fields) spec(whole *v1.PodSpec) (kept v1.PodSpec) {
 		kept.Affinity = affinity(whole.Affinity)
 	}
 	if f.has(ResourceClaims) {
-		kept.ResourceClaims = slices.Clone(whole.ResourceClaims)
+		kept.ResourceClaims = whole.ResourceClaims
 	}
 	if f.has(SchedulingGroup) {
 		kept.SchedulingGroup = whole.SchedulingGroup
@@ -81,7 +81,7 @@ func (f Fields) status(whole *v1.PodStatus) (kept v1.PodStatus) {
 		kept.QOSClass = whole.QOSClass
 	}
 	if f.has(ResourceClaims) {
-		kept.ResourceClaimStatuses = slices.Clone(whole.ResourceClaimStatuses)
+		kept.ResourceClaimStatuses = whole.ResourceClaimStatuses
 		kept.ExtendedResourceClaimStatus = whole.ExtendedResourceClaimStatus
 	}
 	if f.has(Resources) {

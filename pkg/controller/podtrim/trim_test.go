@@ -221,7 +221,7 @@ func TestUnknownControllersGetWholePods(t *testing.T) {
 		{[]string{"taint-eviction-controller", "replicaset-controller"}, All},
 		{[]string{"of-tomorrow"}, All},
 	} {
-		if got := ReadBy(slices.Values(c.controllers)); got != c.want {
+		if got := ReadBy(c.controllers...); got != c.want {
 			t.Errorf("%v read %b, want %b", c.controllers, got, c.want)
 		}
 	}

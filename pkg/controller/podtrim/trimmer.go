@@ -17,8 +17,6 @@ limitations under the License.
 package podtrim
 
 import (
-	"sync/atomic"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -33,64 +31,59 @@ const siblingGroups = 4096
 // groups of fields, and has pods that are alike share memory. It keeps pods whole until it is told
 // what to keep.
 type Trimmer struct {
-	keeping atomic.Pointer[keeping]
-	// siblings has the last pod of each controller, by its UID, and of each namespace the last
-	// without a controller, by its name.
-	siblings *lru.Cache
-	// last is the last pod of all.
-	last atomic.Pointer[v1.Pod]
-}
-
-type keeping struct {
 	fields Fields
 	// stored has the pods that the informer holds; it may be nil.
 	stored cache.Store
+	// siblings has the last pod of each controller, by its UID; of each namespace the last without
+	// a controller, by its name; and the last of all, by "".
+	siblings *lru.Cache
 }
 
 // NewTrimmer returns a Trimmer that keeps pods whole.
 func NewTrimmer() *Trimmer {
-	return &Trimmer{siblings: lru.New(siblingGroups)}
+	return &Trimmer{fields: All, siblings: lru.New(siblingGroups)}
 }
 
 // Keep sets what is kept of pods besides metadata. stored, which may be nil, is the store of the
 // informer. It must be called before the informer runs.
 func (t *Trimmer) Keep(fields Fields, stored cache.Store) {
-	t.keeping.Store(&keeping{fields, stored})
+	t.fields, t.stored = fields, stored
 }
 
 // Transform trims obj in place if it is a pod. Everything else is left alone.
 func (t *Trimmer) Transform(obj any) {
 	pod, ok := obj.(*v1.Pod)
-	keeping := t.keeping.Load()
-	if !ok || keeping == nil || keeping.fields == All {
+	if !ok || t.fields == All {
 		return
 	}
 	// A second time, which comes in another order, the parts are those of the first.
 	before := *pod
-	keeping.fields.trim(pod)
+	t.fields.trim(pod)
 	share(pod, &before)
 	group := pod.Namespace
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		group = string(owner.UID)
 	}
-	if stored := keeping.storedAs(pod); stored != nil {
+	if stored := t.storedAs(pod); stored != nil {
 		share(pod, stored)
 	}
-	if sibling, ok := t.siblings.Get(group); ok {
+	sibling, ok := t.siblings.Get(group)
+	if !ok {
+		sibling, ok = t.siblings.Get("")
+	}
+	if ok {
 		share(pod, sibling.(*v1.Pod))
-	} else if last := t.last.Load(); last != nil {
-		share(pod, last)
 	}
 	t.siblings.Add(group, pod)
-	t.last.Store(pod)
+	t.siblings.Add("", pod)
 }
 
 // storedAs returns the version of a pod that the informer holds, or nil.
-func (k *keeping) storedAs(pod *v1.Pod) *v1.Pod {
-	if k.stored == nil {
+func (t *Trimmer) storedAs(pod *v1.Pod) *v1.Pod {
+	if t.stored == nil {
 		return nil
 	}
-	obj, exists, err := k.stored.GetByKey(cache.MetaObjectToName(pod).String())
+	obj, exists, err := t.stored.GetByKey(cache.MetaObjectToName(pod).String())
 	if !exists || err != nil {
 		return nil
 	}

@@ -77,8 +77,8 @@ type usage struct {
 	leads            bool
 }
 
-// holds returns how many bytes objects of that type hold.
-func (u usage) holds(object string) uint64 {
+// bytesOf returns how many bytes objects of that type hold.
+func (u usage) bytesOf(object string) uint64 {
 	for _, h := range u.types {
 		if h.object == object {
 			return uint64(h.bytes)

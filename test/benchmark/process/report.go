@@ -165,7 +165,7 @@ func bars(pods int, results []*result, apart *result) []bar {
 	structs := uint64(pods) * uint64(unsafe.Sizeof(v1.Pod{}))
 	return append(all,
 		bar{"live heap of a leader on no ring : stock", ratio(leader.live, stock.processes[0].live), 0.50, false},
-		bar{"bytes of pods in a leader on no ring : stock", ratio(structs+leader.holds("Pod"), structs+stock.processes[0].holds("Pod")), 0.25, false})
+		bar{"bytes of pods in a leader on no ring : stock", ratio(structs+leader.bytesOf("Pod"), structs+stock.processes[0].bytesOf("Pod")), 0.25, false})
 }
 
 func ratio[T int | uint64](a, b T) float64 { return float64(a) / float64(b) }
