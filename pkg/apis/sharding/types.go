@@ -224,6 +224,23 @@ type ControllerInstanceStatus struct {
 	// that more of them have than any other. No range can be split between them.
 	// The minimum value is 0.
 	Heaviest int64
+
+	// Heap is what the instance's process held after its last garbage collection. Unset
+	// where there has been none since the instance registered.
+	Heap *ProcessHeap
+}
+
+// ProcessHeap is what a process held after a garbage collection. The process may be on
+// other rings, too, and the one that leads runs controllers that are on no ring: of two
+// instances of the same weight, the one whose process holds more has less room.
+type ProcessHeap struct {
+	// LiveBytes is the size of all objects that were in use, in bytes.
+	// The minimum value is 0.
+	LiveBytes int64
+
+	// Weight is what status.weight was at that time: a collection may be minutes ago.
+	// The minimum value is 0.
+	Weight int64
 }
 
 // ControllerState says whether an instance works on a controller. A ring works on a

@@ -44,6 +44,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 		{Name: "Holder", Type: "string", Priority: 1, Description: spec["holderIdentity"]},
 		{Name: "Donor", Type: "string", Priority: 1, Description: spec["donor"]},
 		{Name: "Next Key", Type: "string", Priority: 1, Description: spec["nextHashKey"]},
+		{Name: "Heap", Type: "string", Priority: 1, Description: status["heap"]},
 		{Name: "Controller Names", Type: "string", Priority: 1, Description: spec["controllers"]},
 	}
 	_ = h.TableHandler(columns, printControllerInstance)
@@ -103,9 +104,17 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 			fmt.Sprintf("%d/%d", working, len(obj.Spec.Controllers)), translateTimestampSince(obj.CreationTimestamp), orNone(strings.Join(waiting, "; "))},
 	}
 	if options.Wide {
-		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, orNone(strings.Join(obj.Spec.Controllers, ",")))
+		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, heap(obj.Status.Heap), orNone(strings.Join(obj.Spec.Controllers, ",")))
 	}
 	return row
+}
+
+// heap prints the size in whole mebibytes, rounded down.
+func heap(h *sharding.ProcessHeap) string {
+	if h == nil {
+		return "<none>"
+	}
+	return fmt.Sprintf("%dMi", h.LiveBytes>>20)
 }
 
 func orNone(s string) string {

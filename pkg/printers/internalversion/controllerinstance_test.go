@@ -41,7 +41,7 @@ func TestPrintControllerInstance(t *testing.T) {
 	full.CreationTimestamp = metav1.Time{Time: time.Now().Add(-90 * time.Minute)}
 	full.Spec.HolderIdentity, full.Spec.Donor = "host1_4711", "b"
 	full.Spec.Controllers = []string{"replicaset-controller", "job-controller"}
-	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Weight: 12, Controllers: []sharding.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}}
+	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Weight: 12, Heap: &sharding.ProcessHeap{LiveBytes: 5<<19 - 1}, Controllers: []sharding.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}}
 	waits := newControllerInstance("a", "workloads", nil, nil)
 	waits.Spec.Controllers = []string{"replicaset-controller", "job-controller", "daemonset-controller", "deployment-controller"}
 	waits.Status.Controllers = []sharding.ControllerState{
@@ -62,7 +62,7 @@ func TestPrintControllerInstance(t *testing.T) {
 		"new, wide": {
 			instance: newControllerInstance("a", "workloads", nil, nil),
 			wide:     true,
-			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "0/0", "<unknown>", "<none>", "", "<none>", "<none>", "<none>"},
+			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "0/0", "<unknown>", "<none>", "", "<none>", "<none>", "<none>", "<none>"},
 		},
 		"is to own a range": {
 			instance: newControllerInstance("a", "workloads", nil, ptr.To[int64](255)),
@@ -80,7 +80,7 @@ func TestPrintControllerInstance(t *testing.T) {
 		"full, wide": {
 			instance: full,
 			wide:     true,
-			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "2/2", "90m", "<none>", "host1_4711", "b", "4000000000000000", "replicaset-controller,job-controller"},
+			want:     []interface{}{"a", "workloads", "Active", "≤7fffffffffffffff→4000000000000000", int64(12), "2/2", "90m", "<none>", "host1_4711", "b", "4000000000000000", "2Mi", "replicaset-controller,job-controller"},
 		},
 	}
 	for name, test := range tests {

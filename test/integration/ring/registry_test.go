@@ -227,6 +227,7 @@ func (s *registryServer) testWrites() {
 		Busy:  1,
 		Epoch: 2,
 		Gives: &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
+		Heap:  &shardingv1alpha1.ProcessHeap{LiveBytes: math.MaxInt64, Weight: 2},
 		Controllers: []shardingv1alpha1.ControllerState{
 			{Name: "replicaset-controller", Working: true},
 			{Name: "deployment-controller", Reason: "the leader runs it"},

@@ -233,6 +233,10 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Weight, path.Child("weight"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Heaviest, path.Child("heaviest"))...)
+	if heap := status.Heap; heap != nil {
+		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.LiveBytes, path.Child("heap", "liveBytes"))...)
+		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.Weight, path.Child("heap", "weight"))...)
+	}
 	if status.Epoch < 0 || status.Epoch > maxEpoch {
 		errs = append(errs, field.Invalid(path.Child("epoch"), status.Epoch, fmt.Sprintf("must be between 0 and %d, inclusive", maxEpoch)))
 	}

@@ -325,7 +325,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		"init":                   {status: sharding.ControllerInstanceStatus{Phase: "Init"}},
 		"locked":                 {status: sharding.ControllerInstanceStatus{Phase: "Locked", Cached: ranges(0, 0)}},
 		"wait":                   {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
-		"active, round the seam": {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Weight: 3, Busy: 1}},
+		"active, round the seam": {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Weight: 3, Busy: 1, Heap: &sharding.ProcessHeap{}}},
 		"leaving, touching":      {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
 		"same epoch":             {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
 		"higher epoch":           {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
@@ -363,11 +363,13 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 			want:   []wantErr{{field.ErrorTypeTooMany, "status.cached", "must have at most 64 items"}},
 		},
 		"negative counts": {
-			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1, Heaviest: -1},
+			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1, Heaviest: -1, Heap: &sharding.ProcessHeap{LiveBytes: -1, Weight: -1}},
 			want: []wantErr{
 				{field.ErrorTypeInvalid, "status.weight", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.heaviest", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.heap.liveBytes", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.heap.weight", "greater than or equal to 0"},
 			},
 		},
 		"controllers not labels, not listed, twice": {

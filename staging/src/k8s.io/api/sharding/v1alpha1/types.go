@@ -260,6 +260,26 @@ type ControllerInstanceStatus struct {
 	// The minimum value is 0.
 	// +optional
 	Heaviest int64 `json:"heaviest,omitempty" protobuf:"varint,8,opt,name=heaviest"`
+
+	// heap is what the instance's process held after its last garbage collection. Unset
+	// where there has been none since the instance registered.
+	// +optional
+	Heap *ProcessHeap `json:"heap,omitempty" protobuf:"bytes,9,opt,name=heap"`
+}
+
+// ProcessHeap is what a process held after a garbage collection. The process may be on
+// other rings, too, and the one that leads runs controllers that are on no ring: of two
+// instances of the same weight, the one whose process holds more has less room.
+type ProcessHeap struct {
+	// liveBytes is the size of all objects that were in use, in bytes.
+	// The minimum value is 0.
+	// +required
+	LiveBytes int64 `json:"liveBytes" protobuf:"varint,1,opt,name=liveBytes"`
+
+	// weight is what status.weight was at that time: a collection may be minutes ago.
+	// The minimum value is 0.
+	// +required
+	Weight int64 `json:"weight" protobuf:"varint,2,opt,name=weight"`
 }
 
 // ControllerState says whether an instance works on a controller. A ring works on a

@@ -93,6 +93,8 @@ type instance struct {
 	controller  *fakeController
 	sources     []*fakeSource
 	calls, told *journal
+	// heap is what its process is said to hold after that many collections.
+	heap, collections uint64
 }
 
 // newInstance returns an instance with two sources that hold all that they follow.
@@ -113,6 +115,7 @@ func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
 		LeaseDuration:  lease,
 		Gate:           i.gate,
 		Sources:        []Source{i.sources[0], i.sources[1]},
+		Heap:           func() (uint64, uint64) { return i.heap, i.collections },
 		Metrics:        reports,
 		Events:         reports,
 	}

@@ -136,6 +136,10 @@ type Config struct {
 	// close the connections of Client: where requests get through and answers do not,
 	// the record would live on while nobody works on its range.
 	RenewalFailed func()
+	// Heap returns the size of what was in use after the process's last garbage collection, in
+	// bytes, and how many collections there have been. It is for tests. Default: what the Go
+	// runtime says.
+	Heap func() (liveBytes, collections uint64)
 	// Metrics takes what is counted and measured, Events what is told about the
 	// records. Default: nobody.
 	Metrics Metrics
@@ -166,6 +170,9 @@ func New(cfg Config) (*Member, error) {
 	}
 	if cfg.HungLimit == 0 {
 		cfg.HungLimit = max(DefaultHungLimit, cfg.StepLimit)
+	}
+	if cfg.Heap == nil {
+		cfg.Heap = liveHeap
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = noMetrics{}

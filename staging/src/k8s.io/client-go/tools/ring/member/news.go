@@ -56,6 +56,8 @@ type news struct {
 	owned   hashkey.Ranges
 	// counting is how long that took.
 	counting time.Duration
+	// collections is how many garbage collections there had been when the heap was last noted.
+	collections uint64
 	// sending says that one is under way, sent when the last one was sent.
 	sending bool
 	sent    time.Time
@@ -91,7 +93,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
 		// Others wait for it.
-	case differs(n.stored.Weight, n.status.Weight), differs(n.stored.Shareable(), shareable(n.status)):
+	case differs(n.stored.Weight, n.status.Weight), differs(n.stored.Shareable(), shareable(n.status)), differs(n.stored.LiveBytes, liveBytes(n.status)):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
 	default:
@@ -121,6 +123,10 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
 	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
 	n.status.Heaviest = int64(t.weigh(ctx, now, keys))
+	if bytes, collections := t.cfg.Heap(); collections != n.collections {
+		n.collections = collections
+		n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Weight: n.status.Weight}
+	}
 }
 
 // differs says whether a load has changed by a tenth or more.
@@ -132,6 +138,13 @@ func differs(from, to int64) bool {
 // shareable returns what others take the instance to have to share, by that status.
 func shareable(status shardingv1alpha1.ControllerInstanceStatus) int64 {
 	return ring.Record{Weight: status.Weight, Heaviest: status.Heaviest}.Shareable()
+}
+
+func liveBytes(status shardingv1alpha1.ControllerInstanceStatus) int64 {
+	if status.Heap == nil {
+		return 0
+	}
+	return status.Heap.LiveBytes
 }
 
 // tell sends the status beside the deciding goroutine, which gets the result.

@@ -161,6 +161,38 @@ func TestALoadIsToldWhenItHasChangedByATenthAndAtMostOnceASecond(t *testing.T) {
 	})
 }
 
+func TestAHeapIsToldWithTheWeightOfItsCollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Minute })
+		term := i.registered(ctx)
+		i.ownLog(term)
+		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
+		for _, tc := range []struct {
+			heap, collections uint64
+			weight            int
+			want              *shardingv1alpha1.ProcessHeap
+		}{
+			{0, 0, 100, nil},
+			{1000, 1, 100, &shardingv1alpha1.ProcessHeap{LiveBytes: 1000, Weight: 100}},
+			// No collection since: the heap is that of the weight of before.
+			{1000, 1, 200, &shardingv1alpha1.ProcessHeap{LiveBytes: 1000, Weight: 100}},
+			// Not a tenth more.
+			{1099, 2, 200, &shardingv1alpha1.ProcessHeap{LiveBytes: 1000, Weight: 100}},
+			{1100, 3, 200, &shardingv1alpha1.ProcessHeap{LiveBytes: 1100, Weight: 200}},
+			{900, 4, 201, &shardingv1alpha1.ProcessHeap{LiveBytes: 900, Weight: 201}},
+		} {
+			i.heap, i.collections, i.sources[0].keys = tc.heap, tc.collections, make([]int64, tc.weight)
+			time.Sleep(time.Second)
+			term.reported(ctx, d)
+			if got := i.record().Status.Heap; !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("with %+v the record says %+v", tc, got)
+			}
+		}
+	})
+}
+
 func TestNewsNameTheUIDAndTheNewestVersionOfTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := testContext(t)
@@ -555,6 +587,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		r := newRegistry(t)
 		i := newInstance(t, r)
 		i.sources[0].keys = []int64{1, 2, 150}
+		i.heap, i.collections = 1<<20, 1
 		term := i.owner(ctx)
 		i.ownLog(term)
 		i.gate.set(hashkey.All())
@@ -574,6 +607,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 			Busy:        1,
 			Epoch:       4,
 			Gives:       &shardingv1alpha1.Gift{To: "b", HashKey: 99},
+			Heap:        &shardingv1alpha1.ProcessHeap{LiveBytes: 1 << 20, Weight: 3},
 			Controllers: []shardingv1alpha1.ControllerState{{Name: controllerName, Working: true}},
 		}
 		if !reflect.DeepEqual(status, want) {
@@ -593,11 +627,12 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		term.duties.states, term.news.status.Controllers = nil, nil
 		leave()
 		i.sources[0].keys = nil
+		i.heap, i.collections = 0, 2
 		for _, s := range i.sources {
 			s.hold(nil)
 		}
 		term.reported(ctx, ring.Decision{Phase: shardingv1alpha1.InstanceInit, Report: ring.Report{Epoch: 4}})
-		want = shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit, Epoch: 4}
+		want = shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit, Epoch: 4, Heap: &shardingv1alpha1.ProcessHeap{}}
 		if status := i.record().Status; !reflect.DeepEqual(status, want) {
 			t.Errorf("the record says %+v, want %+v", status, want)
 		}
