@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults leader explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces rollout build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults leader explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader rollout build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-process: build ## measure whole controller managers, 1 to 8 and stock's, i
 
 bench-namespaces: build ## measure EndpointSlices, and what each process holds of namespaces, into docs/benchmarks-namespaces.md; PODS= sizes it
 	@cd _output/kubernetes && go run ./test/benchmark/process -namespaces -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-namespaces.md
+
+bench-leader: build ## measure what the process that leads holds, into docs/benchmarks-leader.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/process -leader -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),60000) -out=$(CURDIR)/docs/benchmarks-leader.md
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin=$(CURDIR)/_output/bin $(ROLLOUT)

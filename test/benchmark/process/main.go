@@ -18,7 +18,8 @@ limitations under the License.
 // Deployments get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on rings, and one
 // as in stock Kubernetes beside them. With -namespaces it measures how soon EndpointSlices follow the
 // pods of Services, and what each process holds where one namespace has half of everything. Each
-// number of controller managers has a cluster of its own, where nothing runs the pods.
+// number of controller managers has a cluster of its own, where nothing runs the pods. With -leader it
+// measures what the process that leads holds.
 package main
 
 import (
@@ -68,6 +69,7 @@ type manager struct {
 func main() {
 	b := &benchmark{}
 	namespaces := flag.Bool("namespaces", false, "measure what depends on namespaces, instead of all else")
+	leader := flag.Bool("leader", false, "measure what the process that leads holds, instead of all else")
 	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
 	flag.StringVar(&b.bin, "bin", "../bin", "directory of the binaries")
 	flag.IntVar(&b.pods, "pods", 20000, "number of pods")
@@ -77,8 +79,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	measure := b.measureAll
-	if *namespaces {
+	switch {
+	case *namespaces && *leader:
+		fmt.Fprintln(os.Stderr, "process: -namespaces and -leader have reports of their own: give one of them")
+		os.Exit(1)
+	case *namespaces:
 		measure = b.measureNamespaces
+	case *leader:
+		measure = b.measureLeader
 	}
 	if err := b.run(ctx, measure, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "process:", err)
@@ -172,6 +180,8 @@ func (b *benchmark) with(ctx context.Context, r *result, unlimited bool, measure
 	if unlimited {
 		config.Args[localcluster.KubeControllerManager] = []string{"--kube-api-qps=100000", "--kube-api-burst=100000"}
 	}
+	// No kubelet says that the Nodes are alive.
+	config.Args[localcluster.KubeControllerManager] = append(config.Args[localcluster.KubeControllerManager], "--node-monitor-grace-period=24h")
 	if b.cluster, err = localcluster.Start(ctx, config); err != nil {
 		return err
 	}

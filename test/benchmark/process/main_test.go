@@ -66,6 +66,21 @@ func TestBars(t *testing.T) {
 	}
 }
 
+func TestTheLeaderIsComparedByTypesOfObjects(t *testing.T) {
+	stock := usage{live: 400, types: []held{{"Pod", 8e6}, {"Job", 2e6}, {"Node", 1e3}}}
+	leader := usage{live: 100, types: []held{{"Lease", 4e6}, {"Pod", 2e6}, {"Node", 1e3}}}
+	results := example(1, 400)
+	report, missed := renderLeader(60000, results, alone(60, 1), stock, leader)
+	if missed != 1 {
+		t.Errorf("%d bars missed, want that of the leader on no ring", missed)
+	}
+	for _, want := range []string{"(0.25)", "| Lease | 4.0 MB | 0.0 MB | - |\n| Pod | 2.0 MB | 8.0 MB | 0.25 |\n| Job | 0.0 MB | 2.0 MB | 0.00 |\n\n"} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
+		}
+	}
+}
+
 func TestTheMedianRoundCounts(t *testing.T) {
 	if m := median([]filled{{rate: 3}, {rate: 1}, {rate: 2, podSize: 7}}); m.rate != 2 || m.podSize != 7 {
 		t.Errorf("the median round is %+v", m)
@@ -77,7 +92,9 @@ func TestReportIsNarrow(t *testing.T) {
 	report, _ := render(20000, example(1, 100), alone(50, 1))
 	f := &filled{processes: example(1, 100)[0].processes}
 	namespaces := renderNamespaces(20000, []*inNamespaces{{even: f, uneven: f}, {managers: 4, even: f, uneven: f}})
-	for line := range strings.Lines(report + namespaces) {
+	results := example(1, 100)
+	leader, _ := renderLeader(60000, results, alone(50, 1), results[0].processes[0], results[1].processes[0])
+	for line := range strings.Lines(report + namespaces + leader) {
 		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 110 && line[0] != '|' {
 			t.Errorf("%d columns: %s", n, line)
 		}

@@ -63,6 +63,21 @@ func holds(name string, processes []usage, stock usage) string {
 	return p.String()
 }
 
+// profiles returns the rows of a table of what holds the heap of the leader, and of another instance.
+func profiles(results []*result) string {
+	var p strings.Builder
+	for _, r := range results {
+		for i, u := range r.processes[:min(2, len(r.processes))] {
+			var objects []string
+			for _, h := range u.types[:min(6, len(u.types))] {
+				objects = append(objects, fmt.Sprintf("%s %s", h.object, megabytes(uint64(h.bytes))))
+			}
+			fmt.Fprintf(&p, "| %s, process %d | %s |\n", r.name(), i+1, strings.Join(objects, ", "))
+		}
+	}
+	return p.String()
+}
+
 // render returns the results as Markdown, and how many bars were missed. Stock's come first; those of a
 // leader that is on no ring are apart.
 func render(pods int, results []*result, apart *result) (report string, missed int) {
@@ -98,15 +113,7 @@ what is read of them.
 		p.WriteString(holds(r.name(), r.processes, stock.processes[0]))
 	}
 	p.WriteString("\nWhat holds the heap of the leader, and of another instance, by a profile of allocations:\n\n| process | objects |\n| --- | --- |\n")
-	for _, r := range withApart {
-		for i, u := range r.processes[:min(2, len(r.processes))] {
-			var objects []string
-			for _, h := range u.types[:min(6, len(u.types))] {
-				objects = append(objects, fmt.Sprintf("%s %s", h.object, megabytes(uint64(h.bytes))))
-			}
-			fmt.Fprintf(&p, "| %s, process %d | %s |\n", r.name(), i+1, strings.Join(objects, ", "))
-		}
-	}
+	p.WriteString(profiles(withApart))
 	fmt.Fprintf(&p, `
 %d Jobs of one pod, %d a minute, without a rate limit. Each pod succeeds at once, and each Job is
 deleted %d s after its end. Beside them, %d DaemonSets have a pod on each of %d Nodes, and one of them
@@ -121,8 +128,15 @@ is rolled out every %v.
 				seconds(r.ran.most), r.ran.most.Seconds()/stock.ran.most.Seconds(), seconds(r.ran.total), r.ran.total.Seconds()/stock.ran.total.Seconds())
 		}
 	}
+	table, missed := verdicts(append(rateBars(results), heapBars(pods, results, apart)...))
+	return p.String() + table, missed
+}
+
+// verdicts returns a table of the bars, and how many were missed.
+func verdicts(bars []bar) (table string, missed int) {
+	var p strings.Builder
 	p.WriteString("\n| ratio | measured | bar |\n| --- | ---: | ---: |\n")
-	for _, b := range bars(pods, results, apart) {
+	for _, b := range bars {
 		sign, verdict := "at most", ""
 		if b.least {
 			sign = "at least"
@@ -136,7 +150,7 @@ is rolled out every %v.
 	return p.String(), missed
 }
 
-func bars(pods int, results []*result, apart *result) []bar {
+func rateBars(results []*result) []bar {
 	stock := results[0]
 	var all []bar
 	for _, r := range results[1:] {
@@ -153,6 +167,14 @@ func bars(pods int, results []*result, apart *result) []bar {
 				bar{"pods of the workloads in the largest of 4 : stock", ratio(most(pods), pods(stock.processes[0])), 0.30, false},
 				bar{"ReplicaSets of the workloads in the largest of 4 : stock", ratio(most(sets), sets(stock.processes[0])), 0.55, false})
 		}
+	}
+	return all
+}
+
+func heapBars(pods int, results []*result, apart *result) []bar {
+	stock := results[0]
+	var all []bar
+	for _, r := range results[1:] {
 		if want, ok := map[int][2]float64{4: {0.95, 0.60}, 8: {0.65, 0.36}}[r.managers]; ok {
 			largest := slices.MaxFunc(r.processes[1:], func(a, b usage) int { return cmp.Compare(a.live, b.live) })
 			all = append(all,
