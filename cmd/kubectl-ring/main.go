@@ -20,6 +20,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -38,6 +39,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"sigs.k8s.io/yaml"
 
 	// Import to initialize client auth plugins.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
@@ -54,7 +56,7 @@ func newCommand() *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	// A ring spans all namespaces.
 	flags.Namespace = nil
-	var watch bool
+	o := &tableOptions{}
 	command := &cobra.Command{
 		Use:   "kubectl ring [RING]",
 		Short: "Show how the instances of a ring share the hash keys",
@@ -66,84 +68,136 @@ The line below the table says whether the instances cover all hash keys, or whic
   kubectl ring
 
   # Follow the ring that ReplicaSets are on until Ctrl-C
-  kubectl ring workloads --watch`,
+  kubectl ring workloads --watch
+
+  # For a script
+  kubectl ring -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			config, err := flags.ToRESTConfig()
-			if err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			// Warnings would end up in the middle of the table.
-			config.WarningHandlerWithContext = rest.NoWarnings{}
-			client, err := kubernetes.NewForConfig(config)
+			client, err := connect(flags)
 			if err != nil {
 				return err
 			}
 			screen := ringtable.NewScreen(os.Stdout)
-			if watch {
+			if o.watch {
 				// Log lines, such as a lost connection, go above the table.
 				klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(screen))))
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return run(ctx, client, screen, args, watch)
+			return run(ctx, client, screen, args, *o)
 		},
 	}
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "Follow the rings until interrupted.")
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rings until interrupted.")
+	command.Flags().BoolVar(&o.count, "count", false, "Count the pods of the ReplicaSets that each instance owns. That reads all ReplicaSets.")
+	command.Flags().StringVarP(&o.output, "output", "o", "", "Print json or yaml, for programs, in place of tables.")
 	flags.AddFlags(command.Flags())
-	command.AddCommand(newMoveCommand(flags))
+	command.AddCommand(newStatusCommand(flags), newOwnerCommand(), newMoveCommand(flags), newCancelCommand(flags), newBalanceCommand(flags), newHistoryCommand(flags))
 	return command
 }
 
+// connect returns a client of the cluster that the flags name.
+func connect(flags genericclioptions.RESTClientGetter) (kubernetes.Interface, error) {
+	config, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	// Warnings would end up in the middle of the table.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return kubernetes.NewForConfig(config)
+}
+
+// tableOptions say what is shown of rings, and how.
+type tableOptions struct {
+	watch, count bool
+	output       string
+}
+
+func (o *tableOptions) check() error {
+	switch {
+	case !slices.Contains([]string{"", "json", "yaml"}, o.output):
+		return fmt.Errorf("--output is %q, want json or yaml, or none for tables", o.output)
+	case o.watch && o.output != "":
+		return errors.New("--watch shows tables: give it without --output")
+	}
+	return nil
+}
+
 // run shows the rings of these names, or all if none is given, once or until ctx ends.
-func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, watch bool) error {
-	follower, err := ringtable.Follow(ctx, client)
+func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, o tableOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	follower, err := ringtable.Follow(ctx, client, o.count)
 	if err != nil {
 		return err
 	}
 	err = follower.Each(ctx, screen.Interval(), func() (bool, error) {
 		now := time.Now()
-		if watch && !screen.Live() {
+		if o.watch && !screen.Live() {
 			// Without ages, a table is printed only when the ring changes.
 			now = time.Time{}
 		}
-		text, err := rings(follower, names, screen.Width(), now)
+		present, err := follower.Names()
 		if err != nil {
 			return false, err
 		}
-		return !watch, screen.Show(text)
+		shown := names
+		if len(names) == 0 {
+			shown = present
+		}
+		var rings []*ringtable.Ring
+		for _, name := range shown {
+			ring, err := follower.Ring(name)
+			if err != nil {
+				return false, err
+			}
+			rings = append(rings, ring)
+		}
+		text := ""
+		if o.output == "" {
+			text = tables(rings, present, screen.Width(), now)
+		} else if text, err = marshal(rings, o.output); err != nil {
+			return false, err
+		}
+		return !o.watch, screen.Show(text)
 	})
-	if watch && errors.Is(err, context.Canceled) {
+	if o.watch && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-func rings(follower *ringtable.Follower, names []string, width int, now time.Time) (string, error) {
-	present, err := follower.Names()
-	if err != nil {
-		return "", err
-	}
-	if len(names) == 0 {
-		names = present
-	}
-	if len(names) == 0 {
-		return "No ring has instances.\n", nil
+// tables returns the rings as tables. present are the names of those that have instances.
+func tables(rings []*ringtable.Ring, present []string, width int, now time.Time) string {
+	if len(rings) == 0 {
+		return "No ring has instances.\n"
 	}
 	var texts []string
-	for _, name := range names {
-		ring, err := follower.Ring(name)
-		if err != nil {
-			return "", err
-		}
+	for _, ring := range rings {
 		text := ring.Text(width, now)
-		if len(names) > 1 {
-			text = name + ":\n" + text
+		if len(rings) > 1 {
+			text = ring.Name + ":\n" + text
 		}
-		if !slices.Contains(present, name) && len(present) > 0 {
+		if !slices.Contains(present, ring.Name) && len(present) > 0 {
 			text += fmt.Sprintf("Rings with instances: %s\n", strings.Join(present, ", "))
 		}
 		texts = append(texts, text)
 	}
-	return strings.Join(texts, "\n"), nil
+	return strings.Join(texts, "\n")
+}
+
+// marshal returns the rings as JSON or YAML.
+func marshal(rings []*ringtable.Ring, format string) (string, error) {
+	states := []ringtable.State{}
+	for _, ring := range rings {
+		states = append(states, ring.State())
+	}
+	data, err := json.MarshalIndent(map[string]any{"rings": states}, "", "  ")
+	if err == nil && format == "yaml" {
+		data, err = yaml.JSONToYAML(data)
+	}
+	return strings.TrimSuffix(string(data), "\n"), err
 }

@@ -47,6 +47,7 @@ func TestRunOnce(t *testing.T) {
 		name      string
 		instances []runtime.Object
 		rings     []string
+		options   tableOptions
 		want, not []string
 	}{
 		{name: "nobody", want: []string{"No ring has instances.\n"}},
@@ -54,10 +55,15 @@ func TestRunOnce(t *testing.T) {
 		{name: "all rings", instances: []runtime.Object{a, b}, want: []string{"claims:\n", "claims-b ", "workloads:\n", "workloads-a "}},
 		{name: "one of two", instances: []runtime.Object{a, b}, rings: []string{"claims"}, want: []string{"claims-b "}, not: []string{"workloads-a "}},
 		{name: "one that is not there", instances: []runtime.Object{a}, rings: []string{"x"}, want: []string{"ring x has no instance", "Rings with instances: workloads\n"}},
+		{name: "pods are not counted", instances: []runtime.Object{a}, not: []string{"PODS"}},
+		{name: "pods are counted", instances: []runtime.Object{a}, options: tableOptions{count: true}, want: []string{"PODS READY", "0 of 0 pods ready"}},
+		{name: "JSON", instances: []runtime.Object{a, b}, options: tableOptions{output: "json"}, want: []string{"{\n  \"rings\": [\n", `"name": "workloads-a"`, `"name": "claims"`}},
+		{name: "YAML", instances: []runtime.Object{a}, options: tableOptions{output: "yaml"}, want: []string{"rings:\n- imbalance: 0\n  instances:\n", "name: workloads-a\n"}},
+		{name: "nobody, in JSON", options: tableOptions{output: "json"}, want: []string{`"rings": []`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, read := outputFile(t)
-			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.rings, false); err != nil {
+			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.rings, tc.options); err != nil {
 				t.Fatal(err)
 			}
 			got := read()
@@ -75,6 +81,34 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
+func TestOptionsThatDoNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		options tableOptions
+		want    string
+	}{
+		{tableOptions{output: "xml"}, `--output is "xml", want json or yaml`},
+		{tableOptions{output: "json", watch: true}, "--watch shows tables"},
+	} {
+		if err := tc.options.check(); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v, want an error with %q", tc.options, err, tc.want)
+		}
+	}
+}
+
+// A table costs what the instances cost: nothing else is read unless it is asked for.
+func TestNothingElseIsReadUnlessPodsAreCounted(t *testing.T) {
+	client := fake.NewClientset(instance("a", "workloads"))
+	out, _ := outputFile(t)
+	if err := run(t.Context(), client, ringtable.NewScreen(out), nil, tableOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range client.Actions() {
+		if a.GetResource().Resource != "controllerinstances" {
+			t.Errorf("%s %s", a.GetVerb(), a.GetResource().Resource)
+		}
+	}
+}
+
 // TestRunWatch: a new instance appears in the table, and the end of the context is not
 // an error.
 func TestRunWatch(t *testing.T) {
@@ -83,7 +117,7 @@ func TestRunWatch(t *testing.T) {
 	client := fake.NewClientset(instance("a", "workloads"))
 	out, read := outputFile(t)
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, client, ringtable.NewScreen(out), nil, true) }()
+	go func() { ended <- run(ctx, client, ringtable.NewScreen(out), nil, tableOptions{watch: true}) }()
 
 	for _, wait := range []string{"1 instance,", "2 instances,"} {
 		for !strings.Contains(read(), wait) {

@@ -17,40 +17,55 @@ limitations under the License.
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
 
 func TestMove(t *testing.T) {
 	owner := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance)
+	// Another bounds what can be moved.
+	other := instance("other", "workloads").(*shardingv1alpha1.ControllerInstance)
+	other.Spec.HashKey = ptr.To[int64](1 << 61)
 	joining := instance("joining", "workloads").(*shardingv1alpha1.ControllerInstance)
 	joining.Spec.HashKey = nil
-	moving := instance("moving", "workloads").(*shardingv1alpha1.ControllerInstance)
+	moving := instance("moving", "claims").(*shardingv1alpha1.ControllerInstance)
 	moving.Spec.NextHashKey = ptr.To[int64](16)
+	alone := instance("alone", "namespaces").(*shardingv1alpha1.ControllerInstance)
+	owner.Status.Weight = 900
 	for _, tc := range []struct {
 		name, to, err string
+		dryRun        bool
 		want          int64
+		says          []string
 	}{
-		{name: "owner", to: "3fffffffffffffff", want: 1<<62 - 1},
-		{name: "owner", to: "0x10", want: 16},
-		{name: "owner", to: "10", want: 16},
-		{name: "owner", to: "0", want: 0},
+		{name: "owner", to: "3fffffffffffffff", want: 1<<62 - 1, says: []string{
+			"owner gives (3fffffffffffffff, 7fffffffffffffff] to other: 66.7 % of its keys, with about 600 of its 900 objects"}},
+		{name: "owner", to: "3fffffffffffffff", dryRun: true, says: []string{"would move from 7fffffffffffffff to 3fffffffffffffff\n", "owner gives"}},
+		{name: "other", to: "0x3000000000000000", want: 3 << 60, says: []string{"owner gives (2000000000000000, 3000000000000000] to other: 16.7 %"}},
+		{name: "other", to: "10", want: 16, says: []string{"other gives"}},
+		{name: "owner", to: "7fffffffffffffff", err: "must not be 7fffffffffffffff, the present one"},
+		{name: "owner", to: "1", want: 1},
+		{name: "owner", to: "2000000000000000", err: "KEY 2000000000000000 must lie between 2000000000000000 and 2000000000000000"},
 		{name: "owner", to: "8000000000000000", err: "want a hash key from 0 to 7fffffffffffffff"},
 		{name: "owner", to: "-1", err: "want a hash key"},
 		{name: "owner", to: "half", err: "want a hash key"},
-		{name: "nobody", to: "10", err: "not found"},
+		{name: "nobody", to: "10", err: `no ControllerInstance "nobody"; there are moving, alone, other, owner, joining`},
 		{name: "joining", to: "10", err: "owns no range yet"},
+		{name: "alone", to: "10", err: "there is no boundary to move"},
 		{name: "moving", to: "20", err: "already moves the end of its range to 0000000000000010"},
 	} {
 		t.Run(tc.name+" "+tc.to, func(t *testing.T) {
-			client := fake.NewClientset(owner, joining, moving)
+			client := fake.NewClientset(owner, other, joining, moving, alone)
 			var out strings.Builder
-			err := move(t.Context(), client, tc.name, tc.to, &out)
+			err := move(t.Context(), client, tc.name, tc.to, tc.dryRun, &out)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Fatalf("got %v, want an error with %q", err, tc.err)
@@ -60,13 +75,56 @@ func TestMove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), tc.name, metav1.GetOptions{})
-			if err != nil || got.Spec.NextHashKey == nil || *got.Spec.NextHashKey != tc.want {
-				t.Errorf("got %+v (%v), want nextHashKey %d", got.Spec, err, tc.want)
+			var options metav1.PatchOptions
+			for _, a := range client.Actions() {
+				if p, ok := a.(clienttesting.PatchActionImpl); ok {
+					options = p.PatchOptions
+				}
 			}
-			if !strings.Contains(out.String(), "kubectl ring workloads --watch") {
-				t.Errorf("no way to follow it in %q", out.String())
+			if tc.dryRun {
+				// The fake stores what a server would only check.
+				if !slices.Equal(options.DryRun, []string{metav1.DryRunAll}) || strings.Contains(out.String(), "--watch") {
+					t.Errorf("the patch has the options %+v, and it says %q", options, out.String())
+				}
+			} else {
+				got, err := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), tc.name, metav1.GetOptions{})
+				if err != nil || got.Spec.NextHashKey == nil || *got.Spec.NextHashKey != tc.want {
+					t.Errorf("got %+v (%v), want nextHashKey %d", got.Spec, err, tc.want)
+				}
+				if !strings.Contains(out.String(), "kubectl ring workloads --watch") {
+					t.Errorf("no way to follow it in %q", out.String())
+				}
+			}
+			for _, want := range tc.says {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in %q", want, out.String())
+				}
 			}
 		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	owner := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance)
+	joining := instance("joining", "workloads").(*shardingv1alpha1.ControllerInstance)
+	joining.Spec.HashKey, joining.Spec.NextHashKey = nil, ptr.To[int64](7)
+	moving := instance("moving", "claims").(*shardingv1alpha1.ControllerInstance)
+	moving.Spec.NextHashKey = ptr.To[int64](16)
+	for name, want := range map[string]string{
+		"moving":  "moving: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000010\n",
+		"owner":   "the end of the range of owner does not move",
+		"joining": "it joins the ring, and no boundary moves",
+		"nobody":  `no ControllerInstance "nobody"`,
+	} {
+		client := fake.NewClientset(owner, joining, moving)
+		var out strings.Builder
+		err := cancel(t.Context(), client, name, &out)
+		if said := out.String() + fmt.Sprint(err); !strings.Contains(said, want) {
+			t.Errorf("%s: %s, want %q", name, said, want)
+		}
+		got, getErr := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), "moving", metav1.GetOptions{})
+		if getErr != nil || (got.Spec.NextHashKey == nil) != (name == "moving") {
+			t.Errorf("%s: the move is %v (%v)", name, got.Spec.NextHashKey, getErr)
+		}
 	}
 }

@@ -191,7 +191,7 @@ func (l *launcher) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	follower, err := ringtable.Follow(ctx, client)
+	follower, err := ringtable.Follow(ctx, client, true)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (l *launcher) waitReady(ctx context.Context, follower *ringtable.Follower) 
 		for _, ring := range rings {
 			ready = ready && ring.Active() == want && len(ring.Instances) == want && ring.Gap.Empty()
 			active, covered = active+ring.Active(), covered+ring.Covered()/float64(len(rings))
-			if ring.OfReplicaSets {
+			if ring.Counted {
 				pods = ring.Pods
 			}
 		}

@@ -34,33 +34,32 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Follower watches the instances and the ReplicaSets of a cluster.
+// Follower watches the instances of a cluster and, where pods are to be counted, its ReplicaSets.
 type Follower struct {
-	instances   shardinglisters.ControllerInstanceLister
+	instances shardinglisters.ControllerInstanceLister
+	// replicaSets is nil where pods are not counted.
 	replicaSets appslisters.ReplicaSetLister
 	// changed holds a value once any of them has changed.
 	changed chan struct{}
 }
 
 // Follow returns a Follower that has listed all objects, and watches them until ctx
-// ends. It fails if the cluster does not serve the resources or forbids reading them.
-func Follow(ctx context.Context, client kubernetes.Interface) (*Follower, error) {
+// ends: the instances and, with count, all ReplicaSets. It fails if the cluster does not serve the
+// resources or forbids reading them.
+func Follow(ctx context.Context, client kubernetes.Interface, count bool) (*Follower, error) {
 	// An informer would retry forever and log each failure.
 	if _, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("the cluster serves no controllerinstances.%s: it does not run this fork, or the feature gate ControllerRing is off (%w)", shardingv1alpha1.GroupName, err)
-		}
-		return nil, err
+		return nil, explain(err)
 	}
-	if _, err := client.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		return nil, err
-	}
-
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
-	f := &Follower{
-		instances:   factory.Sharding().V1alpha1().ControllerInstances().Lister(),
-		replicaSets: factory.Apps().V1().ReplicaSets().Lister(),
-		changed:     make(chan struct{}, 1),
+	f := &Follower{instances: factory.Sharding().V1alpha1().ControllerInstances().Lister(), changed: make(chan struct{}, 1)}
+	followed := []cache.SharedIndexInformer{factory.Sharding().V1alpha1().ControllerInstances().Informer()}
+	if count {
+		if _, err := client.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+			return nil, err
+		}
+		f.replicaSets = factory.Apps().V1().ReplicaSets().Lister()
+		followed = append(followed, factory.Apps().V1().ReplicaSets().Informer())
 	}
 	changed := func() {
 		select {
@@ -73,10 +72,7 @@ func Follow(ctx context.Context, client kubernetes.Interface) (*Follower, error)
 		UpdateFunc: func(any, any) { changed() },
 		DeleteFunc: func(any) { changed() },
 	}
-	for _, informer := range []cache.SharedIndexInformer{
-		factory.Sharding().V1alpha1().ControllerInstances().Informer(),
-		factory.Apps().V1().ReplicaSets().Informer(),
-	} {
+	for _, informer := range followed {
 		if _, err := informer.AddEventHandler(handler); err != nil {
 			return nil, err
 		}
@@ -86,6 +82,35 @@ func Follow(ctx context.Context, client kubernetes.Interface) (*Follower, error)
 		return nil, err
 	}
 	return f, nil
+}
+
+// List returns the rings that have instances as they are now, in order of name. Pods are not counted.
+func List(ctx context.Context, client kubernetes.Interface) ([]*Ring, error) {
+	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, explain(err)
+	}
+	var instances []*shardingv1alpha1.ControllerInstance
+	for i := range list.Items {
+		instances = append(instances, &list.Items[i])
+	}
+	var rings []*Ring
+	for _, name := range Names(instances) {
+		r, err := Of(name, instances, nil)
+		if err != nil {
+			return nil, err
+		}
+		rings = append(rings, r)
+	}
+	return rings, nil
+}
+
+// explain says what it means that a cluster has no ControllerInstances.
+func explain(err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("the cluster serves no controllerinstances.%s: it does not run this fork, or the feature gate ControllerRing is off (%w)", shardingv1alpha1.GroupName, err)
+	}
+	return err
 }
 
 // trim drops the fields that no table shows. Most of a ReplicaSet is its pod template.
@@ -103,9 +128,14 @@ func (f *Follower) Ring(name string) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	replicaSets, err := f.replicaSets.List(labels.Everything())
-	if err != nil {
-		return nil, err
+	var replicaSets []*appsv1.ReplicaSet
+	if f.replicaSets != nil {
+		if replicaSets, err = f.replicaSets.List(labels.Everything()); err != nil {
+			return nil, err
+		}
+		if replicaSets == nil {
+			replicaSets = []*appsv1.ReplicaSet{}
+		}
 	}
 	return Of(name, instances, replicaSets)
 }

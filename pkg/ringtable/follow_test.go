@@ -36,7 +36,7 @@ import (
 func TestFollow(t *testing.T) {
 	ctx := t.Context()
 	client := fake.NewClientset(instance("a", key(math.MaxInt64)))
-	f, err := Follow(ctx, client)
+	f, err := Follow(ctx, client, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestFollowAClusterWithoutRings(t *testing.T) {
 	client.PrependReactor("list", "controllerinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(shardingv1alpha1.Resource("controllerinstances"), "")
 	})
-	_, err := Follow(t.Context(), client)
+	_, err := Follow(t.Context(), client, false)
 	if err == nil || !strings.Contains(err.Error(), "ControllerRing is off") {
 		t.Errorf("got %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -33,19 +34,24 @@ import (
 // Ring is one ring at one moment.
 type Ring struct {
 	Name string
-	// OfReplicaSets says that, by the catalogue of rings, the ring works on ReplicaSets.
-	OfReplicaSets bool
+	// Counted says that pods are counted: the ring works on ReplicaSets, by the catalogue of rings,
+	// and these were looked at.
+	Counted bool
 	// Instances are those that own keys, in order of key, then those that own none
 	// yet, in order of name.
 	Instances []Instance
 	// Gap holds the keys that no instance works on: those that nobody owns, and those
 	// whose owner does not hold them in its caches or is not at work yet.
 	Gap hashkey.Ranges
+	// Draining holds the keys that their owner is about to give away, and begins no work on.
+	Draining hashkey.Ranges
 	// Waiting says which controllers some instance does not work on, and why, in order and
 	// each once.
 	Waiting []string
 	// Pods are those of all ReplicaSets, whether or not anybody owns them.
 	Pods Pods
+
+	view *ring.View
 }
 
 // Instance is a member of a ring.
@@ -59,8 +65,13 @@ type Instance struct {
 	Owned hashkey.Ranges
 	// Coming holds the keys that it is to receive by the handover under way.
 	Coming hashkey.Ranges
-	// Weight counts the objects that it says it holds for the keys it owns.
-	Weight int64
+	// Weight counts the objects that it says it holds for the keys it owns, Heaviest those of them
+	// that share one key, and Busy those that it is working on.
+	Weight, Heaviest, Busy int64
+	// LiveBytes is what its process held after a garbage collection, in bytes; 0: it has not told.
+	LiveBytes int64
+	// Controllers are those that it runs on the ring, and Working those that it works on.
+	Controllers, Working []string
 	// Pods are those of the ReplicaSets that it owns.
 	Pods Pods
 	// Created is when it registered, by the clock of the API server.
@@ -70,7 +81,8 @@ type Instance struct {
 // Pods counts the pods of some ReplicaSets.
 type Pods struct {
 	// Ready are there and ready, Wanted are asked for.
-	Ready, Wanted int64
+	Ready  int64 `json:"ready"`
+	Wanted int64 `json:"wanted"`
 }
 
 func (p *Pods) add(rs *appsv1.ReplicaSet) {
@@ -95,7 +107,7 @@ func (r *Ring) Active() int {
 
 // Covered returns the part of all hash keys that some instance works on, from 0 to 1.
 func (r *Ring) Covered() float64 {
-	return float64(hashkey.All().Minus(r.Gap).Width()) / float64(hashkey.Limit)
+	return share(hashkey.All().Minus(r.Gap))
 }
 
 // Names returns the names of the rings that have instances, in order.
@@ -108,13 +120,42 @@ func Names(instances []*shardingv1alpha1.ControllerInstance) []string {
 	return slices.Compact(names)
 }
 
+// Host returns the host that the instance's process is on, as far as its holder tells.
+func (i *Instance) Host() string {
+	host, _, _ := strings.Cut(i.Holder, "_")
+	return host
+}
+
+// Imbalance returns how many times the mean load the largest is, of those that own a range; 0: there
+// is no load.
+func (r *Ring) Imbalance() float64 {
+	var most, sum int64
+	owners := 0
+	for _, i := range r.Instances {
+		if !i.Owned.Empty() {
+			owners++
+			most, sum = max(most, i.Weight), sum+i.Weight
+		}
+	}
+	if sum == 0 {
+		return 0
+	}
+	return float64(most) * float64(owners) / float64(sum)
+}
+
+// Plan returns what would even the ring out.
+func (r *Ring) Plan(policy ring.Policy) ring.Plan { return r.view.Plan(policy) }
+
+// View returns the ring as its instances see it.
+func (r *Ring) View() *ring.View { return r.view }
+
 // Of returns the ring of that name. Instances of other rings are left out. Pods are counted
-// only for a ring of ReplicaSets. An instance without a valid resource
-// version is an error.
+// only for a ring of ReplicaSets, and if these are given: nil are not looked at. An instance
+// without a valid resource version is an error.
 func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSets []*appsv1.ReplicaSet) (*Ring, error) {
 	r := &Ring{Name: name, Gap: hashkey.All()}
 	described, _ := catalogue.RingNamed(name)
-	r.OfReplicaSets = slices.ContainsFunc(described.Controllers, func(c catalogue.Controller) bool {
+	r.Counted = replicaSets != nil && slices.ContainsFunc(described.Controllers, func(c catalogue.Controller) bool {
 		return c.Workloads == appsv1.Resource("replicasets")
 	})
 	var members []*shardingv1alpha1.ControllerInstance
@@ -130,11 +171,15 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 		members, records = append(members, i), append(records, record)
 	}
 	view := ring.NewView(0, records...)
+	r.view = view
 	coming := map[string]hashkey.Ranges{}
 	for _, h := range view.Handovers() {
 		if h.Receiver != "" {
 			part := h.OwnedAfter(h.Receiver).Minus(view.Owned(h.Receiver))
 			coming[h.Receiver] = coming[h.Receiver].Union(part)
+			if donor, _ := view.Get(h.Donor); donor.Phase == shardingv1alpha1.InstanceWait {
+				r.Draining = r.Draining.Union(part)
+			}
 		}
 	}
 	for n, i := range members {
@@ -154,22 +199,34 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 		return a.Owned[0].End < b.Owned[0].End
 	})
 	r.Waiting = waiting(members)
-	if r.OfReplicaSets {
+	if r.Counted {
 		r.countPods(replicaSets)
 	}
 	return r, nil
 }
 
 func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.Ranges) Instance {
-	return Instance{
-		Name:    i.Name,
-		Holder:  i.Spec.HolderIdentity,
-		Phase:   i.Status.Phase,
-		Owned:   owned,
-		Coming:  coming,
-		Weight:  i.Status.Weight,
-		Created: i.CreationTimestamp.Time,
+	row := Instance{
+		Name:        i.Name,
+		Holder:      i.Spec.HolderIdentity,
+		Phase:       i.Status.Phase,
+		Owned:       owned,
+		Coming:      coming,
+		Weight:      i.Status.Weight,
+		Heaviest:    i.Status.Heaviest,
+		Busy:        i.Status.Busy,
+		Controllers: i.Spec.Controllers,
+		Created:     i.CreationTimestamp.Time,
 	}
+	if i.Status.Heap != nil {
+		row.LiveBytes = i.Status.Heap.LiveBytes
+	}
+	for _, c := range i.Status.Controllers {
+		if c.Working {
+			row.Working = append(row.Working, c.Name)
+		}
+	}
+	return row
 }
 
 func waiting(members []*shardingv1alpha1.ControllerInstance) []string {

@@ -85,7 +85,7 @@ func replicaSet(hashKey int64, ready, wanted int32) *appsv1.ReplicaSet {
 
 func of(t *testing.T, instances []*shardingv1alpha1.ControllerInstance, replicaSets ...*appsv1.ReplicaSet) *Ring {
 	t.Helper()
-	r, err := Of(workloads, instances, replicaSets)
+	r, err := Of(workloads, instances, append([]*appsv1.ReplicaSet{}, replicaSets...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,14 +40,17 @@ const (
 // layout says what there is room for.
 type layout struct {
 	// digits is how many leading digits of a key are shown.
-	digits    int
-	ages, bar bool
+	digits int
+	// work stands for what the instance is busy with, and for how many controllers it works on.
+	host, work, ages, bar bool
 }
 
 // layouts are in the order in which they are tried: what is first given up can best
 // be done without.
 var layouts = []layout{
-	{digits: keyDigits, ages: true, bar: true},
+	{digits: keyDigits, host: true, work: true, ages: true, bar: true},
+	{digits: keyDigits, work: true, ages: true, bar: true},
+	{digits: 4, work: true, ages: true, bar: true},
 	{digits: 4, ages: true, bar: true},
 	{digits: 4, bar: true},
 	{digits: 2},
@@ -55,7 +58,8 @@ var layouts = []layout{
 
 // Text returns the ring as a table, with ages as of now. A line below it says
 // whether the instances cover all keys. Where lines of that width have no room for
-// everything, keys are cut short, then ages left out, then the bars. With a zero now
+// everything, hosts are left out, then keys cut short, then the columns of
+// the work left out, then ages, then the bars. With a zero now
 // there are no ages: the text changes only with the ring.
 func (r *Ring) Text(width int, now time.Time) string {
 	if len(r.Instances) == 0 {
@@ -112,20 +116,32 @@ const shareColumn = 3
 // cells returns the table without bars, its header first.
 func (r *Ring) cells(l layout, now time.Time) [][]string {
 	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WEIGHT"}
-	if r.OfReplicaSets {
+	if l.work {
+		header = append(header, "BUSY", "CONTROLLERS")
+	}
+	if r.Counted {
 		header = append(header, "PODS READY")
 	}
 	if l.ages {
 		header = append(header, "AGE")
 	}
+	if l.host {
+		header = append(header, "HOST")
+	}
 	table := [][]string{header}
 	for _, i := range r.Instances {
 		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight)}
-		if r.OfReplicaSets {
+		if l.work {
+			row = append(row, fmt.Sprint(i.Busy), fmt.Sprintf("%d/%d", len(i.Working), len(i.Controllers)))
+		}
+		if r.Counted {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}
 		if l.ages {
 			row = append(row, age(i.Created, now))
+		}
+		if l.host {
+			row = append(row, i.Host())
 		}
 		table = append(table, row)
 	}
@@ -166,7 +182,10 @@ func (r *Ring) sum() string {
 	} else {
 		fmt.Fprintf(&b, "nothing works on %s of the hash keys: %s", percent(r.Gap), r.Gap)
 	}
-	if r.OfReplicaSets {
+	if imbalance := r.Imbalance(); imbalance > 0 && len(r.view.Ring()) > 1 {
+		fmt.Fprintf(&b, "; the largest weight is %.2f of the mean", imbalance)
+	}
+	if r.Counted {
 		fmt.Fprintf(&b, "; %d of %d pods ready", r.Pods.Ready, r.Pods.Wanted)
 	}
 	for _, line := range r.Waiting {
@@ -199,7 +218,7 @@ func rangeText(owned hashkey.Ranges, digits int) string {
 }
 
 func percent(ranges hashkey.Ranges) string {
-	return fmt.Sprintf("%.1f%%", 100*float64(ranges.Width())/float64(hashkey.Limit))
+	return fmt.Sprintf("%.1f%%", 100*share(ranges))
 }
 
 // bar draws the whole line of hash keys in that many cells, full where a range holds

@@ -1,0 +1,88 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+	http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/kubernetes"
+)
+
+func newHistoryCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "history [RING]",
+		Short: "Show what the instances of a ring have told of their handovers",
+		Long: `Show the events of a ring's instances, or of all rings, in order of time: who joined, gave or took over
+which hash keys, and why; and what went wrong. The API server keeps events for an hour, unless it is told
+otherwise (--event-ttl).`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			client, err := connect(flags)
+			if err != nil {
+				return err
+			}
+			return history(command.Context(), client, args, command.OutOrStdout())
+		},
+	}
+	flags.AddFlags(command.Flags())
+	return command
+}
+
+// history prints the events of the named ring's instances, or of all.
+func history(ctx context.Context, client kubernetes.Interface, rings []string, out io.Writer) error {
+	list, err := client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ControllerInstance"})
+	if err != nil {
+		return err
+	}
+	events := slices.DeleteFunc(list.Items, func(e v1.Event) bool {
+		// An instance is named after its ring, and may be gone.
+		return e.InvolvedObject.Kind != "ControllerInstance" || len(rings) > 0 && !strings.HasPrefix(e.InvolvedObject.Name, rings[0]+"-")
+	})
+	if len(events) == 0 {
+		fmt.Fprintln(out, "No instance has told of a handover.")
+		return nil
+	}
+	slices.SortStableFunc(events, func(a, b v1.Event) int {
+		return cmp.Or(when(&a).Compare(when(&b)), strings.Compare(a.ResourceVersion, b.ResourceVersion))
+	})
+	w := printers.GetNewTabWriter(out)
+	fmt.Fprintln(w, "TIME\tINSTANCE\tREASON\tTIMES\tWHAT")
+	for i := range events {
+		e := &events[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", when(e).UTC().Format(time.RFC3339), e.InvolvedObject.Name, e.Reason, max(e.Count, 1), e.Message)
+	}
+	return w.Flush()
+}
+
+// when returns the last time of an event.
+func when(e *v1.Event) time.Time {
+	if !e.LastTimestamp.IsZero() {
+		return e.LastTimestamp.Time
+	}
+	return cmp.Or(e.EventTime.Time, e.CreationTimestamp.Time)
+}

@@ -1,0 +1,262 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+	http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/pkg/ringtable"
+)
+
+func newOwnerCommand() *cobra.Command {
+	flags := genericclioptions.NewConfigFlags(true)
+	command := &cobra.Command{
+		Use:   "owner KIND/NAME",
+		Short: "Say which instances work on an object, and why",
+		Long: `Say for each ring whose controllers work on an object, or on what it belongs to, which hash key decides
+who does, and which instance owns that key; and whether that instance's gate is open for it.`,
+		Example: `  # Who makes the pods of a ReplicaSet
+  kubectl ring owner replicaset/web-5d4f -n shop`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(command *cobra.Command, args []string) error {
+			client, err := connect(flags)
+			if err != nil {
+				return err
+			}
+			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+			if err != nil {
+				return err
+			}
+			infos, err := resource.NewBuilder(flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().
+				ResourceTypeOrNameArgs(false, args...).SingleResourceType().Latest().Flatten().Do().Infos()
+			if err != nil {
+				return err
+			}
+			if len(infos) != 1 {
+				return fmt.Errorf("got %d objects, want one: KIND/NAME", len(infos))
+			}
+			mapper, err := flags.ToRESTMapper()
+			if err != nil {
+				return err
+			}
+			object, ok := infos[0].Object.(*unstructured.Unstructured)
+			if !ok {
+				return fmt.Errorf("%s is a %T, want one object", args[0], infos[0].Object)
+			}
+			return owner(command.Context(), client, mapper, object, infos[0].Mapping.Resource.GroupResource(), command.OutOrStdout())
+		},
+	}
+	flags.AddFlags(command.Flags())
+	return command
+}
+
+// owner prints which instances work on the object.
+func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMapper, object *unstructured.Unstructured, of schema.GroupResource, out io.Writer) error {
+	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	rings, err := ringtable.List(ctx, client)
+	if err != nil {
+		return err
+	}
+	controlledBy, err := resourceOfController(mapper, object)
+	if err != nil {
+		return err
+	}
+	var claims []claim
+	for _, r := range rings {
+		i := slices.IndexFunc(list.Items, func(i shardingv1alpha1.ControllerInstance) bool { return i.Spec.Ring == r.Name })
+		if i >= 0 {
+			claims = append(claims, claimsOf(r, &list.Items[i].Spec, object, of, controlledBy)...)
+		}
+	}
+	name := of.String() + " " + object.GetName()
+	if object.GetNamespace() != "" {
+		name += " in namespace " + object.GetNamespace()
+	}
+	if len(claims) == 0 {
+		fmt.Fprintf(out, "No ring works on %s: what else does runs on the leader.\n", name)
+		return nil
+	}
+	fmt.Fprintf(out, "%s:\n", name)
+	w := printers.GetNewTabWriter(out)
+	fmt.Fprintln(w, "RING\tKEY\tOF\tINSTANCE\tHOST\tAGE\tGATE\tCONTROLLERS")
+	for _, c := range claims {
+		instance, host, age := "<none>", "<none>", "<none>"
+		if c.owner != nil {
+			instance, host, age = c.owner.Name, c.owner.Host(), duration.HumanDuration(time.Since(c.owner.Created))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), keyNames[c.by], instance, host, age, c.gate(), strings.Join(c.controllers, ","))
+	}
+	return w.Flush()
+}
+
+// claim is the part that an instance has in an object, by one of its hash keys.
+type claim struct {
+	ring *ringtable.Ring
+	by   shardingv1alpha1.GoverningKey
+	key  int64
+	// owner owns the key, nil: nobody does.
+	owner       *ringtable.Instance
+	controllers []string
+}
+
+// keyNames say whose a governing key is, and keyPaths where it is found.
+var (
+	keyNames = map[shardingv1alpha1.GoverningKey]string{
+		shardingv1alpha1.GoverningKeyOwn: "itself", shardingv1alpha1.GoverningKeyController: "controller", shardingv1alpha1.GoverningKeyHome: "home",
+		shardingv1alpha1.GoverningKeyNamespace: "namespace", shardingv1alpha1.GoverningKeyClaim: "claim",
+	}
+	keyPaths = map[shardingv1alpha1.GoverningKey]sharding.KeyPath{
+		shardingv1alpha1.GoverningKeyOwn: sharding.KeyPathOwn, shardingv1alpha1.GoverningKeyController: sharding.KeyPathController,
+		shardingv1alpha1.GoverningKeyHome: sharding.KeyPathHome, shardingv1alpha1.GoverningKeyNamespace: sharding.KeyPathNamespace,
+	}
+)
+
+// claimsOf returns the parts of a ring's instances in the object, by what their records say governs
+// what their controllers write. Of controllers that this program knows only those count that work on
+// the object, or on what controls it.
+func claimsOf(r *ringtable.Ring, spec *shardingv1alpha1.ControllerInstanceSpec, object *unstructured.Unstructured, of, controlledBy schema.GroupResource) []claim {
+	described, _ := catalogue.RingNamed(r.Name)
+	var claims []claim
+	for _, name := range slices.Sorted(slices.Values(spec.Controllers)) {
+		by, covered := governs(spec.Governs, name, of)
+		if i := slices.IndexFunc(described.Controllers, func(c catalogue.Controller) bool { return c.Name == name }); i >= 0 {
+			c := described.Controllers[i]
+			switch by {
+			case shardingv1alpha1.GoverningKeyOwn:
+				covered = covered && c.Workloads == of
+			case shardingv1alpha1.GoverningKeyController, shardingv1alpha1.GoverningKeyHome:
+				covered = covered && (c.Workloads == of || c.Workloads == controlledBy)
+			default:
+				covered = covered && c.PathOf(of) != ""
+			}
+		}
+		key, found := keyOf(by, object)
+		if !covered || !found {
+			continue
+		}
+		if i := slices.IndexFunc(claims, func(c claim) bool { return c.by == by }); i >= 0 {
+			claims[i].controllers = append(claims[i].controllers, name)
+			continue
+		}
+		c := claim{ring: r, by: by, key: key, controllers: []string{name}}
+		for i := range r.Instances {
+			if r.Instances[i].Owned.Contains(key) {
+				c.owner = &r.Instances[i]
+			}
+		}
+		claims = append(claims, c)
+	}
+	return claims
+}
+
+// governs returns whose key governs what the controller writes to the resource, and whether a line
+// says so.
+func governs(lines []shardingv1alpha1.Governs, controller string, resource schema.GroupResource) (shardingv1alpha1.GoverningKey, bool) {
+	covers := func(pattern, s string) bool { return pattern == "*" || pattern == s }
+	for _, line := range lines {
+		if covers(line.Controller, controller) && covers(line.Group, resource.Group) && covers(line.Resource, resource.Resource) {
+			return line.By, true
+		}
+	}
+	return "", false
+}
+
+// keyOf returns the governing key of the object, and whether it has one.
+func keyOf(by shardingv1alpha1.GoverningKey, object *unstructured.Unstructured) (int64, bool) {
+	if by == shardingv1alpha1.GoverningKeyClaim {
+		uid, _, _ := unstructured.NestedString(object.Object, "spec", "claimRef", "uid")
+		return hashkey.OfUID(types.UID(uid)), uid != ""
+	}
+	path, ok := keyPaths[by]
+	if !ok {
+		return 0, false
+	}
+	key, found, err := path.KeyOf(object)
+	return key, found && err == nil
+}
+
+// gate says whether the owner works on the key, and if not, why not.
+func (c *claim) gate() string {
+	if c.owner == nil {
+		return "shut: nobody owns the key"
+	}
+	if c.ring.Draining.Contains(c.key) {
+		return "shut: the key changes hands"
+	}
+	if c.ring.Gap.Contains(c.key) {
+		return "shut: the instance is " + string(c.owner.Phase)
+	}
+	var idle []string
+	for _, name := range c.controllers {
+		if !slices.Contains(c.owner.Working, name) {
+			idle = append(idle, name)
+		}
+	}
+	switch len(idle) {
+	case 0:
+		return "open"
+	case len(c.controllers):
+		return "shut: see kubectl ring status"
+	default:
+		return "open, but for " + strings.Join(idle, ",")
+	}
+}
+
+// resourceOfController returns the resource of what controls the object; the zero value: nothing does,
+// or it is of a kind that the server does not serve.
+func resourceOfController(mapper meta.RESTMapper, object *unstructured.Unstructured) (schema.GroupResource, error) {
+	ref := metav1.GetControllerOf(object)
+	if ref == nil {
+		return schema.GroupResource{}, nil
+	}
+	version, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return schema.GroupResource{}, err
+	}
+	mapping, err := mapper.RESTMapping(version.WithKind(ref.Kind).GroupKind(), version.Version)
+	if meta.IsNoMatchError(err) {
+		return schema.GroupResource{}, nil
+	}
+	if err != nil {
+		return schema.GroupResource{}, errors.Join(fmt.Errorf("looking for the resource of %s %s, which controls the object", ref.Kind, ref.Name), err)
+	}
+	return mapping.Resource.GroupResource(), nil
+}
