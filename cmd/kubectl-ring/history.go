@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-	http://www.apache.org/licenses/LICENSE-2.0
+    http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -13,6 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 func newHistoryCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
@@ -54,21 +57,29 @@ otherwise (--event-ttl).`,
 }
 
 // history prints the events of the named ring's instances, or of all.
-func history(ctx context.Context, client kubernetes.Interface, rings []string, out io.Writer) error {
-	list, err := client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ControllerInstance"})
+func history(ctx context.Context, client kubernetes.Interface, names []string, out io.Writer) error {
+	rings, err := ringtable.List(ctx, client)
 	if err != nil {
 		return err
 	}
+	// Events of what is in no namespace lie in the default one.
+	list, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ControllerInstance"})
+	if err != nil {
+		return fmt.Errorf("reading the events of instances, in namespace %s: %w", metav1.NamespaceDefault, err)
+	}
 	events := slices.DeleteFunc(list.Items, func(e v1.Event) bool {
-		// An instance is named after its ring, and may be gone.
-		return e.InvolvedObject.Kind != "ControllerInstance" || len(rings) > 0 && !strings.HasPrefix(e.InvolvedObject.Name, rings[0]+"-")
+		return e.InvolvedObject.Kind != "ControllerInstance" || len(names) > 0 && !isOn(names[0], e.InvolvedObject.Name, rings)
 	})
 	if len(events) == 0 {
 		fmt.Fprintln(out, "No instance has told of a handover.")
 		return nil
 	}
+	revision := func(e v1.Event) int64 {
+		n, _ := strconv.ParseInt(e.ResourceVersion, 10, 64)
+		return n
+	}
 	slices.SortStableFunc(events, func(a, b v1.Event) int {
-		return cmp.Or(when(&a).Compare(when(&b)), strings.Compare(a.ResourceVersion, b.ResourceVersion))
+		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(revision(a), revision(b)))
 	})
 	w := printers.GetNewTabWriter(out)
 	fmt.Fprintln(w, "TIME\tINSTANCE\tREASON\tTIMES\tWHAT")
@@ -78,6 +89,21 @@ func history(ctx context.Context, client kubernetes.Interface, rings []string, o
 	}
 	return w.Flush()
 }
+
+// isOn says whether an instance is on the ring or, if it is gone, has a name that the server makes
+// for one.
+func isOn(ring, instance string, present []*ringtable.Ring) bool {
+	for _, r := range present {
+		if _, ok := r.View().Get(instance); ok {
+			return r.Name == ring
+		}
+	}
+	suffix, ok := strings.CutPrefix(instance, ring+"-")
+	return ok && len(suffix) == generatedLength
+}
+
+// generatedLength is how many characters the server adds to metadata.generateName.
+const generatedLength = 5
 
 // when returns the last time of an event.
 func when(e *v1.Event) time.Time {

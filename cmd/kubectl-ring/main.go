@@ -38,6 +38,7 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"sigs.k8s.io/yaml"
 
@@ -58,12 +59,15 @@ func newCommand() *cobra.Command {
 	flags.Namespace = nil
 	o := &tableOptions{}
 	command := &cobra.Command{
-		Use:   "kubectl ring [RING]",
-		Short: "Show how the instances of a ring share the hash keys",
+		Use:         "kubectl-ring [RING]",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ring"},
+		Short:       "Show how the instances of a ring share the hash keys",
 		Long: `Show each ring, or one, as a table. It lists the instances in order of hash key, with the range of
 hash keys (after, upTo] and the share of all keys that each owns.
 
-The line below the table says whether the instances cover all hash keys, or which keys nobody works on.`,
+The lines below the table say whether the instances cover all hash keys, or which keys nobody works on,
+and what is about to change. An instance that has died looks alive until its lease ends, after six
+seconds by default.`,
 		Example: `  # All rings
   kubectl ring
 
@@ -92,10 +96,10 @@ The line below the table says whether the instances cover all hash keys, or whic
 		},
 	}
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rings until interrupted.")
-	command.Flags().BoolVar(&o.count, "count", false, "Count the pods of the ReplicaSets that each instance owns. That reads all ReplicaSets.")
+	command.Flags().BoolVar(&o.count, "count", false, "Count the pods of the ReplicaSets that each instance owns. That lists and watches all ReplicaSets.")
 	command.Flags().StringVarP(&o.output, "output", "o", "", "Print json or yaml, for programs, in place of tables.")
 	flags.AddFlags(command.Flags())
-	command.AddCommand(newStatusCommand(flags), newOwnerCommand(), newMoveCommand(flags), newCancelCommand(flags), newBalanceCommand(flags), newHistoryCommand(flags))
+	command.AddCommand(newStatusCommand(flags), newOwnerCommand(), newMoveCommand(flags), newCancelCommand(flags), newHistoryCommand(flags))
 	return command
 }
 
@@ -148,6 +152,9 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 		if len(names) == 0 {
 			shown = present
 		}
+		if err := known(shown, present); err != nil && !o.watch {
+			return false, err
+		}
 		var rings []*ringtable.Ring
 		for _, name := range shown {
 			ring, err := follower.Ring(name)
@@ -162,12 +169,31 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 		} else if text, err = marshal(rings, o.output); err != nil {
 			return false, err
 		}
-		return !o.watch, screen.Show(text)
+		if !o.watch {
+			// All of it, however long.
+			return true, screen.Print(text)
+		}
+		return false, screen.Show(text)
 	})
 	if o.watch && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
+}
+
+// known fails for a ring that has no instance and is none of kube-controller-manager's.
+func known(names, present []string) error {
+	for _, name := range names {
+		if _, described := catalogue.RingNamed(name); described || slices.Contains(present, name) {
+			continue
+		}
+		with := "no ring has instances"
+		if len(present) > 0 {
+			with = "rings with instances: " + strings.Join(present, ", ")
+		}
+		return fmt.Errorf("there is no ring %s, and no such command; %s", name, with)
+	}
+	return nil
 }
 
 // tables returns the rings as tables. present are the names of those that have instances.

@@ -35,7 +35,7 @@ import (
 
 func instance(name, ring string) runtime.Object {
 	return &shardingv1alpha1.ControllerInstance{
-		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid", ResourceVersion: "1", Generation: 1},
 		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: ptr.To[int64](math.MaxInt64)},
 		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
 	}
@@ -54,7 +54,7 @@ func TestRunOnce(t *testing.T) {
 		{name: "one ring", instances: []runtime.Object{a}, want: []string{"workloads-a  Active", "AGE"}, not: []string{"workloads:"}},
 		{name: "all rings", instances: []runtime.Object{a, b}, want: []string{"claims:\n", "claims-b ", "workloads:\n", "workloads-a "}},
 		{name: "one of two", instances: []runtime.Object{a, b}, rings: []string{"claims"}, want: []string{"claims-b "}, not: []string{"workloads-a "}},
-		{name: "one that is not there", instances: []runtime.Object{a}, rings: []string{"x"}, want: []string{"ring x has no instance", "Rings with instances: workloads\n"}},
+		{name: "one that is not there", instances: []runtime.Object{a}, rings: []string{"claims"}, want: []string{"ring claims has no instance", "Rings with instances: workloads\n"}},
 		{name: "pods are not counted", instances: []runtime.Object{a}, not: []string{"PODS"}},
 		{name: "pods are counted", instances: []runtime.Object{a}, options: tableOptions{count: true}, want: []string{"PODS READY", "0 of 0 pods ready"}},
 		{name: "JSON", instances: []runtime.Object{a, b}, options: tableOptions{output: "json"}, want: []string{"{\n  \"rings\": [\n", `"name": "workloads-a"`, `"name": "claims"`}},
@@ -78,6 +78,27 @@ func TestRunOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestARingThatNobodyKnowsIsAnError(t *testing.T) {
+	for want, instances := range map[string][]runtime.Object{
+		"there is no ring statsu, and no such command; rings with instances: workloads": {instance("a", "workloads")},
+		"there is no ring statsu, and no such command; no ring has instances":           nil,
+	} {
+		out, read := outputFile(t)
+		err := run(t.Context(), fake.NewClientset(instances...), ringtable.NewScreen(out), []string{"statsu"}, tableOptions{})
+		if err == nil || err.Error() != want || read() != "" {
+			t.Errorf("got %v, and %q", err, read())
+		}
+	}
+}
+
+func TestUsageNamesThePlugin(t *testing.T) {
+	for _, c := range newCommand().Commands() {
+		if usage := c.UseLine(); !strings.HasPrefix(usage, "kubectl ring ") {
+			t.Errorf("usage: %s", usage)
+		}
 	}
 }
 

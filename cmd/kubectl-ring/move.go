@@ -26,6 +26,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,9 +69,11 @@ involved. KEY must lie between the keys of the two neighbours.`,
 // move asks the instance of that name to move the end of its range, and prints who gives what to
 // whom, and how to follow it.
 func move(ctx context.Context, client kubernetes.Interface, name, to string, dryRun bool, out io.Writer) error {
-	key, err := strconv.ParseInt(strings.TrimPrefix(to, "0x"), 16, 64)
-	if err != nil || key < 0 {
-		return fmt.Errorf("KEY is %q, want a hash key from 0 to %s, in hexadecimal", to, hashkey.Format(hashkey.Max))
+	digits := strings.TrimPrefix(to, "0x")
+	key, err := strconv.ParseInt(digits, 16, 64)
+	// A narrow table cuts keys short, and those would be other keys.
+	if err != nil || key < 0 || len(digits) != len(hashkey.Format(0)) {
+		return fmt.Errorf("KEY is %q, want a hash key of 16 hexadecimal digits, up to %s", to, hashkey.Format(hashkey.Max))
 	}
 	record, view, err := find(ctx, client, name)
 	if err != nil {
@@ -81,6 +84,9 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 		return fmt.Errorf("%s owns no range yet", name)
 	case record.Next != nil:
 		return fmt.Errorf("%s already moves the end of its range to %s; wait until that is done, or take it back with: kubectl ring cancel %s", name, hashkey.Format(*record.Next), name)
+	}
+	if len(view.Ring()) == 1 {
+		return fmt.Errorf("%s owns all hash keys: there is no boundary to move", name)
 	}
 	if err := view.CheckMove(name, key); err != nil {
 		return fmt.Errorf("KEY %s %w", hashkey.Format(key), err)
@@ -102,7 +108,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 		given := h.Share(h.Donor, owned)
 		donor, _ := view.Get(h.Donor)
 		part := float64(given.Width()) / float64(owned.Width())
-		fmt.Fprintf(out, "%s gives %s to %s: %.1f %% of its keys, with about %.0f of its %d objects%s\n",
+		fmt.Fprintf(out, "%s gives %s to %s: %.1f%% of its keys, with about %.0f of its %d objects%s\n",
 			h.Donor, given, h.Receiver, 100*part, part*float64(donor.Weight), donor.Weight, follow)
 	}
 	return nil
@@ -168,12 +174,13 @@ func find(ctx context.Context, client kubernetes.Interface, name string) (ring.R
 	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// setNext writes where the end of the instance's range is to move, nil: nowhere, if its record is
-// still as it was.
+// setNext writes where the end of the instance's range is to move, nil: nowhere, if its spec is still
+// as it was. News in the status may have come meanwhile.
 func setNext(ctx context.Context, client kubernetes.Interface, record ring.Record, next *int64, dryRun bool) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": record.UID, "resourceVersion": strconv.FormatInt(record.Revision, 10)},
-		"spec":     map[string]any{"nextHashKey": next},
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": record.UID},
+		{"op": "test", "path": "/metadata/generation", "value": record.Generation},
+		{"op": "add", "path": "/spec/nextHashKey", "value": next},
 	})
 	if err != nil {
 		return err
@@ -182,6 +189,11 @@ func setNext(ctx context.Context, client kubernetes.Interface, record ring.Recor
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	_, err = client.ShardingV1alpha1().ControllerInstances().Patch(ctx, record.Name, types.MergePatchType, patch, options)
+	_, err = client.ShardingV1alpha1().ControllerInstances().Patch(ctx, record.Name, types.JSONPatchType, patch, options)
+	if apierrors.IsInvalid(err) {
+		if now, getErr := client.ShardingV1alpha1().ControllerInstances().Get(ctx, record.Name, metav1.GetOptions{}); getErr == nil && now.Generation != record.Generation {
+			return fmt.Errorf("the range of %s has changed meanwhile: look at it, and try again (%w)", record.Name, err)
+		}
+	}
 	return err
 }

@@ -18,12 +18,15 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -47,20 +50,21 @@ func TestMove(t *testing.T) {
 		says          []string
 	}{
 		{name: "owner", to: "3fffffffffffffff", want: 1<<62 - 1, says: []string{
-			"owner gives (3fffffffffffffff, 7fffffffffffffff] to other: 66.7 % of its keys, with about 600 of its 900 objects"}},
+			"owner gives (3fffffffffffffff, 7fffffffffffffff] to other: 66.7% of its keys, with about 600 of its 900 objects"}},
 		{name: "owner", to: "3fffffffffffffff", dryRun: true, says: []string{"would move from 7fffffffffffffff to 3fffffffffffffff\n", "owner gives"}},
-		{name: "other", to: "0x3000000000000000", want: 3 << 60, says: []string{"owner gives (2000000000000000, 3000000000000000] to other: 16.7 %"}},
-		{name: "other", to: "10", want: 16, says: []string{"other gives"}},
+		{name: "other", to: "0x3000000000000000", want: 3 << 60, says: []string{"owner gives (2000000000000000, 3000000000000000] to other: 16.7%"}},
+		{name: "other", to: "0000000000000010", want: 16, says: []string{"other gives"}},
 		{name: "owner", to: "7fffffffffffffff", err: "must not be 7fffffffffffffff, the present one"},
-		{name: "owner", to: "1", want: 1},
+		{name: "owner", to: "0000000000000001", want: 1},
 		{name: "owner", to: "2000000000000000", err: "KEY 2000000000000000 must lie between 2000000000000000 and 2000000000000000"},
-		{name: "owner", to: "8000000000000000", err: "want a hash key from 0 to 7fffffffffffffff"},
+		{name: "owner", to: "8000000000000000", err: "want a hash key of 16 hexadecimal digits, up to 7fffffffffffffff"},
 		{name: "owner", to: "-1", err: "want a hash key"},
+		{name: "owner", to: "5000", err: "of 16 hexadecimal digits"},
 		{name: "owner", to: "half", err: "want a hash key"},
-		{name: "nobody", to: "10", err: `no ControllerInstance "nobody"; there are moving, alone, other, owner, joining`},
-		{name: "joining", to: "10", err: "owns no range yet"},
-		{name: "alone", to: "10", err: "there is no boundary to move"},
-		{name: "moving", to: "20", err: "already moves the end of its range to 0000000000000010"},
+		{name: "nobody", to: "0000000000000010", err: `no ControllerInstance "nobody"; there are moving, alone, other, owner, joining`},
+		{name: "joining", to: "0000000000000010", err: "owns no range yet"},
+		{name: "alone", to: "0000000000000010", err: "there is no boundary to move"},
+		{name: "moving", to: "0000000000000020", err: "already moves the end of its range to 0000000000000010"},
 	} {
 		t.Run(tc.name+" "+tc.to, func(t *testing.T) {
 			client := fake.NewClientset(owner, other, joining, moving, alone)
@@ -101,6 +105,27 @@ func TestMove(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAMoveOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
+	owner, other := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance), instance("other", "workloads").(*shardingv1alpha1.ControllerInstance)
+	other.Spec.HashKey = ptr.To[int64](1 << 61)
+	client := fake.NewClientset(owner, other)
+	client.PrependReactor("patch", "controllerinstances", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if patch := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(patch, `"path":"/metadata/generation","value":1`) || !strings.Contains(patch, `"value":"uid"`) {
+			t.Errorf("the patch is %s", patch)
+		}
+		changed := owner.DeepCopy()
+		changed.Generation = 2
+		if err := client.Tracker().Update(shardingv1alpha1.SchemeGroupVersion.WithResource("controllerinstances"), changed, ""); err != nil {
+			t.Error(err)
+		}
+		return true, nil, apierrors.NewInvalid(shardingv1alpha1.SchemeGroupVersion.WithKind("ControllerInstance").GroupKind(), "owner", nil)
+	})
+	err := move(t.Context(), client, "owner", "3fffffffffffffff", false, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "has changed meanwhile: look at it, and try again") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-	http://www.apache.org/licenses/LICENSE-2.0
+    http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -13,16 +13,16 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +34,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -49,7 +48,8 @@ func newOwnerCommand() *cobra.Command {
 		Use:   "owner KIND/NAME",
 		Short: "Say which instances work on an object, and why",
 		Long: `Say for each ring whose controllers work on an object, or on what it belongs to, which hash key decides
-who does, and which instance owns that key; and whether that instance's gate is open for it.`,
+who does, and which instance owns that key; and whether that instance's gate is open for it. An
+instance that has died looks alive until its lease ends, after six seconds by default.`,
 		Example: `  # Who makes the pods of a ReplicaSet
   kubectl ring owner replicaset/web-5d4f -n shop`,
 		Args: cobra.RangeArgs(1, 2),
@@ -87,13 +87,15 @@ who does, and which instance owns that key; and whether that instance's gate is 
 
 // owner prints which instances work on the object.
 func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMapper, object *unstructured.Unstructured, of schema.GroupResource, out io.Writer) error {
-	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
 	rings, err := ringtable.List(ctx, client)
 	if err != nil {
 		return err
+	}
+	// A ring that nobody is on works on nothing, and ought to.
+	for _, described := range catalogue.Rings() {
+		if !slices.ContainsFunc(rings, func(r *ringtable.Ring) bool { return r.Name == described.Name }) {
+			rings = append(rings, &ringtable.Ring{Name: described.Name})
+		}
 	}
 	controlledBy, err := resourceOfController(mapper, object)
 	if err != nil {
@@ -101,10 +103,7 @@ func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMap
 	}
 	var claims []claim
 	for _, r := range rings {
-		i := slices.IndexFunc(list.Items, func(i shardingv1alpha1.ControllerInstance) bool { return i.Spec.Ring == r.Name })
-		if i >= 0 {
-			claims = append(claims, claimsOf(r, &list.Items[i].Spec, object, of, controlledBy)...)
-		}
+		claims = append(claims, claimsOf(r, object, of, controlledBy)...)
 	}
 	name := of.String() + " " + object.GetName()
 	if object.GetNamespace() != "" {
@@ -116,13 +115,13 @@ func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMap
 	}
 	fmt.Fprintf(out, "%s:\n", name)
 	w := printers.GetNewTabWriter(out)
-	fmt.Fprintln(w, "RING\tKEY\tOF\tINSTANCE\tHOST\tAGE\tGATE\tCONTROLLERS")
+	fmt.Fprintln(w, "RING\tKEY\tOF\tINSTANCE\tHOST\tGATE\tCONTROLLERS")
 	for _, c := range claims {
-		instance, host, age := "<none>", "<none>", "<none>"
+		instance, host := "<none>", "<none>"
 		if c.owner != nil {
-			instance, host, age = c.owner.Name, c.owner.Host(), duration.HumanDuration(time.Since(c.owner.Created))
+			instance, host = c.owner.Name, c.owner.Host()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), keyNames[c.by], instance, host, age, c.gate(), strings.Join(c.controllers, ","))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), keyNames[c.by], instance, host, c.gate(), strings.Join(c.controllers, ","))
 	}
 	return w.Flush()
 }
@@ -150,23 +149,27 @@ var (
 )
 
 // claimsOf returns the parts of a ring's instances in the object, by what their records say governs
-// what their controllers write. Of controllers that this program knows only those count that work on
-// the object, or on what controls it.
-func claimsOf(r *ringtable.Ring, spec *shardingv1alpha1.ControllerInstanceSpec, object *unstructured.Unstructured, of, controlledBy schema.GroupResource) []claim {
+// what their controllers write; on a ring without instances, by the catalogue. Of controllers that
+// this program knows only those count that work on the object, or on what controls it.
+func claimsOf(r *ringtable.Ring, object *unstructured.Unstructured, of, controlledBy schema.GroupResource) []claim {
 	described, _ := catalogue.RingNamed(r.Name)
+	// Instances of different versions may list different controllers.
+	lines := map[string][]shardingv1alpha1.Governs{}
+	for _, i := range r.Instances {
+		for _, name := range i.Controllers {
+			lines[name] = i.Governs
+		}
+	}
+	if len(r.Instances) == 0 {
+		for _, name := range described.ControllerNames() {
+			lines[name] = described.Governs()
+		}
+	}
 	var claims []claim
-	for _, name := range slices.Sorted(slices.Values(spec.Controllers)) {
-		by, covered := governs(spec.Governs, name, of)
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		by, covered := governs(lines[name], name, of)
 		if i := slices.IndexFunc(described.Controllers, func(c catalogue.Controller) bool { return c.Name == name }); i >= 0 {
-			c := described.Controllers[i]
-			switch by {
-			case shardingv1alpha1.GoverningKeyOwn:
-				covered = covered && c.Workloads == of
-			case shardingv1alpha1.GoverningKeyController, shardingv1alpha1.GoverningKeyHome:
-				covered = covered && (c.Workloads == of || c.Workloads == controlledBy)
-			default:
-				covered = covered && c.PathOf(of) != ""
-			}
+			covered = covered && isFor(described.Controllers[i], by, of, controlledBy)
 		}
 		key, found := keyOf(by, object)
 		if !covered || !found {
@@ -185,6 +188,23 @@ func claimsOf(r *ringtable.Ring, spec *shardingv1alpha1.ControllerInstanceSpec, 
 		claims = append(claims, c)
 	}
 	return claims
+}
+
+// isFor says whether an object of that resource, and with such a controller, is one that c works on.
+func isFor(c catalogue.Controller, by shardingv1alpha1.GoverningKey, of, controlledBy schema.GroupResource) bool {
+	switch by {
+	case shardingv1alpha1.GoverningKeyOwn:
+		return c.Workloads == of
+	case shardingv1alpha1.GoverningKeyController:
+		return c.Workloads == of || c.Workloads == controlledBy
+	case shardingv1alpha1.GoverningKeyHome:
+		// One whose controller is gone may have to be finished.
+		return c.Workloads == of || c.Workloads == controlledBy || controlledBy.Empty()
+	case shardingv1alpha1.GoverningKeyNamespace:
+		return c.PathOf(of) != ""
+	default:
+		return true
+	}
 }
 
 // governs returns whose key governs what the controller writes to the resource, and whether a line
@@ -215,18 +235,22 @@ func keyOf(by shardingv1alpha1.GoverningKey, object *unstructured.Unstructured) 
 
 // gate says whether the owner works on the key, and if not, why not.
 func (c *claim) gate() string {
-	if c.owner == nil {
+	switch {
+	case len(c.ring.Instances) == 0:
+		return "shut: no instance is on the ring"
+	case c.owner == nil:
 		return "shut: nobody owns the key"
-	}
-	if c.ring.Draining.Contains(c.key) {
-		return "shut: the key changes hands"
-	}
-	if c.ring.Gap.Contains(c.key) {
+	case c.ring.Draining.Contains(c.key):
+		return "shut, or soon: the key changes hands"
+	case c.ring.Gap.Contains(c.key) && c.owner.Phase == shardingv1alpha1.InstanceActive:
+		return "shut: its caches do not hold the key yet"
+	case c.ring.Gap.Contains(c.key):
 		return "shut: the instance is " + string(c.owner.Phase)
 	}
 	var idle []string
 	for _, name := range c.controllers {
-		if !slices.Contains(c.owner.Working, name) {
+		waits := slices.ContainsFunc(c.owner.Waits, func(wait string) bool { return strings.HasPrefix(wait, name+": ") })
+		if waits || !slices.Contains(c.owner.Working, name) {
 			idle = append(idle, name)
 		}
 	}
@@ -240,8 +264,8 @@ func (c *claim) gate() string {
 	}
 }
 
-// resourceOfController returns the resource of what controls the object; the zero value: nothing does,
-// or it is of a kind that the server does not serve.
+// resourceOfController returns the resource of what controls the object, or its kind if the server
+// does not serve that; the zero value: nothing does.
 func resourceOfController(mapper meta.RESTMapper, object *unstructured.Unstructured) (schema.GroupResource, error) {
 	ref := metav1.GetControllerOf(object)
 	if ref == nil {
@@ -251,12 +275,12 @@ func resourceOfController(mapper meta.RESTMapper, object *unstructured.Unstructu
 	if err != nil {
 		return schema.GroupResource{}, err
 	}
-	mapping, err := mapper.RESTMapping(version.WithKind(ref.Kind).GroupKind(), version.Version)
+	mapping, err := mapper.RESTMapping(version.WithKind(ref.Kind).GroupKind())
 	if meta.IsNoMatchError(err) {
-		return schema.GroupResource{}, nil
+		return schema.GroupResource{Group: version.Group, Resource: ref.Kind}, nil
 	}
 	if err != nil {
-		return schema.GroupResource{}, errors.Join(fmt.Errorf("looking for the resource of %s %s, which controls the object", ref.Kind, ref.Name), err)
+		return schema.GroupResource{}, fmt.Errorf("looking for the resource of %s %s, which controls the object: %w", ref.Kind, ref.Name, err)
 	}
 	return mapping.Resource.GroupResource(), nil
 }

@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-	http://www.apache.org/licenses/LICENSE-2.0
+    http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -13,6 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package main
 
 import (
@@ -63,7 +64,7 @@ func TestOwner(t *testing.T) {
 	custom.Status.Controllers[0].Name = "machine-controller"
 	client := fake.NewClientset(low, high, spaces, claims, custom)
 
-	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{{Group: "apps", Version: "v1"}, {Group: "batch", Version: "v1"}})
 	for kind, scope := range map[string]meta.RESTScope{"ReplicaSet": meta.RESTScopeNamespace, "Deployment": meta.RESTScopeNamespace, "Job": meta.RESTScopeNamespace} {
 		group := "apps"
 		if kind == "Job" {
@@ -89,11 +90,15 @@ func TestOwner(t *testing.T) {
 			own + "   itself ",
 			"   replicaset-controller\n",
 			hashkey.Format(hashkey.OfNamespace("shop")) + "   namespace    spaces     host-spaces ",
-			"open",
+			"   open   ",
 		}, []string{"job-controller", "claims", "machine"}},
-		"a pod of a Job":         {object("Pod", "shop", "p", ref("batch/v1", "Job", 5)), schema.GroupResource{Resource: "pods"}, []string{"0000000000000005   home ", "   job-controller\n"}, []string{"replicaset-controller", "itself"}},
-		"a pod of its own":       {object("Pod", "shop", "p", nil), schema.GroupResource{Resource: "pods"}, []string{"namespace   spaces"}, []string{"controller   low", "controller   high"}},
-		"a volume":               {volume, schema.GroupResource{Resource: "persistentvolumes"}, []string{"claims"}, []string{"workloads"}},
+		"a pod of a Job": {object("Pod", "shop", "p", ref("batch/v1", "Job", 5)), schema.GroupResource{Resource: "pods"}, []string{"0000000000000005   home ", "   job-controller\n"}, []string{"replicaset-controller", "itself"}},
+		// It may be one that has lost its Job.
+		"a pod of its own": {object("Pod", "shop", "p", nil), schema.GroupResource{Resource: "pods"}, []string{"namespace   spaces", own + "   home ", "   job-controller\n"}, []string{"controller   low", "controller   high"}},
+		"a volume": {volume, schema.GroupResource{Resource: "persistentvolumes"}, []string{
+			hashkey.Format(hashkey.OfUID("c")) + "   claim    claims     host-claims   open   persistentvolume-expander-controller\n",
+			own + "   itself   claims     host-claims   open   persistentvolume-protection-controller\n",
+		}, []string{"workloads"}},
 		"a machine":              {object("Machine", "shop", "m", nil), schema.GroupResource{Group: "example.com", Resource: "machines"}, []string{"machines   " + own + "   itself   custom ", "machine-controller"}, nil},
 		"what no ring works on":  {object("Secret", "shop", "s", nil), schema.GroupResource{Resource: "secrets"}, []string{"No ring works on secrets s in namespace shop"}, nil},
 		"of an unknown resource": {object("Pod", "", "p", ref("example.com/v1", "Thing", 5)), schema.GroupResource{Resource: "pods"}, []string{"No ring works on pods p:"}, nil},
@@ -122,8 +127,15 @@ func TestOwnerSaysWhetherTheGateIsOpen(t *testing.T) {
 		change func(*shardingv1alpha1.ControllerInstance)
 		want   string
 	}{
-		"open":    {func(*shardingv1alpha1.ControllerInstance) {}, "open "},
-		"nobody":  {func(i *shardingv1alpha1.ControllerInstance) { i.Spec.HashKey = nil }, "shut: nobody owns the key"},
+		"open":              {func(*shardingv1alpha1.ControllerInstance) {}, "open "},
+		"nobody":            {func(i *shardingv1alpha1.ControllerInstance) { i.Spec.HashKey = nil }, "shut: nobody owns the key"},
+		"caches not filled": {func(i *shardingv1alpha1.ControllerInstance) { i.Status.Cached = nil }, "shut: its caches do not hold the key yet"},
+		"leaving":           {func(i *shardingv1alpha1.ControllerInstance) { i.Status.Phase = shardingv1alpha1.InstanceLeaving }, "shut, or soon: the key changes hands"},
+		"about to cease": {func(i *shardingv1alpha1.ControllerInstance) {
+			for n := range i.Status.Controllers {
+				i.Status.Controllers[n].Reason = "the leader runs it"
+			}
+		}, "shut: see kubectl ring status"},
 		"locked":  {func(i *shardingv1alpha1.ControllerInstance) { i.Status.Phase = shardingv1alpha1.InstanceLocked }, "shut: the instance is Locked"},
 		"waiting": {func(i *shardingv1alpha1.ControllerInstance) { i.Status.Controllers = nil }, "shut: see kubectl ring status"},
 	}
@@ -140,5 +152,16 @@ func TestOwnerSaysWhetherTheGateIsOpen(t *testing.T) {
 				t.Errorf("no %q in\n%s", tc.want, out.String())
 			}
 		})
+	}
+}
+
+func TestOwnerWhereNoInstanceIsOnTheRing(t *testing.T) {
+	var out strings.Builder
+	rs := object("ReplicaSet", "shop", "web", nil)
+	if err := owner(t.Context(), fake.NewClientset(), meta.NewDefaultRESTMapper(nil), rs, schema.GroupResource{Group: "apps", Resource: "replicasets"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "<none>     <none>   shut: no instance is on the ring   replicaset-controller\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }

@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-	http://www.apache.org/licenses/LICENSE-2.0
+    http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -13,6 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package main
 
 import (
@@ -29,9 +30,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -44,8 +47,11 @@ func newStatusCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status [RING...]",
 		Short: "Say whether every hash key is owned and worked on",
-		Long: `Say of each ring, or of those that are named, whether every hash key is owned and worked on, for all its
-controllers. If not, say what is not, and end with exit code 1. No ring at all is no success either.`,
+		Long: `Say of the rings that are named whether every hash key is owned and worked on, for all their
+controllers. If not, say what is not, and end with exit code 1. Without names, those of
+kube-controller-manager count, and all others that have instances.
+
+An instance that has died looks alive until its lease ends, after six seconds by default.`,
 		Example: `  # In a script, after controller managers were restarted
   kubectl ring status --wait --timeout=2m`,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -79,66 +85,69 @@ func status(ctx context.Context, client kubernetes.Interface, names []string, ti
 	var last string
 	look := func(ctx context.Context) (bool, error) {
 		text, ok, err := state(ctx, client, names)
-		if err != nil {
-			return false, err
-		}
-		if text != last {
+		if err == nil && text != last {
 			last = text
 			fmt.Fprint(out, text)
 		}
-		return ok, nil
+		return ok, err
 	}
-	ok, err := look(ctx)
-	switch {
-	case err != nil:
+	if timeout == 0 {
+		ok, err := look(ctx)
+		if err == nil && !ok {
+			err = errors.New("not every hash key is owned and worked on")
+		}
 		return err
-	case ok:
-		return nil
-	case timeout == 0:
-		return errors.New("not every hash key is owned and worked on")
 	}
 	var failed error
-	err = wait.PollUntilContextTimeout(ctx, statusPeriod, timeout, false, func(ctx context.Context) (ok bool, err error) {
-		// A server that restarts is waited for, too.
+	err := wait.PollUntilContextTimeout(ctx, statusPeriod, timeout, true, func(ctx context.Context) (ok bool, err error) {
 		ok, failed = look(ctx)
+		if apierrors.IsForbidden(failed) || apierrors.IsUnauthorized(failed) || apierrors.IsNotFound(failed) {
+			return false, failed
+		}
+		// A server that restarts is waited for, too.
 		return ok && failed == nil, nil
 	})
-	if err == nil {
-		return nil
-	}
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return errors.Join(fmt.Errorf("after %v, not every hash key is owned and worked on", timeout), failed)
+		return errors.Join(fmt.Errorf("after %v, not every hash key is known to be owned and worked on", timeout), failed)
 	}
 	return err
 }
 
-// state returns what is to be said of these rings, or all, and whether all is well.
+// state returns what is to be said of these rings, or of all, and whether all is well. Without names
+// those of kube-controller-manager count, whether or not they have instances.
 func state(ctx context.Context, client kubernetes.Interface, names []string) (text string, ok bool, err error) {
 	rings, err := ringtable.List(ctx, client)
 	if err != nil {
 		return "", false, err
 	}
-	if len(names) > 0 {
-		var named []*ringtable.Ring
-		for _, name := range names {
-			i := slices.IndexFunc(rings, func(r *ringtable.Ring) bool { return r.Name == name })
-			if i < 0 {
-				named = append(named, &ringtable.Ring{Name: name})
-			} else {
-				named = append(named, rings[i])
-			}
+	if len(names) == 0 {
+		for _, r := range rings {
+			names = append(names, r.Name)
 		}
-		rings = named
-	}
-	if len(rings) == 0 {
-		return "No ring has instances.\n", false, nil
+		for _, r := range catalogue.Rings() {
+			names = append(names, r.Name)
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
 	}
 	var b strings.Builder
 	ok = true
-	for _, r := range rings {
+	for _, name := range names {
+		r := &ringtable.Ring{Name: name}
+		if i := slices.IndexFunc(rings, func(r *ringtable.Ring) bool { return r.Name == name }); i >= 0 {
+			r = rings[i]
+		}
 		problems := r.Problems()
 		if len(problems) == 0 {
-			fmt.Fprintf(&b, "%s: every hash key is owned and worked on, by %d instances\n", r.Name, len(r.Instances))
+			owners := len(r.View().Ring())
+			fmt.Fprintf(&b, "%s: every hash key is owned and worked on, by %d instance", r.Name, owners)
+			if owners > 1 {
+				b.WriteString("s")
+			}
+			if others := len(r.Instances) - owners; others > 0 {
+				fmt.Fprintf(&b, ", and %d that owns nothing", others)
+			}
+			b.WriteString("\n")
 		}
 		for _, p := range problems {
 			ok = false

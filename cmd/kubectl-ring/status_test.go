@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-	http://www.apache.org/licenses/LICENSE-2.0
+    http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -13,19 +13,26 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
 
@@ -41,8 +48,11 @@ func worker(name, ring string, key int64) *shardingv1alpha1.ControllerInstance {
 
 func TestStatus(t *testing.T) {
 	well := worker("a", "workloads", math.MaxInt64)
+	space, claims, machines := worker("s", "namespaces", math.MaxInt64), worker("c", "claims", math.MaxInt64), worker("m", "machines", math.MaxInt64)
+	leaves := worker("l", "workloads", math.MaxInt64)
+	leaves.Status.Phase = shardingv1alpha1.InstanceLeaving
 	locked := worker("b", "claims", math.MaxInt64)
-	locked.Status.Phase = shardingv1alpha1.InstanceLocked
+	locked.Status.Phase, locked.Status.Controllers = shardingv1alpha1.InstanceLocked, nil
 	waits := worker("c", "namespaces", math.MaxInt64)
 	waits.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: "replicaset-controller", Reason: "the leader runs it"}}
 	silent := worker("d", "namespaces", math.MaxInt64)
@@ -58,15 +68,18 @@ func TestStatus(t *testing.T) {
 		want      string
 		fails     bool
 	}{
-		"nobody":            {nil, nil, "No ring has instances.\n", true},
-		"no such ring":      {[]runtime.Object{well}, []string{"x"}, "x: no instance is on the ring: nothing works on any hash key\n", true},
-		"well":              {[]runtime.Object{well}, nil, "workloads: every hash key is owned and worked on, by 1 instances\n", false},
-		"one joins":         {[]runtime.Object{well, joins}, nil, "workloads: every hash key is owned and worked on, by 2 instances\n", false},
-		"one ring of two":   {[]runtime.Object{well, locked}, nil, "claims: nothing works on 100.0% of the hash keys: [0000000000000000, 7fffffffffffffff]\nworkloads: every", true},
-		"the other":         {[]runtime.Object{well, locked}, []string{"workloads"}, "workloads: every", false},
-		"waits":             {[]runtime.Object{waits}, nil, "namespaces: waits: replicaset-controller: the leader runs it\n", true},
-		"does not say why":  {[]runtime.Object{silent}, nil, "namespaces: d does not work on replicaset-controller\n", true},
-		"keys change hands": {[]runtime.Object{gives, receives}, nil, "workloads: 50.0% of the hash keys change hands just now: (3fffffffffffffff, 7fffffffffffffff]\n", true},
+		"nobody":                 {nil, nil, "claims: no instance is on the ring: nothing works on any hash key\nnamespaces: no", true},
+		"no such ring":           {[]runtime.Object{well}, []string{"x"}, "x: no instance is on the ring: nothing works on any hash key\n", true},
+		"well":                   {[]runtime.Object{well}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance\n", false},
+		"a ring is missing":      {[]runtime.Object{well, space}, nil, "claims: no instance is on the ring: nothing works on any hash key\nnamespaces: every hash key is owned and worked on, by 1 instance\nworkloads: every", true},
+		"all rings, and another": {[]runtime.Object{well, space, claims, machines}, nil, "claims: every hash key is owned and worked on, by 1 instance\nmachines: every", false},
+		"one joins":              {[]runtime.Object{well, joins}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance, and 1 that owns nothing\n", false},
+		"one ring of two":        {[]runtime.Object{well, locked}, []string{"claims", "workloads"}, "claims: nothing works on 100.0% of the hash keys: [0000000000000000, 7fffffffffffffff]\nclaims: b does", true},
+		"the other":              {[]runtime.Object{well, locked}, []string{"workloads"}, "workloads: every", false},
+		"leaves":                 {[]runtime.Object{leaves}, []string{"workloads"}, "workloads: 100.0% of the hash keys change hands just now", true},
+		"waits":                  {[]runtime.Object{waits}, []string{"namespaces"}, "namespaces: waits: replicaset-controller: the leader runs it\n", true},
+		"does not say why":       {[]runtime.Object{silent}, []string{"namespaces"}, "namespaces: d does not work on replicaset-controller\n", true},
+		"keys change hands":      {[]runtime.Object{gives, receives}, []string{"workloads"}, "workloads: 50.0% of the hash keys change hands just now: (3fffffffffffffff, 7fffffffffffffff]\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
@@ -79,55 +92,42 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatusWaits(t *testing.T) {
+	names := []string{"workloads"}
 	i := worker("a", "workloads", math.MaxInt64)
 	i.Status.Phase = shardingv1alpha1.InstanceLocked
 	client := fake.NewClientset(i)
+	// A server that restarts is waited for.
+	down := true
+	client.PrependReactor("list", "controllerinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if down {
+			down = false
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	})
 	var out strings.Builder
-	if err := status(t.Context(), client, nil, 10*time.Millisecond, &out); err == nil || !strings.Contains(err.Error(), "after 10ms, not every") {
+	if err := status(t.Context(), client, names, 10*time.Millisecond, &out); err == nil || !strings.Contains(err.Error(), "after 10ms") || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- status(t.Context(), client, nil, time.Hour, &out) }()
+	go func() { ended <- status(t.Context(), client, names, time.Hour, &out) }()
 	i = i.DeepCopy()
 	i.Status.Phase = shardingv1alpha1.InstanceActive
 	if _, err := client.ShardingV1alpha1().ControllerInstances().UpdateStatus(t.Context(), i, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil || !strings.HasSuffix(out.String(), "by 1 instances\n") {
+	if err := <-ended; err != nil || !strings.HasSuffix(out.String(), "by 1 instance\n") {
 		t.Errorf("got %v, and %s", err, out.String())
 	}
 }
 
-func TestBalance(t *testing.T) {
-	a, b := worker("a", "workloads", 1<<62-1), worker("b", "workloads", math.MaxInt64)
-	a.Status.Weight, b.Status.Weight = 100, 300
-	even := worker("c", "claims", math.MaxInt64)
-	for name, tc := range map[string]struct {
-		instances []runtime.Object
-		rings     []string
-		want, err string
-	}{
-		"nobody":       {nil, nil, "No ring has instances.\n", ""},
-		"no such ring": {[]runtime.Object{a}, []string{"x"}, "", "ring x has no instance"},
-		"two rings": {[]runtime.Object{a, b, even}, nil, `claims:
-INSTANCE   WEIGHT   WANTED   BESIDE THE RING
-c          0        0        0
-Each has about what it should have.
-
-workloads:
-INSTANCE   WEIGHT   WANTED   BESIDE THE RING
-a          100      200      0
-b          300      200      0
-kubectl ring move b 6aaaaaaaaaaaaaaa  # b gives about 100 objects to a
-`, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out strings.Builder
-			err := balance(t.Context(), fake.NewClientset(tc.instances...), tc.rings, &out)
-			if out.String() != tc.want || tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
-				t.Errorf("got %v and\n%s", err, out.String())
-			}
-		})
+func TestStatusDoesNotWaitForRights(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("list", "controllerinstances", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(shardingv1alpha1.Resource("controllerinstances"), "", nil)
+	})
+	if err := status(t.Context(), client, nil, time.Hour, io.Discard); !apierrors.IsForbidden(err) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -135,31 +135,42 @@ func TestHistory(t *testing.T) {
 	at := func(second int) metav1.Time {
 		return metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC)}
 	}
-	event := func(name, instance, message string, second int) runtime.Object {
+	revision := 0
+	event := func(instance, message string, second int) runtime.Object {
+		revision += 9
 		return &v1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: "default"},
+			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e%d", revision), Namespace: "default", ResourceVersion: fmt.Sprint(revision)},
 			InvolvedObject: v1.ObjectReference{Kind: "ControllerInstance", Name: instance},
 			Reason:         "TookOver", Message: message, LastTimestamp: at(second),
 		}
 	}
-	other := event("x", "pod", "started", 0).(*v1.Event)
+	other := event("pod", "started", 0).(*v1.Event)
 	other.InvolvedObject.Kind = "Pod"
-	client := fake.NewClientset(event("e1", "workloads-b", "later", 9), event("e2", "claims-a", "first", 1), other)
+	// Of those of one second the later has a higher revision, which is no higher string.
+	client := fake.NewClientset(other, event("own", "from a person", 5), event("claims-abcde", "first", 1), event("workloads-xyz12", "second", 9), event("workloads-x-abcde", "of another ring", 9),
+		instance("own", "workloads"))
 	var out strings.Builder
 	if err := history(t.Context(), client, nil, &out); err != nil {
 		t.Fatal(err)
 	}
-	want := `TIME                   INSTANCE      REASON     TIMES   WHAT
-2026-01-02T03:04:01Z   claims-a      TookOver   1       first
-2026-01-02T03:04:09Z   workloads-b   TookOver   1       later
+	want := `TIME                   INSTANCE            REASON     TIMES   WHAT
+2026-01-02T03:04:01Z   claims-abcde        TookOver   1       first
+2026-01-02T03:04:05Z   own                 TookOver   1       from a person
+2026-01-02T03:04:09Z   workloads-xyz12     TookOver   1       second
+2026-01-02T03:04:09Z   workloads-x-abcde   TookOver   1       of another ring
 `
 	if out.String() != want {
 		t.Errorf("got\n%s", out.String())
 	}
-	for ring, want := range map[string]string{"workloads": "later", "x": "No instance has told of a handover.\n"} {
+	for ring, want := range map[string][]string{"workloads": {"from a person", "second"}, "claims": {"first"}, "workloads-x": {"of another ring"}, "x": {"No instance has told of a handover.\n"}} {
 		out.Reset()
-		if err := history(t.Context(), client, []string{ring}, &out); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "first") {
-			t.Errorf("%s: %v\n%s", ring, err, out.String())
+		if err := history(t.Context(), client, []string{ring}, &out); err != nil {
+			t.Fatal(err)
+		}
+		for _, message := range []string{"first", "second", "from a person", "of another ring", "No instance has told of a handover.\n"} {
+			if strings.Contains(out.String(), message) != slices.Contains(want, message) {
+				t.Errorf("%s: got\n%s", ring, out.String())
+			}
 		}
 	}
 }

@@ -43,11 +43,11 @@ type Ring struct {
 	// Gap holds the keys that no instance works on: those that nobody owns, and those
 	// whose owner does not hold them in its caches or is not at work yet.
 	Gap hashkey.Ranges
-	// Draining holds the keys that their owner is about to give away, and begins no work on.
+	// Draining holds the keys that their owner gives away just now, or leaves behind: it begins no
+	// work on them, or will not soon.
 	Draining hashkey.Ranges
-	// Waiting says which controllers some instance does not work on, and why, in order and
-	// each once.
-	Waiting []string
+	// Moves says which boundaries are to move, in sentences.
+	Moves []string
 	// Pods are those of all ReplicaSets, whether or not anybody owns them.
 	Pods Pods
 
@@ -65,13 +65,21 @@ type Instance struct {
 	Owned hashkey.Ranges
 	// Coming holds the keys that it is to receive by the handover under way.
 	Coming hashkey.Ranges
+	// Next is the key that the end of its range is to move to, or that it is to get; nil: none.
+	Next *int64
+	// Deleting says that it has been asked to leave.
+	Deleting bool
 	// Weight counts the objects that it says it holds for the keys it owns, Heaviest those of them
-	// that share one key, and Busy those that it is working on.
+	// that share one key, and Busy those that it was working on when it last told anything.
 	Weight, Heaviest, Busy int64
 	// LiveBytes is what its process held after a garbage collection, in bytes; 0: it has not told.
 	LiveBytes int64
 	// Controllers are those that it runs on the ring, and Working those that it works on.
 	Controllers, Working []string
+	// Governs says whose hash key governs what they write.
+	Governs []shardingv1alpha1.Governs
+	// Waits says of each controller that it does not work on why not, if it knows.
+	Waits []string
 	// Pods are those of the ReplicaSets that it owns.
 	Pods Pods
 	// Created is when it registered, by the clock of the API server.
@@ -126,8 +134,8 @@ func (i *Instance) Host() string {
 	return host
 }
 
-// Imbalance returns how many times the mean load the largest is, of those that own a range; 0: there
-// is no load.
+// Imbalance returns how many times the mean weight the largest is, of those that own a range; 0:
+// there is none.
 func (r *Ring) Imbalance() float64 {
 	var most, sum int64
 	owners := 0
@@ -142,9 +150,6 @@ func (r *Ring) Imbalance() float64 {
 	}
 	return float64(most) * float64(owners) / float64(sum)
 }
-
-// Plan returns what would even the ring out.
-func (r *Ring) Plan(policy ring.Policy) ring.Plan { return r.view.Plan(policy) }
 
 // View returns the ring as its instances see it.
 func (r *Ring) View() *ring.View { return r.view }
@@ -177,9 +182,15 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 		if h.Receiver != "" {
 			part := h.OwnedAfter(h.Receiver).Minus(view.Owned(h.Receiver))
 			coming[h.Receiver] = coming[h.Receiver].Union(part)
-			if donor, _ := view.Get(h.Donor); donor.Phase == shardingv1alpha1.InstanceWait {
+			// A donor serves one handover at a time. Which one, it says when its work there has ended.
+			donor, _ := view.Get(h.Donor)
+			if donor.Phase == shardingv1alpha1.InstanceWait && (donor.Gives == nil || donor.Gives.To == h.Record.Name) {
 				r.Draining = r.Draining.Union(part)
 			}
+		}
+		if h.Kind == ring.KindMove {
+			r.Moves = append(r.Moves, fmt.Sprintf("%s: the end of its range is to move from %s to %s: %s gives to %s", h.Record.Name,
+				hashkey.Format(*h.Record.Key), hashkey.Format(*h.Record.Next), h.Donor, h.Receiver))
 		}
 	}
 	for n, i := range members {
@@ -187,6 +198,9 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 		switch i.Status.Phase {
 		case shardingv1alpha1.InstanceActive, shardingv1alpha1.InstanceWait, shardingv1alpha1.InstanceLeaving:
 			r.Gap = r.Gap.Minus(row.Owned.Intersect(records[n].Cached))
+		}
+		if row.Phase == shardingv1alpha1.InstanceLeaving {
+			r.Draining = r.Draining.Union(row.Owned)
 		}
 		r.Instances = append(r.Instances, row)
 	}
@@ -198,7 +212,6 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 		// At the seam the range of the lowest key ends with the first of its two ranges.
 		return a.Owned[0].End < b.Owned[0].End
 	})
-	r.Waiting = waiting(members)
 	if r.Counted {
 		r.countPods(replicaSets)
 	}
@@ -215,7 +228,10 @@ func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.R
 		Weight:      i.Status.Weight,
 		Heaviest:    i.Status.Heaviest,
 		Busy:        i.Status.Busy,
+		Next:        i.Spec.NextHashKey,
+		Deleting:    i.DeletionTimestamp != nil,
 		Controllers: i.Spec.Controllers,
+		Governs:     i.Spec.Governs,
 		Created:     i.CreationTimestamp.Time,
 	}
 	if i.Status.Heap != nil {
@@ -225,21 +241,11 @@ func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.R
 		if c.Working {
 			row.Working = append(row.Working, c.Name)
 		}
-	}
-	return row
-}
-
-func waiting(members []*shardingv1alpha1.ControllerInstance) []string {
-	var lines []string
-	for _, i := range members {
-		for _, c := range i.Status.Controllers {
-			if c.Reason != "" {
-				lines = append(lines, c.Name+": "+c.Reason)
-			}
+		if c.Reason != "" {
+			row.Waits = append(row.Waits, c.Name+": "+c.Reason)
 		}
 	}
-	slices.Sort(lines)
-	return slices.Compact(lines)
+	return row
 }
 
 // countPods counts the pods of each ReplicaSet for all, and for the owner of its key.

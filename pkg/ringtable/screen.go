@@ -109,6 +109,14 @@ func (s *Screen) Show(text string) error {
 	return s.draw(nil, text)
 }
 
+// Print prints a text that does not change, as it is.
+func (s *Screen) Print(text string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := io.WriteString(s.out, text+"\n")
+	return err
+}
+
 // Write prints lines above the text, where they stay.
 func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()

@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-	http://www.apache.org/licenses/LICENSE-2.0
+    http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -13,6 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package ringtable
 
 import (
@@ -24,13 +25,14 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// State is a ring for programs, as JSON or YAML. Ranges are written as (after, upTo].
+// State is a ring for programs, as JSON or YAML. Ranges are written as (after, upTo], keys as 16
+// hexadecimal digits.
 type State struct {
 	Name      string          `json:"name"`
 	Instances []InstanceState `json:"instances"`
-	// Problems says what is not worked on, and why, one sentence each.
-	Problems []string `json:"problems,omitempty"`
-	// Imbalance is how many times the mean weight the largest is; 0: there is no load.
+	// Problems is what Ring.Problems returns.
+	Problems []string `json:"problems"`
+	// Imbalance is how many times the mean weight the largest is; 0: there is none.
 	Imbalance float64 `json:"imbalance"`
 }
 
@@ -38,15 +40,21 @@ type State struct {
 type InstanceState struct {
 	Name   string                         `json:"name"`
 	Holder string                         `json:"holder"`
+	Host   string                         `json:"host"`
 	Phase  shardingv1alpha1.InstancePhase `json:"phase"`
 	// Range is what the instance owns, Coming what it is to receive.
 	Range  string `json:"range,omitempty"`
 	Coming string `json:"coming,omitempty"`
+	// NextHashKey is where the end of its range is to move.
+	NextHashKey string `json:"nextHashKey,omitempty"`
+	// Deleting says that it has been asked to leave.
+	Deleting bool `json:"deleting,omitempty"`
 	// Share is the owned part of all hash keys, from 0 to 1.
 	Share    float64 `json:"share"`
 	Weight   int64   `json:"weight"`
 	Heaviest int64   `json:"heaviest"`
-	Busy     int64   `json:"busy"`
+	// Busy is how many objects it was working on when it last told anything.
+	Busy int64 `json:"busy"`
 	// LiveBytes is what its process held after a garbage collection; 0: it has not told.
 	LiveBytes   int64     `json:"liveBytes"`
 	Controllers []string  `json:"controllers"`
@@ -64,12 +72,16 @@ func (r *Ring) State() State {
 		}
 		return ranges.String()
 	}
-	s := State{Name: r.Name, Instances: []InstanceState{}, Problems: r.Problems(), Imbalance: r.Imbalance()}
+	s := State{Name: r.Name, Instances: []InstanceState{}, Problems: append([]string{}, r.Problems()...), Imbalance: r.Imbalance()}
 	for _, i := range r.Instances {
 		state := InstanceState{
-			Name: i.Name, Holder: i.Holder, Phase: i.Phase, Range: text(i.Owned), Coming: text(i.Coming), Share: share(i.Owned),
+			Name: i.Name, Holder: i.Holder, Host: i.Host(), Phase: i.Phase, Deleting: i.Deleting,
+			Range: text(i.Owned), Coming: text(i.Coming), Share: share(i.Owned),
 			Weight: i.Weight, Heaviest: i.Heaviest, Busy: i.Busy, LiveBytes: i.LiveBytes,
 			Controllers: append([]string{}, i.Controllers...), Working: append([]string{}, i.Working...), Created: i.Created,
+		}
+		if i.Next != nil {
+			state.NextHashKey = hashkey.Format(*i.Next)
 		}
 		if r.Counted {
 			state.Pods = &i.Pods
@@ -89,26 +101,35 @@ func (r *Ring) Problems() []string {
 	if !r.Gap.Empty() {
 		problems = append(problems, "nothing works on "+percent(r.Gap)+" of the hash keys: "+r.Gap.String())
 	}
+	return append(problems, r.unworked()...)
+}
+
+// unworked says what is not worked on though somebody is there to do it.
+func (r *Ring) unworked() []string {
+	var lines []string
 	if !r.Draining.Empty() {
-		problems = append(problems, percent(r.Draining)+" of the hash keys change hands just now: "+r.Draining.String())
-	}
-	for _, line := range r.Waiting {
-		problems = append(problems, "waits: "+line)
+		lines = append(lines, percent(r.Draining)+" of the hash keys change hands just now: "+r.Draining.String())
 	}
 	for _, i := range r.Instances {
+		if i.Owned.Empty() {
+			continue
+		}
+		for _, wait := range i.Waits {
+			lines = append(lines, "waits: "+wait)
+		}
 		var idle []string
 		for _, c := range i.Controllers {
-			// Why it does not is among those that wait, if the instance knows.
-			known := slices.ContainsFunc(r.Waiting, func(line string) bool { return strings.HasPrefix(line, c+": ") })
-			if !i.Owned.Empty() && !slices.Contains(i.Working, c) && !known {
+			known := slices.ContainsFunc(i.Waits, func(wait string) bool { return strings.HasPrefix(wait, c+": ") })
+			if !slices.Contains(i.Working, c) && !known {
 				idle = append(idle, c)
 			}
 		}
 		if len(idle) > 0 {
-			problems = append(problems, i.Name+" does not work on "+strings.Join(idle, ", "))
+			lines = append(lines, i.Name+" does not work on "+strings.Join(idle, ", "))
 		}
 	}
-	return problems
+	slices.Sort(lines)
+	return slices.Compact(lines)
 }
 
 // share returns which part of all hash keys ranges hold, from 0 to 1.

@@ -19,6 +19,7 @@ package ringtable
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -40,17 +41,15 @@ const (
 // layout says what there is room for.
 type layout struct {
 	// digits is how many leading digits of a key are shown.
-	digits int
-	// work stands for what the instance is busy with, and for how many controllers it works on.
-	host, work, ages, bar bool
+	digits          int
+	host, ages, bar bool
 }
 
 // layouts are in the order in which they are tried: what is first given up can best
 // be done without.
 var layouts = []layout{
-	{digits: keyDigits, host: true, work: true, ages: true, bar: true},
-	{digits: keyDigits, work: true, ages: true, bar: true},
-	{digits: 4, work: true, ages: true, bar: true},
+	{digits: keyDigits, host: true, ages: true, bar: true},
+	{digits: keyDigits, ages: true, bar: true},
 	{digits: 4, ages: true, bar: true},
 	{digits: 4, bar: true},
 	{digits: 2},
@@ -58,8 +57,8 @@ var layouts = []layout{
 
 // Text returns the ring as a table, with ages as of now. A line below it says
 // whether the instances cover all keys. Where lines of that width have no room for
-// everything, hosts are left out, then keys cut short, then the columns of
-// the work left out, then ages, then the bars. With a zero now
+// everything, hosts are left out, then keys cut short, then ages left
+// out, then the bars. With a zero now
 // there are no ages: the text changes only with the ring.
 func (r *Ring) Text(width int, now time.Time) string {
 	if len(r.Instances) == 0 {
@@ -115,10 +114,7 @@ const shareColumn = 3
 
 // cells returns the table without bars, its header first.
 func (r *Ring) cells(l layout, now time.Time) [][]string {
-	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WEIGHT"}
-	if l.work {
-		header = append(header, "BUSY", "CONTROLLERS")
-	}
+	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WEIGHT", "WORKS ON"}
 	if r.Counted {
 		header = append(header, "PODS READY")
 	}
@@ -130,10 +126,7 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 	}
 	table := [][]string{header}
 	for _, i := range r.Instances {
-		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight)}
-		if l.work {
-			row = append(row, fmt.Sprint(i.Busy), fmt.Sprintf("%d/%d", len(i.Working), len(i.Controllers)))
-		}
+		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight), fmt.Sprintf("%d/%d", len(i.Working), len(i.Controllers))}
 		if r.Counted {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}
@@ -183,13 +176,13 @@ func (r *Ring) sum() string {
 		fmt.Fprintf(&b, "nothing works on %s of the hash keys: %s", percent(r.Gap), r.Gap)
 	}
 	if imbalance := r.Imbalance(); imbalance > 0 && len(r.view.Ring()) > 1 {
-		fmt.Fprintf(&b, "; the largest weight is %.2f of the mean", imbalance)
+		fmt.Fprintf(&b, "; the largest weight is %.2f times the mean", imbalance)
 	}
 	if r.Counted {
 		fmt.Fprintf(&b, "; %d of %d pods ready", r.Pods.Ready, r.Pods.Wanted)
 	}
-	for _, line := range r.Waiting {
-		b.WriteString("\nwaits: " + line)
+	for _, line := range slices.Concat(r.Moves, r.unworked()) {
+		b.WriteString("\n" + line)
 	}
 	return b.String()
 }

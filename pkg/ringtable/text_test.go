@@ -32,7 +32,7 @@ func TestText(t *testing.T) {
 		return func(i *shardingv1alpha1.ControllerInstance) {
 			i.Status.Weight, i.Status.Busy = n, 1
 			i.Spec.HolderIdentity, i.Spec.Controllers = "host-1_4711_x", []string{"replicaset-controller", "job-controller"}
-			i.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: "job-controller", Working: true}}
+			i.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}
 		}
 	}
 	for _, tc := range []struct {
@@ -48,11 +48,11 @@ func TestText(t *testing.T) {
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
-		width:     124,
+		width:     115,
 		now:       now,
 		want: `
-INSTANCE  PHASE   RANGE                                  SHARE            WEIGHT  BUSY  CONTROLLERS  PODS READY  AGE  HOST
-a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████████  2       1     1/2          22/24       90s  host-1
+INSTANCE  PHASE   RANGE                                  SHARE            WEIGHT  WORKS ON  PODS READY  AGE  HOST
+a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████████  2       2/2       22/24       90s  host-1
 1 instance, 1 Active: it covers all hash keys; 22 of 24 pods ready
 `,
 	}, {
@@ -63,15 +63,15 @@ a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████�
 			instance("a", key(quarter-1), responsibleFor(1)),
 			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1)),
 		},
-		width: 117,
+		width: 108,
 		now:   now,
 		want: `
-INSTANCE  PHASE   RANGE                                    SHARE           WEIGHT  BUSY  CONTROLLERS  PODS READY  AGE
-a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1       1     1/2          2/4         90s
-b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0       0     0/0          0/0         90s
-c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1       1     1/2          20/20       90s
-new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0       0     0/0          0/0         90s
-4 instances, 3 Active: they cover all hash keys; the largest weight is 1.50 of the mean; 22 of 24 pods ready
+INSTANCE  PHASE   RANGE                                    SHARE           WEIGHT  WORKS ON  PODS READY  AGE
+a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1       2/2       2/4         90s
+b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0       0/0       0/0         90s
+c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1       2/2       20/20       90s
+new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0       0/0       0/0         90s
+4 instances, 3 Active: they cover all hash keys; the largest weight is 1.50 times the mean; 22 of 24 pods ready
 `,
 	}, {
 		name: "the seam, a gap, and no ages",
@@ -80,12 +80,12 @@ new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ·······�
 			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
 			instance("c", phase(shardingv1alpha1.InstanceInit)),
 		},
-		width: 109,
+		width: 100,
 		want: `
-INSTANCE  PHASE   RANGE                                 SHARE           WEIGHT  BUSY  CONTROLLERS  PODS READY
-a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0       0     0/0          22/24
-b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0       0     0/0          0/0
-c         Init    -                                      0.0% ········  0       0     0/0          0/0
+INSTANCE  PHASE   RANGE                                 SHARE           WEIGHT  WORKS ON  PODS READY
+a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0       0/0       22/24
+b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0       0/0       0/0
+c         Init    -                                      0.0% ········  0       0/0       0/0
 3 instances, 2 Active: nothing works on 25.0% of the hash keys: (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
 `,
 	}} {
@@ -105,8 +105,22 @@ func TestTextOfAnotherRing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := r.Text(100, time.Time{})
-	if !strings.Contains(text, "CONTROLLERS\n") || strings.Contains(text, "pods") {
+	text := r.Text(90, time.Time{})
+	if !strings.Contains(text, "WORKS ON\n") || strings.Contains(text, "pods") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+func TestTextSaysWhatIsAboutToChange(t *testing.T) {
+	a, b := instance("a", key(quarter), next(2*quarter)), instance("b", key(math.MaxInt64), phase(shardingv1alpha1.InstanceWait))
+	b.Spec.Controllers = []string{"job-controller"}
+	text := of(t, []*shardingv1alpha1.ControllerInstance{a, b}).Text(100, now)
+	want := `
+a: the end of its range is to move from 2000000000000000 to 4000000000000000: b gives to a
+25.0% of the hash keys change hands just now: (2000000000000000, 4000000000000000]
+b does not work on job-controller
+`
+	if !strings.HasSuffix(text, want) {
 		t.Errorf("got\n%s", text)
 	}
 }
@@ -129,28 +143,25 @@ func TestTextSaysWhatWaits(t *testing.T) {
 func TestWidth(t *testing.T) {
 	r := of(t, []*shardingv1alpha1.ControllerInstance{instance("a", key(quarter)), instance("b", key(math.MaxInt64))})
 	for _, tc := range []struct {
-		width, line, bar      int
-		cut, host, work, ages bool
+		width, line, bar int
+		cut, host, ages  bool
 	}{
-		{width: 200, line: 146, bar: maxBar, host: true, work: true, ages: true},
-		{width: 122, line: 122, bar: minBar, host: true, work: true, ages: true},
-		{width: 121, line: 121, bar: 15, work: true, ages: true},
-		{width: 114, line: 114, bar: minBar, work: true, ages: true},
-		{width: 113, line: 113, bar: 29, work: true, ages: true, cut: true},
-		{width: 92, line: 92, bar: minBar, work: true, ages: true, cut: true},
-		{width: 91, line: 91, bar: 26, ages: true, cut: true},
-		{width: 73, line: 73, bar: minBar, ages: true, cut: true},
-		{width: 72, line: 72, bar: 12, cut: true},
-		{width: 68, line: 68, bar: minBar, cut: true},
-		{width: 67, line: 55, cut: true},
-		{width: 10, line: 55, cut: true},
+		{width: 200, line: 137, bar: maxBar, host: true, ages: true},
+		{width: 113, line: 113, bar: minBar, host: true, ages: true},
+		{width: 112, line: 112, bar: 15, ages: true},
+		{width: 105, line: 105, bar: minBar, ages: true},
+		{width: 104, line: 104, bar: 29, ages: true, cut: true},
+		{width: 83, line: 83, bar: minBar, ages: true, cut: true},
+		{width: 82, line: 82, bar: 12, cut: true},
+		{width: 78, line: 78, bar: minBar, cut: true},
+		{width: 77, line: 65, cut: true},
+		{width: 10, line: 65, cut: true},
 	} {
 		text := r.Text(tc.width, now)
 		lines := strings.Split(text, "\n")
 		longest := max(utf8.RuneCountInString(lines[0]), utf8.RuneCountInString(lines[1]))
 		bar := strings.Count(lines[1], "█") + strings.Count(lines[1], "·")
-		if cut, ages := strings.Contains(text, "…"), strings.Contains(text, "AGE"); longest != tc.line || bar != tc.bar || cut != tc.cut || ages != tc.ages ||
-			tc.host != strings.Contains(text, "HOST") || tc.work != strings.Contains(text, "CONTROLLERS") {
+		if cut, ages := strings.Contains(text, "…"), strings.Contains(text, "AGE"); longest != tc.line || bar != tc.bar || cut != tc.cut || ages != tc.ages || tc.host != strings.Contains(text, "HOST") {
 			t.Errorf("width %d: lines of %d, bars of %d, keys cut %t, ages %t, want %+v", tc.width, longest, bar, cut, ages, tc)
 		}
 	}
