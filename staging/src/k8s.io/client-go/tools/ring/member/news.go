@@ -38,6 +38,9 @@ const (
 	loadInterval = time.Second
 	// countShare is how much longer than counting it took the load is not counted again.
 	countShare = 100
+	// heapInterval is how often the heap is told at most where nothing else is: it may swing with
+	// each collection.
+	heapInterval = 30 * time.Second
 )
 
 // news is what an instance tells of itself in its record's status. Each is valid only for
@@ -93,9 +96,11 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
 		// Others wait for it.
-	case differs(n.stored.Weight, n.status.Weight), differs(n.stored.Shareable(), shareable(n.status)), differs(n.stored.LiveBytes, liveBytes(n.status)):
+	case differs(n.stored.Weight, n.status.Weight), differs(n.stored.Shareable(), shareable(n.status)):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
+	case differs(n.stored.LiveBytes, liveBytes(n.status)):
+		due = n.sent.Add(heapInterval)
 	default:
 		return 0
 	}
@@ -132,7 +137,7 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 // differs says whether a load has changed by a tenth or more.
 func differs(from, to int64) bool {
 	change := max(to-from, from-to)
-	return change > 0 && 10*change >= from
+	return change > 0 && 10*float64(change) >= float64(from)
 }
 
 // shareable returns what others take the instance to have to share, by that status.

@@ -165,7 +165,7 @@ func TestAHeapIsToldWithTheWeightOfItsCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := testContext(t)
 		r := newRegistry(t)
-		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Minute })
+		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
 		term := i.registered(ctx)
 		i.ownLog(term)
 		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
@@ -184,11 +184,47 @@ func TestAHeapIsToldWithTheWeightOfItsCollection(t *testing.T) {
 			{900, 4, 201, &shardingv1alpha1.ProcessHeap{LiveBytes: 900, Weight: 201}},
 		} {
 			i.heap, i.collections, i.sources[0].keys = tc.heap, tc.collections, make([]int64, tc.weight)
-			time.Sleep(time.Second)
+			time.Sleep(heapInterval)
 			term.reported(ctx, d)
 			if got := i.record().Status.Heap; !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("with %+v the record says %+v", tc, got)
 			}
+		}
+	})
+}
+
+func TestAHeapOfBeforeTheRegistrationIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		i.heap, i.collections = 1000, 7
+		term := i.registered(ctx)
+		i.ownLog(term)
+		if term.reported(ctx, ring.Decision{Phase: shardingv1alpha1.InstanceInit}); i.record().Status.Heap != nil {
+			t.Errorf("the record says %+v", i.record().Status.Heap)
+		}
+	})
+}
+
+func TestAHeapAloneIsToldTwiceAMinuteAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
+		term := i.registered(ctx)
+		i.ownLog(term)
+		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
+		for range 60 {
+			i.heap, i.collections = 3000-i.heap, i.collections+1
+			if i.heap == 3000 {
+				i.heap = 1000
+			}
+			term.reported(ctx, d)
+			time.Sleep(time.Second)
+		}
+		if n := len(r.got(ofPatch(partNews))); n != 2 {
+			t.Errorf("it was told %d times in a minute", n)
 		}
 	})
 }
@@ -587,8 +623,8 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		r := newRegistry(t)
 		i := newInstance(t, r)
 		i.sources[0].keys = []int64{1, 2, 150}
-		i.heap, i.collections = 1<<20, 1
 		term := i.owner(ctx)
+		i.heap, i.collections = 1<<20, 1
 		i.ownLog(term)
 		i.gate.set(hashkey.All())
 		leave := i.work(1)

@@ -45,6 +45,8 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What was collected before says nothing of what this registration holds.
+	_, collections := m.cfg.Heap()
 	t := &term{
 		Member:   m,
 		self:     *m.created.Load(),
@@ -52,6 +54,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		observer: newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events),
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
 		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
+		news:     news{collections: collections},
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),
 	}
