@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults leader explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader rollout build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults leader explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects rollout build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,10 +60,13 @@ bench-process: build ## measure whole controller managers, 1 to 8 and stock's, i
 	@cd _output/kubernetes && go run ./test/benchmark/process -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-process.md
 
 bench-namespaces: build ## measure EndpointSlices, and what each process holds of namespaces, into docs/benchmarks-namespaces.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -namespaces -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-namespaces.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=namespaces -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-namespaces.md
 
-bench-leader: build ## measure what the process that leads holds, into docs/benchmarks-leader.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -leader -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),60000) -out=$(CURDIR)/docs/benchmarks-leader.md
+bench-leader: build ## measure what the process that leads holds of pods, into docs/benchmarks-leader.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=leader -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),60000) -out=$(CURDIR)/docs/benchmarks-leader.md
+
+bench-objects: build ## measure what the process that leads holds of Nodes, Secrets and the like, into docs/benchmarks-objects.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=objects -bin=$(CURDIR)/_output/bin -out=$(CURDIR)/docs/benchmarks-objects.md
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin=$(CURDIR)/_output/bin $(ROLLOUT)

@@ -16,10 +16,10 @@ limitations under the License.
 
 // Command process measures whole controller managers, with all their controllers, while
 // Deployments get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on rings, and one
-// as in stock Kubernetes beside them. With -namespaces it measures how soon EndpointSlices follow the
+// as in stock Kubernetes beside them. With -only=namespaces it measures how soon EndpointSlices follow the
 // pods of Services, and what each process holds where one namespace has half of everything. Each
-// number of controller managers has a cluster of its own, where nothing runs the pods. With -leader it
-// measures what the process that leads holds.
+// number of controller managers has a cluster of its own, where nothing runs the pods. With
+// -only=leader it measures what the process that leads holds of pods, and with -only=objects of much else.
 package main
 
 import (
@@ -68,8 +68,8 @@ type manager struct {
 
 func main() {
 	b := &benchmark{}
-	namespaces := flag.Bool("namespaces", false, "measure what depends on namespaces, instead of all else")
-	leader := flag.Bool("leader", false, "measure what the process that leads holds, instead of all else")
+	measures := map[string]func(context.Context) (string, int, error){"": b.measureAll, "namespaces": b.measureNamespaces, "leader": b.measureLeader, "objects": b.measureObjects}
+	only := flag.String("only", "", "measure what depends on namespaces, what the leader holds of pods, or of other objects, instead of all else: namespaces, leader or objects")
 	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
 	flag.StringVar(&b.bin, "bin", "../bin", "directory of the binaries")
 	flag.IntVar(&b.pods, "pods", 20000, "number of pods")
@@ -78,15 +78,10 @@ func main() {
 	log.SetFlags(log.Ltime)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	measure := b.measureAll
-	switch {
-	case *namespaces && *leader:
-		fmt.Fprintln(os.Stderr, "process: -namespaces and -leader have reports of their own: give one of them")
+	measure, ok := measures[*only]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "process: -only is %q, want namespaces, leader or objects, or nothing\n", *only)
 		os.Exit(1)
-	case *namespaces:
-		measure = b.measureNamespaces
-	case *leader:
-		measure = b.measureLeader
 	}
 	if err := b.run(ctx, measure, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "process:", err)

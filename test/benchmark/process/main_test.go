@@ -66,15 +66,17 @@ func TestBars(t *testing.T) {
 	}
 }
 
+func TestTheLeaderHasBarsOfItsOwn(t *testing.T) {
+	if report, missed := renderLeader(60000, example(1, 400), alone(60, 1)); missed != 1 || strings.Count(report, ", missed") != 1 {
+		t.Errorf("%d bars missed, want that of the leader on no ring:\n%s", missed, report)
+	}
+}
+
 func TestTheLeaderIsComparedByTypesOfObjects(t *testing.T) {
 	stock := usage{live: 400, types: []held{{"Pod", 8e6}, {"Job", 2e6}, {"Node", 1e3}}}
 	leader := usage{live: 100, types: []held{{"Lease", 4e6}, {"Pod", 2e6}, {"Node", 1e3}}}
-	results := example(1, 400)
-	report, missed := renderLeader(60000, results, alone(60, 1), stock, leader)
-	if missed != 1 {
-		t.Errorf("%d bars missed, want that of the leader on no ring", missed)
-	}
-	for _, want := range []string{"(0.25)", "| Lease | 4.0 MB | 0.0 MB | - |\n| Pod | 2.0 MB | 8.0 MB | 0.25 |\n| Job | 0.0 MB | 2.0 MB | 0.00 |\n\n"} {
+	report := renderObjects(stock, leader)
+	for _, want := range []string{"(0.25)", "| Lease | 4.0 MB | 0.0 MB | - |\n| Pod | 2.0 MB | 8.0 MB | 0.25 |\n| Job | 0.0 MB | 2.0 MB | 0.00 |\n"} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q:\n%s", want, report)
 		}
@@ -93,8 +95,9 @@ func TestReportIsNarrow(t *testing.T) {
 	f := &filled{processes: example(1, 100)[0].processes}
 	namespaces := renderNamespaces(20000, []*inNamespaces{{even: f, uneven: f}, {managers: 4, even: f, uneven: f}})
 	results := example(1, 100)
-	leader, _ := renderLeader(60000, results, alone(50, 1), results[0].processes[0], results[1].processes[0])
-	for line := range strings.Lines(report + namespaces + leader) {
+	leader, _ := renderLeader(60000, results, alone(50, 1))
+	objects := renderObjects(results[0].processes[0], results[1].processes[0])
+	for line := range strings.Lines(report + namespaces + leader + objects) {
 		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 110 && line[0] != '|' {
 			t.Errorf("%d columns: %s", n, line)
 		}
