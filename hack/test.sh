@@ -222,14 +222,19 @@ on-ring() {
 trimmed() {
   local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers stored
   local -A readers=(
+    [pkg/controller/bootstrap]=bootstrap-signer-controller
+    [pkg/controller/certificates/rootcacertpublisher]=root-ca-certificate-publisher-controller
     [pkg/controller/devicetainteviction]=device-taint-eviction-controller
     [pkg/controller/garbagecollector]=garbage-collector-controller
+    [pkg/controller/nodeipam/ipam]=node-ipam-controller
     [pkg/controller/nodelifecycle]=node-lifecycle-controller
     [pkg/controller/podgc]=pod-garbage-collector-controller
     [pkg/controller/resourceclaim]=resourceclaim-controller
     [pkg/controller/resourcequota]=resourcequota-controller
     [pkg/controller/scheduling/podgroupprotection]=podgroup-protection-controller
+    [pkg/controller/serviceaccount]=serviceaccount-token-controller
     [pkg/controller/tainteviction]=taint-eviction-controller
+    [pkg/controller/ttl]=ttl-controller
     [pkg/controller/volume/attachdetach]=persistentvolume-attach-detach-controller
     [pkg/controller/volume/attachdetach/metrics]=persistentvolume-attach-detach-controller
     [pkg/controller/volume/attachdetach/populator]=persistentvolume-attach-detach-controller
@@ -273,6 +278,7 @@ package $(cd "$tree" && go list -f '{{.Name}}' "./$package")
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/podtrim"
 )
@@ -281,11 +287,12 @@ func init() {
 	trimmer := podtrim.NewTrimmer()
 	trimmer.Keep(podtrim.ReadBy($controllers), nil)
 	cache.Trim = func(obj any) any {
-		if pod, ok := obj.(*v1.Pod); ok {
-			// A test may have the pod in other places, too.
-			pod = pod.DeepCopy()
-			trimmer.Transform(pod)
-			return pod
+		switch obj := obj.(type) {
+		case *v1.Pod, *v1.Node, *v1.Secret, *v1.ConfigMap:
+			// A test may have the object in other places, too.
+			trimmed := obj.(runtime.Object).DeepCopyObject()
+			trimmer.Transform(trimmed)
+			return trimmed
 		}
 		return obj
 	}

@@ -22,7 +22,8 @@ limitations under the License.
 //
 // It looks at all functions in a controller's packages and at those that they call or mention, as
 // far as they are among the packages that it knows. A pod that is given to any other function is
-// reported, too, unless that function is known to need no more than metadata.
+// reported, too, unless that function is known to need no more than metadata. Of Nodes, Secrets and
+// ConfigMaps it looks for what podtrim drops of them all, in all packages of controllers.
 package main
 
 import (
@@ -111,6 +112,11 @@ func check(tree string, verbose bool) (faults []string, err error) {
 			faults = append(faults, "nobody uses "+name+" any more, which hack/podreads does not look into")
 		}
 	}
+	more, err := unreadFaults(tree, verbose)
+	if err != nil {
+		return nil, err
+	}
+	faults = append(faults, more...)
 	slices.Sort(faults)
 	return faults, nil
 }

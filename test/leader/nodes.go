@@ -19,6 +19,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,12 +39,15 @@ const (
 	tolerated = 3
 )
 
+// images are those that a node has. The leader does not keep them, and must not lose them.
+var images = []v1.ContainerImage{{Names: []string{"registry.example.com/a:1", "registry.example.com/a@sha256:00"}, SizeBytes: 1 << 20}, {Names: []string{"registry.example.com/b:1"}}}
+
 // newNode creates a node that is ready, with its lease.
 func (r *run) newNode(ctx context.Context, name string) error {
 	now := metav1.Now()
 	if _, err := r.client.CoreV1().Nodes().Create(ctx, &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{util.ControllerManagedAttachAnnotation: "true"}},
-		Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now}}},
+		Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now}}, Images: images},
 	}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -163,6 +167,15 @@ func (r *run) failNodes(ctx context.Context) error {
 		})
 	}); err != nil {
 		return err
+	}
+	nodes, err := r.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; !reflect.DeepEqual(node.Status.Images, images) {
+			return fmt.Errorf("node %s has the images %v, want %v", node.Name, node.Status.Images, images)
+		}
 	}
 	for i := range r.failed {
 		if err := r.client.CoreV1().Nodes().Delete(ctx, failing(i), metav1.DeleteOptions{}); err != nil {

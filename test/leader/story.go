@@ -98,7 +98,7 @@ func (r *run) objects(ctx context.Context) (map[string]string, error) {
 		for _, taint := range node.Spec.Taints {
 			taints = append(taints, taint.Key)
 		}
-		all["nodes "+node.Name] = fmt.Sprintf("taints %v, %d conditions, %d volumes attached", taints, len(node.Status.Conditions), len(node.Status.VolumesAttached))
+		all["nodes "+node.Name] = fmt.Sprintf("taints %v, %d conditions, %d volumes attached, %d images", taints, len(node.Status.Conditions), len(node.Status.VolumesAttached), len(node.Status.Images))
 	}
 	volumes, err := r.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -79,7 +79,7 @@ func (i *leaderInformers) informerName(usual *cache.InformerName, err error) (*c
 	return usual, err
 }
 
-// transform trims obj if it is a pod.
+// transform drops what nobody reads of obj.
 func (i *leaderInformers) transform(obj any) {
 	if i != nil {
 		i.trimmer.Transform(obj)

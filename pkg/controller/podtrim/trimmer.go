@@ -27,9 +27,9 @@ import (
 // pod is no longer cached. A list comes in the order of names, in which siblings are neighbors.
 const siblingGroups = 4096
 
-// A Trimmer is the transform of an informer of pods. It keeps of each pod its metadata and some
-// groups of fields, and has pods that are alike share memory. It keeps pods whole until it is told
-// what to keep.
+// A Trimmer is the transform of informers. It keeps of each pod its metadata and some groups of
+// fields, and has pods that are alike share memory. Of Nodes, Secrets and ConfigMaps it drops what
+// nobody reads. It keeps everything whole until it is told what to keep of pods.
 type Trimmer struct {
 	fields Fields
 	// stored has the pods that the informer holds; it may be nil.
@@ -44,16 +44,21 @@ func NewTrimmer() *Trimmer {
 	return &Trimmer{fields: All, siblings: lru.New(siblingGroups)}
 }
 
-// Keep sets what is kept of pods besides metadata. stored, which may be nil, is the store of the
-// informer. It must be called before the informer runs.
+// Keep sets what is kept of pods besides metadata. With All, other objects are whole, too: it is for
+// controllers that are not known. stored, which may be nil, is the store of the informer of pods.
+// Keep must be called before informers run.
 func (t *Trimmer) Keep(fields Fields, stored cache.Store) {
 	t.fields, t.stored = fields, stored
 }
 
-// Transform trims obj in place if it is a pod. Everything else is left alone.
+// Transform trims obj in place.
 func (t *Trimmer) Transform(obj any) {
+	if t.fields == All {
+		return
+	}
 	pod, ok := obj.(*v1.Pod)
-	if !ok || t.fields == All {
+	if !ok {
+		dropUnread(obj)
 		return
 	}
 	// A second time, which comes in another order, the parts are those of the first.
