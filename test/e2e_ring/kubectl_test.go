@@ -69,7 +69,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 
 	ginkgo.It("waits until every key is worked on, and shows the rings", func(ctx context.Context) {
 		says(ctx, 0, gomega.ContainSubstring("workloads: every hash key is owned and worked on"), "status", "--wait", "--timeout=3m")
-		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims:\n"), gomega.ContainSubstring("CONTROLLERS"), gomega.Not(gomega.ContainSubstring("PODS READY"))))
+		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims:\n"), gomega.ContainSubstring("WORKS ON"), gomega.Not(gomega.ContainSubstring("PODS READY"))))
 		says(ctx, 0, gomega.ContainSubstring("pods ready"), "workloads", "--count")
 		var states struct{ Rings []ringtable.State }
 		gomega.Expect(json.Unmarshal([]byte(says(ctx, 0, gomega.Not(gomega.BeEmpty()), "-o", "json")), &states)).To(gomega.Succeed())
