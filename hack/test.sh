@@ -242,7 +242,7 @@ trimmed() {
     [pkg/controller/volume/persistentvolume]=persistentvolume-binder-controller
   )
   local all=${readers[*]} packages
-  for package in dra evictions garbagecollector node podgc quota volume volumescheduling; do
+  for package in dra dra/all dra/api dra/default dra/ga evictions garbagecollector node podgc quota volume volumescheduling; do
     readers[test/integration/$package]=$all
   done
   read -ra packages <<<"${PACKAGES-${!readers[*]}}"
