@@ -220,7 +220,7 @@ on-ring() {
 # have nothing but metadata and what these controllers declare: in each store and informer that a
 # test makes, by an overlay. PACKAGES names some.
 trimmed() {
-  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers stored
+  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers stored kinds
   local -A readers=(
     [pkg/controller/bootstrap]=bootstrap-signer-controller
     [pkg/controller/certificates/rootcacertpublisher]=root-ca-certificate-publisher-controller
@@ -273,6 +273,9 @@ EOF
     pkg/*) stored=cache.Trim ;;
     *) stored=cache.TrimStored ;;
     esac
+    kinds='*v1.Pod, *v1.Node, *v1.Secret, *v1.ConfigMap'
+    # Its cleaner of tokens gets pods from the API server.
+    [ "$package" != pkg/controller/serviceaccount ] || kinds=${kinds#'*v1.Pod, '}
     cat >"$overlay/$name.go" <<EOF
 package $(cd "$tree" && go list -f '{{.Name}}' "./$package")
 
@@ -288,7 +291,7 @@ func init() {
 	trimmer.Keep(podtrim.ReadBy($controllers), nil)
 	cache.Trim = func(obj any) any {
 		switch obj := obj.(type) {
-		case *v1.Pod, *v1.Node, *v1.Secret, *v1.ConfigMap:
+		case $kinds:
 			// A test may have the object in other places, too.
 			trimmed := obj.(runtime.Object).DeepCopyObject()
 			trimmer.Transform(trimmed)
