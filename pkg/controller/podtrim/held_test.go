@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 )
 
@@ -163,4 +164,45 @@ func BenchmarkHeld(b *testing.B) {
 		trimmer.Keep(union, nil)
 		return func(pod *v1.Pod) { trimmer.Transform(pod) }
 	})
+}
+
+// BenchmarkEvent measures what an update of a pod costs: to decode it, as it comes, and to decode and
+// trim it, twice as a WatchList has it, beside the version that is stored and its siblings. It
+// includes the collection of what becomes garbage.
+func BenchmarkEvent(b *testing.B) {
+	const pods, siblings = 2000, 20
+	encoded := make([][]byte, pods)
+	for i := range encoded {
+		var err error
+		if encoded[i], err = livePod(i, siblings).Marshal(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var union Fields
+	for _, fields := range reads {
+		if fields != All {
+			union |= fields
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		fields Fields
+	}{{"whole", All}, {"trimmed", union}} {
+		b.Run(c.name, func(b *testing.B) {
+			store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+			trimmer := NewTrimmer()
+			trimmer.Keep(c.fields, store)
+			for i := 0; b.Loop(); i++ {
+				pod := &v1.Pod{}
+				if err := pod.Unmarshal(encoded[i%pods]); err != nil {
+					b.Fatal(err)
+				}
+				trimmer.Transform(pod)
+				trimmer.Transform(pod)
+				if err := store.Update(pod); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
