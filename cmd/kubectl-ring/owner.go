@@ -38,6 +38,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
@@ -90,12 +91,6 @@ func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMap
 	rings, err := ringtable.List(ctx, client)
 	if err != nil {
 		return err
-	}
-	// A ring that nobody is on works on nothing, and ought to.
-	for _, described := range catalogue.Rings() {
-		if !slices.ContainsFunc(rings, func(r *ringtable.Ring) bool { return r.Name == described.Name }) {
-			rings = append(rings, &ringtable.Ring{Name: described.Name})
-		}
 	}
 	controlledBy, err := resourceOfController(mapper, object)
 	if err != nil {
@@ -167,7 +162,7 @@ func claimsOf(r *ringtable.Ring, object *unstructured.Unstructured, of, controll
 	}
 	var claims []claim
 	for _, name := range slices.Sorted(maps.Keys(lines)) {
-		by, covered := governs(lines[name], name, of)
+		by, covered := ring.Governing(lines[name], name, of.Group, of.Resource)
 		if i := slices.IndexFunc(described.Controllers, func(c catalogue.Controller) bool { return c.Name == name }); i >= 0 {
 			covered = covered && isFor(described.Controllers[i], by, of, controlledBy)
 		}
@@ -205,18 +200,6 @@ func isFor(c catalogue.Controller, by shardingv1alpha1.GoverningKey, of, control
 	default:
 		return true
 	}
-}
-
-// governs returns whose key governs what the controller writes to the resource, and whether a line
-// says so.
-func governs(lines []shardingv1alpha1.Governs, controller string, resource schema.GroupResource) (shardingv1alpha1.GoverningKey, bool) {
-	covers := func(pattern, s string) bool { return pattern == "*" || pattern == s }
-	for _, line := range lines {
-		if covers(line.Controller, controller) && covers(line.Group, resource.Group) && covers(line.Resource, resource.Resource) {
-			return line.By, true
-		}
-	}
-	return "", false
 }
 
 // keyOf returns the governing key of the object, and whether it has one.

@@ -23,7 +23,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,7 +33,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -113,30 +111,15 @@ func status(ctx context.Context, client kubernetes.Interface, names []string, ti
 	return err
 }
 
-// state returns what is to be said of these rings, or of all, and whether all is well. Without names
-// those of kube-controller-manager count, whether or not they have instances.
+// state returns what is to be said of these rings, or of all, and whether all is well.
 func state(ctx context.Context, client kubernetes.Interface, names []string) (text string, ok bool, err error) {
-	rings, err := ringtable.List(ctx, client)
+	rings, err := ringtable.List(ctx, client, names...)
 	if err != nil {
 		return "", false, err
 	}
-	if len(names) == 0 {
-		for _, r := range rings {
-			names = append(names, r.Name)
-		}
-		for _, r := range catalogue.Rings() {
-			names = append(names, r.Name)
-		}
-		slices.Sort(names)
-		names = slices.Compact(names)
-	}
 	var b strings.Builder
 	ok = true
-	for _, name := range names {
-		r := &ringtable.Ring{Name: name}
-		if i := slices.IndexFunc(rings, func(r *ringtable.Ring) bool { return r.Name == name }); i >= 0 {
-			r = rings[i]
-		}
+	for _, r := range rings {
 		problems := r.Problems()
 		if len(problems) == 0 {
 			owners := len(r.View().Ring())

@@ -19,6 +19,7 @@ package ringtable
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,6 +33,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	shardinglisters "k8s.io/client-go/listers/sharding/v1alpha1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // Follower watches the instances of a cluster and, where pods are to be counted, its ReplicaSets.
@@ -84,8 +86,19 @@ func Follow(ctx context.Context, client kubernetes.Interface, count bool) (*Foll
 	return f, nil
 }
 
-// List returns the rings that have instances as they are now, in order of name. Pods are not counted.
-func List(ctx context.Context, client kubernetes.Interface) ([]*Ring, error) {
+// Get returns the ring of that name as it is now. Pods are not counted.
+func Get(ctx context.Context, client kubernetes.Interface, name string) (*Ring, error) {
+	rings, err := List(ctx, client, name)
+	if err != nil {
+		return nil, err
+	}
+	return rings[0], nil
+}
+
+// List returns the rings of these names as they are now. Without names, it returns those of
+// kube-controller-manager, whether or not they have instances, and all others that have, in order
+// of name. Pods are not counted.
+func List(ctx context.Context, client kubernetes.Interface, names ...string) ([]*Ring, error) {
 	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, explain(err)
@@ -94,8 +107,16 @@ func List(ctx context.Context, client kubernetes.Interface) ([]*Ring, error) {
 	for i := range list.Items {
 		instances = append(instances, &list.Items[i])
 	}
+	if len(names) == 0 {
+		names = Names(instances)
+		for _, described := range catalogue.Rings() {
+			names = append(names, described.Name)
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
 	var rings []*Ring
-	for _, name := range Names(instances) {
+	for _, name := range names {
 		r, err := Of(name, instances, nil)
 		if err != nil {
 			return nil, err

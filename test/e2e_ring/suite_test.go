@@ -31,7 +31,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -90,15 +89,7 @@ func ringNow(ctx context.Context) (*ringtable.Ring, error) {
 
 // ringNamed reads the ring of that name from the API.
 func ringNamed(ctx context.Context, name string) (*ringtable.Ring, error) {
-	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	members := make([]*shardingv1alpha1.ControllerInstance, 0, len(list.Items))
-	for i := range list.Items {
-		members = append(members, &list.Items[i])
-	}
-	return ringtable.Of(name, members, nil)
+	return ringtable.Get(ctx, client, name)
 }
 
 // expectRing waits until n instances, all Active, cover all hash keys of the ring of workloads, and

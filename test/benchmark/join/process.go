@@ -26,7 +26,6 @@ import (
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -79,15 +78,7 @@ func (b *benchmark) settle(ctx context.Context, ring []*process) error {
 }
 
 func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {
-	list, err := b.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	var members []*shardingv1alpha1.ControllerInstance
-	for i := range list.Items {
-		members = append(members, &list.Items[i])
-	}
-	now, err := ringtable.Of(catalogue.WorkloadsRing, members, nil)
+	now, err := ringtable.Get(ctx, b.client, catalogue.WorkloadsRing)
 	if err != nil {
 		return err
 	}

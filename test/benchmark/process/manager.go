@@ -24,7 +24,6 @@ import (
 	"strings"
 	"time"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -87,7 +86,7 @@ func (b *benchmark) settle(ctx context.Context, n int) error {
 		}
 		for _, in := range catalogue.Rings() {
 			var ring *ringtable.Ring
-			if ring, left = b.ring(ctx, in.Name); left != nil {
+			if ring, left = ringtable.Get(ctx, b.client, in.Name); left != nil {
 				return false, nil
 			}
 			if len(ring.Instances) != n || ring.Active() != n || !ring.Gap.Empty() {
@@ -101,16 +100,4 @@ func (b *benchmark) settle(ctx context.Context, n int) error {
 		return fmt.Errorf("waiting for rings of %d: %w", n, errors.Join(err, left))
 	}
 	return nil
-}
-
-func (b *benchmark) ring(ctx context.Context, name string) (*ringtable.Ring, error) {
-	list, err := b.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var members []*shardingv1alpha1.ControllerInstance
-	for i := range list.Items {
-		members = append(members, &list.Items[i])
-	}
-	return ringtable.Of(name, members, nil)
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
@@ -254,7 +255,7 @@ func (b *benchmark) count(ctx context.Context, managers int, processes []usage) 
 
 // owned returns the ranges of each process in the ring.
 func (b *benchmark) owned(ctx context.Context, name string) ([]hashkey.Ranges, error) {
-	ring, err := b.ring(ctx, name)
+	ring, err := ringtable.Get(ctx, b.client, name)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (r *ringTest) eventually(check func(ctx context.Context) error) {
 }
 
 func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
-	return controllermanager.Ring(ctx, r.client, catalogue.WorkloadsRing)
+	return ringtable.Get(ctx, r.client, catalogue.WorkloadsRing)
 }
 
 // expectRing waits until n instances, all Active, cover all hash keys.

@@ -26,8 +26,6 @@ import (
 	"syscall"
 	"testing"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -84,23 +82,10 @@ func kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// Ring returns the ring of that name.
-func Ring(ctx context.Context, client kubernetes.Interface, name string) (*ringtable.Ring, error) {
-	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var members []*shardingv1alpha1.ControllerInstance
-	for i := range list.Items {
-		members = append(members, &list.Items[i])
-	}
-	return ringtable.Of(name, members, nil)
-}
-
 // Settled returns an error unless the ring of that name has n instances, all Active, that cover all
 // keys.
 func Settled(ctx context.Context, client kubernetes.Interface, name string, n int) error {
-	ring, err := Ring(ctx, client, name)
+	ring, err := ringtable.Get(ctx, client, name)
 	if err != nil {
 		return err
 	}

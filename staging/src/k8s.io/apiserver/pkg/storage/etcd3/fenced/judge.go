@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 )
 
@@ -187,13 +188,7 @@ func (i *instance) governing(controller string, resource schema.GroupResource) (
 	if !slices.Contains(i.controllers, controller) {
 		return "", false
 	}
-	covers := func(pattern, s string) bool { return pattern == "*" || pattern == s }
-	for _, line := range i.governs {
-		if covers(line.Controller, controller) && covers(line.Group, resource.Group) && covers(line.Resource, resource.Resource) {
-			return line.By, true
-		}
-	}
-	return "", false
+	return ring.Governing(i.governs, controller, resource.Group, resource.Resource)
 }
 
 // subject is what of an object says whose key governs it. The zero value is no object.
