@@ -56,8 +56,8 @@ type Record struct {
 	// Heaviest counts those of them that share one key, as last reported: that which most have.
 	Heaviest int64
 	// LiveBytes is the size of what the instance's process held after a garbage collection, with
-	// all else that it does, in bytes, as last reported; HeapWeight is what Weight was then.
-	LiveBytes, HeapWeight int64
+	// all else that it does, in bytes, as last reported.
+	LiveBytes int64
 	// Report is what the fence compares.
 	Report
 	// Deleting says that the instance has been asked to leave, by a delete of its record.
@@ -106,9 +106,9 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("ControllerInstance %s has resourceVersion %q, want a number: %w", instance.Name, instance.ResourceVersion, err)
 	}
-	var heap shardingv1alpha1.ProcessHeap
-	if instance.Status.Heap != nil {
-		heap = *instance.Status.Heap
+	var liveBytes int64
+	if heap := instance.Status.Heap; heap != nil {
+		liveBytes = heap.LiveBytes
 	}
 	return Record{
 		Name:        instance.Name,
@@ -124,8 +124,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Cached:      CachedRanges(instance.Status.Cached),
 		Weight:      instance.Status.Weight,
 		Heaviest:    instance.Status.Heaviest,
-		LiveBytes:   heap.LiveBytes,
-		HeapWeight:  heap.Weight,
+		LiveBytes:   liveBytes,
 		Controllers: instance.Spec.Controllers,
 		Working:     working(instance.Status.Controllers),
 		Report:      Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},

@@ -37,7 +37,7 @@ func TestARecordHoldsWhatDecisionsUse(t *testing.T) {
 	})
 	want := Record{
 		Name: "a", UID: "uid", Ring: "workloads", Holder: "host_1", Revision: 41, Key: at(5), Next: at(6), Donor: "d",
-		Phase: shardingv1alpha1.InstanceWait, Cached: keys(0, 5), Weight: 7, Heaviest: 6, LiveBytes: 8, HeapWeight: 9, Report: Report{3, &Gift{"b", 4}}, Deleting: true,
+		Phase: shardingv1alpha1.InstanceWait, Cached: keys(0, 5), Weight: 7, Heaviest: 6, LiveBytes: 8, Report: Report{3, &Gift{"b", 4}}, Deleting: true,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("record %+v, %v; want %+v", got, err, want)
