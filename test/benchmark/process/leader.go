@@ -58,7 +58,7 @@ limits the rate of requests. Live is what remains after a collection.
 	for _, r := range withApart {
 		p.WriteString(holds(r.name(), r.processes, results[0].processes[0]))
 	}
-	p.WriteString("\nWhat holds the heap of the leader, and of another instance, by a profile of allocations:\n\n| process | objects |\n| --- | --- |\n" + profiles(withApart))
+	p.WriteString(profiles(withApart))
 	table, missed := verdicts(heapBars(pods, results, apart))
 	return p.String() + table, missed
 }

@@ -154,7 +154,7 @@ func (b *benchmark) mix(ctx context.Context) (u usage, err error) {
 			return err
 		}},
 	} {
-		group, _ := errgroup.WithContext(ctx)
+		var group errgroup.Group
 		group.SetLimit(creators)
 		for i := range kind.n {
 			group.Go(func() error { return kind.create(nameOf(i), evenly(i)) })

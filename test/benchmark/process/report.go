@@ -63,9 +63,10 @@ func holds(name string, processes []usage, stock usage) string {
 	return p.String()
 }
 
-// profiles returns the rows of a table of what holds the heap of the leader, and of another instance.
+// profiles returns a table of what holds the heap of the leader, and of another instance.
 func profiles(results []*result) string {
 	var p strings.Builder
+	p.WriteString("\nWhat holds the heap of the leader, and of another instance, by a profile of allocations:\n\n| process | objects |\n| --- | --- |\n")
 	for _, r := range results {
 		for i, u := range r.processes[:min(2, len(r.processes))] {
 			var objects []string
@@ -112,7 +113,6 @@ what is read of them.
 	for _, r := range withApart {
 		p.WriteString(holds(r.name(), r.processes, stock.processes[0]))
 	}
-	p.WriteString("\nWhat holds the heap of the leader, and of another instance, by a profile of allocations:\n\n| process | objects |\n| --- | --- |\n")
 	p.WriteString(profiles(withApart))
 	fmt.Fprintf(&p, `
 %d Jobs of one pod, %d a minute, without a rate limit. Each pod succeeds at once, and each Job is
