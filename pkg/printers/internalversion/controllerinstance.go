@@ -35,7 +35,7 @@ func addControllerInstanceHandlers(h printers.PrintHandler) {
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
 		{Name: "Ring", Type: "string", Description: spec["ring"]},
-		{Name: "Phase", Type: "string", Description: status["phase"]},
+		{Name: "Phase", Type: "string", Description: "Where the instance stands in the protocol of the ring; Drained behind it: it is to own no range while another can."},
 		{Name: "Range", Type: "string", Description: "The hash keys that the instance owns, as (after, upTo] in hexadecimal; behind an arrow, the key to which the upper end is to move. A lone object tells only the upper end."},
 		{Name: "Weight", Type: "integer", Description: status["weight"]},
 		{Name: "Controllers", Type: "string", Description: "How many of its controllers the instance works on, of how many that it runs on the ring."},
@@ -98,9 +98,13 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 			waiting = append(waiting, state.Name+": "+state.Reason)
 		}
 	}
+	phase := orNone(string(obj.Status.Phase))
+	if obj.Spec.Drained {
+		phase += ",Drained"
+	}
 	row := metav1.TableRow{
 		Object: runtime.RawExtension{Object: obj},
-		Cells: []interface{}{obj.Name, obj.Spec.Ring, orNone(string(obj.Status.Phase)), keys, obj.Status.Weight,
+		Cells: []interface{}{obj.Name, obj.Spec.Ring, phase, keys, obj.Status.Weight,
 			fmt.Sprintf("%d/%d", working, len(obj.Spec.Controllers)), translateTimestampSince(obj.CreationTimestamp), orNone(strings.Join(waiting, "; "))},
 	}
 	if options.Wide {

@@ -42,6 +42,10 @@ func TestPrintControllerInstance(t *testing.T) {
 	full.Spec.HolderIdentity, full.Spec.Donor = "host1_4711", "b"
 	full.Spec.Controllers = []string{"replicaset-controller", "job-controller"}
 	full.Status = sharding.ControllerInstanceStatus{Phase: sharding.InstanceActive, Weight: 12, Heap: &sharding.ProcessHeap{LiveBytes: 5<<19 - 1}, Controllers: []sharding.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}}
+	drained := newControllerInstance("a", "workloads", nil, nil)
+	drained.Spec.Drained, drained.Status.Phase = true, sharding.InstanceInit
+	justDrained := newControllerInstance("a", "workloads", nil, nil)
+	justDrained.Spec.Drained = true
 	waits := newControllerInstance("a", "workloads", nil, nil)
 	waits.Spec.Controllers = []string{"replicaset-controller", "job-controller", "daemonset-controller", "deployment-controller"}
 	waits.Status.Controllers = []sharding.ControllerState{
@@ -67,6 +71,14 @@ func TestPrintControllerInstance(t *testing.T) {
 		"is to own a range": {
 			instance: newControllerInstance("a", "workloads", nil, ptr.To[int64](255)),
 			want:     []interface{}{"a", "workloads", "<none>", "-→00000000000000ff", int64(0), "0/0", "<unknown>", "<none>"},
+		},
+		"drained": {
+			instance: drained,
+			want:     []interface{}{"a", "workloads", "Init,Drained", "-", int64(0), "0/0", "<unknown>", "<none>"},
+		},
+		"drained, has told nothing yet": {
+			instance: justDrained,
+			want:     []interface{}{"a", "workloads", "<none>,Drained", "-", int64(0), "0/0", "<unknown>", "<none>"},
 		},
 		"waits": {
 			instance: waits,

@@ -213,6 +213,7 @@ func (s *registryServer) testWrites() {
 		{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController},
 		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: shardingv1alpha1.GoverningKeyOwn},
 	}
+	instance.Spec.PinnedHashKey, instance.Spec.Drained, instance.Spec.Balance = ptr.To[int64](math.MaxInt64), true, shardingv1alpha1.BalanceDisabled
 	instance.Status.Phase = shardingv1alpha1.InstanceActive
 	created := s.create(instance)
 	if !apiequality.Semantic.DeepEqual(created.Spec, instance.Spec) || created.Status.Phase != "" || created.Generation != 1 {
@@ -227,7 +228,8 @@ func (s *registryServer) testWrites() {
 		Busy:  1,
 		Epoch: 2,
 		Gives: &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
-		Heap:  &shardingv1alpha1.ProcessHeap{LiveBytes: math.MaxInt64, Weight: 2},
+		Heap:  &shardingv1alpha1.ProcessHeap{LiveBytes: math.MaxInt64, Objects: 2},
+		Work:  1000,
 		Controllers: []shardingv1alpha1.ControllerState{
 			{Name: "replicaset-controller", Working: true},
 			{Name: "deployment-controller", Reason: "the leader runs it"},
@@ -238,17 +240,24 @@ func (s *registryServer) testWrites() {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if reported.Status.PhaseSince == nil {
+		t.Error("the server has not said since when the phase is what it is")
+	}
+	change.Status.PhaseSince = reported.Status.PhaseSince
 	if !apiequality.Semantic.DeepEqual(reported.Status, change.Status) || !apiequality.Semantic.DeepEqual(reported.Spec, created.Spec) || reported.Generation != 1 {
 		t.Errorf("an update of the status gave %+v, want that status, the spec of before, and generation 1", reported)
 	}
 
 	change = reported.DeepCopy()
 	change.Spec.HashKey, change.Spec.NextHashKey, change.Spec.Donor = ptr.To[int64](math.MaxInt64), ptr.To[int64](0), "b"
+	change.Spec.Drained, change.Spec.Balance = false, ""
 	change.Status = shardingv1alpha1.ControllerInstanceStatus{}
 	updated, err := s.instances().Update(ctx, change, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Whoever names a key that no instance does pins the boundary there.
+	change.Spec.PinnedHashKey = change.Spec.NextHashKey
 	if !apiequality.Semantic.DeepEqual(updated.Spec, change.Spec) || !apiequality.Semantic.DeepEqual(updated.Status, reported.Status) || updated.Generation != 2 {
 		t.Errorf("an update of the spec gave %+v, want that spec, the status of before, and generation 2", updated)
 	}
@@ -259,6 +268,39 @@ func (s *registryServer) testWrites() {
 	if _, err := s.instances().UpdateStatus(ctx, reported, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("news with an old resource version gave %v, want a conflict", err)
 	}
+
+	released, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"pinnedHashKey":null}}`), metav1.PatchOptions{})
+	if err != nil || released.Spec.PinnedHashKey != nil || !ptr.Equal(released.Spec.NextHashKey, updated.Spec.NextHashKey) {
+		t.Errorf("a boundary that is released gave %+v, %v", released.Spec, err)
+	}
+	identity := fence.Identity{Ring: testRing, Name: "a", UID: created.UID, Epoch: released.Status.Epoch}
+	config := restclient.CopyConfig(s.ClientConfig)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return withHeader{next, identity.String()} })
+	self, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := self.ShardingV1alpha1().ControllerInstances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"nextHashKey":5}}`), metav1.PatchOptions{})
+	if err != nil || moved.Spec.PinnedHashKey != nil || !ptr.Equal(moved.Spec.NextHashKey, ptr.To[int64](5)) {
+		t.Errorf("a key that an instance names gave %+v, %v, want it not pinned", moved.Spec, err)
+	}
+
+	// Time passes in whole seconds.
+	began := reported.Status.PhaseSince
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		if kept := s.report("a", time.Now().UnixNano()); !kept.Status.PhaseSince.Equal(began) {
+			return false, fmt.Errorf("news of the same phase gave it the time %v, want that of before, %v", kept.Status.PhaseSince, began)
+		}
+		return time.Since(began.Time) > time.Second, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Leaving","phaseSince":"2020-01-01T00:00:00Z"}}`), metav1.PatchOptions{}, "status")
+	if err != nil || !began.Before(leaves.Status.PhaseSince) {
+		t.Errorf("another phase gave %+v, %v, want a time after %v", leaves, err, began)
+	}
+
 	gone := updated.DeepCopy()
 	gone.Name = "nobody"
 	if _, err := s.instances().Update(ctx, gone, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
@@ -293,6 +335,10 @@ func (s *registryServer) testValidation() {
 	_, err := s.instances().Create(ctx, instance, metav1.CreateOptions{})
 	wantInvalid("create", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.hashKey", "spec.nextHashKey", "spec.donor",
 		"spec.controllers[0]", "spec.governs[0].resource", "spec.governs[0].by")
+	instance = newInstance("b")
+	instance.Spec.PinnedHashKey, instance.Spec.Balance = ptr.To[int64](-1), "On"
+	_, err = s.instances().Create(ctx, instance, metav1.CreateOptions{})
+	wantInvalid("create", err, "spec.pinnedHashKey", "spec.balance")
 
 	reserved := newInstance("workloads-a")
 	_, err = s.instances().Create(ctx, reserved, metav1.CreateOptions{})
@@ -308,8 +354,8 @@ func (s *registryServer) testValidation() {
 	wantInvalid("update", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.controllers", "spec.governs")
 
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"weight":-1,"busy":-1,"gives":{"to":"B","hashKey":-1},
-		"controllers":[{"name":"job-controller","working":true}]}}`), metav1.PatchOptions{}, "status")
-	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.weight", "status.busy", "status.gives.to", "status.gives.hashKey", "status.controllers[0].name")
+		"work":1001,"heap":{"liveBytes":0,"objects":-1},"controllers":[{"name":"job-controller","working":true}]}}`), metav1.PatchOptions{}, "status")
+	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.weight", "status.busy", "status.heap.objects", "status.work", "status.gives.to", "status.gives.hashKey", "status.controllers[0].name")
 
 	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":3}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)

@@ -47,6 +47,9 @@ const (
 	// maxReason is in characters.
 	maxReason = 1024
 
+	// maxWork is all of the workers' time, in thousandths.
+	maxWork = 1000
+
 	// maxEpoch leaves room to raise an epoch for ever.
 	maxEpoch = int64(1) << 62
 
@@ -153,6 +156,13 @@ func validateSpec(spec *sharding.ControllerInstanceSpec, name string, path *fiel
 		}
 	}
 
+	if spec.PinnedHashKey != nil {
+		errs = append(errs, validateHashKey(*spec.PinnedHashKey, path.Child("pinnedHashKey"))...)
+	}
+	if spec.Balance != "" && spec.Balance != sharding.BalanceDisabled {
+		errs = append(errs, field.NotSupported(path.Child("balance"), spec.Balance, []sharding.Balance{sharding.BalanceDisabled}))
+	}
+
 	if spec.Donor != "" {
 		for _, msg := range validateName(spec.Donor, false) {
 			errs = append(errs, field.Invalid(path.Child("donor"), spec.Donor, msg))
@@ -235,7 +245,10 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Heaviest, path.Child("heaviest"))...)
 	if heap := status.Heap; heap != nil {
 		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.LiveBytes, path.Child("heap", "liveBytes"))...)
-		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.Weight, path.Child("heap", "weight"))...)
+		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.Objects, path.Child("heap", "objects"))...)
+	}
+	if status.Work < 0 || status.Work > maxWork {
+		errs = append(errs, field.Invalid(path.Child("work"), status.Work, fmt.Sprintf("must be between 0 and %d, inclusive", maxWork)))
 	}
 	if status.Epoch < 0 || status.Epoch > maxEpoch {
 		errs = append(errs, field.Invalid(path.Child("epoch"), status.Epoch, fmt.Sprintf("must be between 0 and %d, inclusive", maxEpoch)))

@@ -87,7 +87,9 @@ func TestValidateControllerInstance(t *testing.T) {
 				{Controller: "a", Resource: "persistentvolumes", By: "Claim"},
 				{Controller: "*", Group: "*", Resource: "*", By: "Namespace"},
 			}
+			i.Spec.PinnedHashKey, i.Spec.Drained, i.Spec.Balance = ptr.To[int64](math.MaxInt64), true, sharding.BalanceDisabled
 		}},
+		"pinned to the lowest key": {change: func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](0) }},
 		"as many controllers and lines as it may": {change: func(i *sharding.ControllerInstance) {
 			i.Spec.Controllers, i.Spec.Governs = manyControllers(64), manyLines(256)
 		}},
@@ -181,6 +183,14 @@ func TestValidateControllerInstance(t *testing.T) {
 				{field.ErrorTypeInvalid, "spec.nextHashKey", "between 0 and 9223372036854775807"},
 			},
 		},
+		"pinned to a negative key": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](-1) },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.pinnedHashKey", "between 0 and 9223372036854775807"}},
+		},
+		"balance neither on nor off": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Balance = "On" },
+			want:   []wantErr{{field.ErrorTypeNotSupported, "spec.balance", `supported values: "Disabled"`}},
+		},
 		"move to where it is": {
 			change: func(i *sharding.ControllerInstance) {
 				i.Spec.HashKey, i.Spec.NextHashKey = ptr.To[int64](7), ptr.To[int64](7)
@@ -256,6 +266,7 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 		"all that may change": {change: func(i *sharding.ControllerInstance) {
 			i.Labels = map[string]string{"a": "b"}
 			i.Spec.HashKey, i.Spec.NextHashKey, i.Spec.Donor = ptr.To[int64](5), nil, ""
+			i.Spec.PinnedHashKey, i.Spec.Drained, i.Spec.Balance = ptr.To[int64](5), true, sharding.BalanceDisabled
 		}},
 		"ring": {
 			change: func(i *sharding.ControllerInstance) { i.Spec.Ring = "claims" },
@@ -321,14 +332,15 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		status sharding.ControllerInstanceStatus
 		want   []wantErr
 	}{
-		"empty":                  {},
-		"init":                   {status: sharding.ControllerInstanceStatus{Phase: "Init"}},
-		"locked":                 {status: sharding.ControllerInstanceStatus{Phase: "Locked", Cached: ranges(0, 0)}},
-		"wait":                   {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
-		"active, round the seam": {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Weight: 3, Busy: 1, Heap: &sharding.ProcessHeap{}}},
-		"leaving, touching":      {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
-		"same epoch":             {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
-		"higher epoch":           {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
+		"empty":                   {},
+		"init":                    {status: sharding.ControllerInstanceStatus{Phase: "Init"}},
+		"locked":                  {status: sharding.ControllerInstanceStatus{Phase: "Locked", Cached: ranges(0, 0)}},
+		"wait":                    {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
+		"active, round the seam":  {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Weight: 3, Busy: 1, Heap: &sharding.ProcessHeap{}, PhaseSince: &metav1.Time{}}},
+		"workers that never rest": {status: sharding.ControllerInstanceStatus{Phase: "Active", Work: 1000}},
+		"leaving, touching":       {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
+		"same epoch":              {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
+		"higher epoch":            {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
 		"controllers, in any order": {status: sharding.ControllerInstanceStatus{Controllers: []sharding.ControllerState{
 			{Name: "controller-63", Working: true}, {Name: "controller-0", Reason: strings.Repeat("→", 1024)},
 		}}},
@@ -363,14 +375,19 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 			want:   []wantErr{{field.ErrorTypeTooMany, "status.cached", "must have at most 64 items"}},
 		},
 		"negative counts": {
-			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1, Heaviest: -1, Heap: &sharding.ProcessHeap{LiveBytes: -1, Weight: -1}},
+			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1, Heaviest: -1, Heap: &sharding.ProcessHeap{LiveBytes: -1, Objects: -1}, Work: -1},
 			want: []wantErr{
 				{field.ErrorTypeInvalid, "status.weight", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.heaviest", "greater than or equal to 0"},
 				{field.ErrorTypeInvalid, "status.heap.liveBytes", "greater than or equal to 0"},
-				{field.ErrorTypeInvalid, "status.heap.weight", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.heap.objects", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.work", "must be between 0 and 1000, inclusive"},
 			},
+		},
+		"more work than there is time": {
+			status: sharding.ControllerInstanceStatus{Work: 1001},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.work", "must be between 0 and 1000, inclusive"}},
 		},
 		"controllers not labels, not listed, twice": {
 			status: sharding.ControllerInstanceStatus{Controllers: states("", "Controller-1", "controller-64", "controller-1", "controller-1")},

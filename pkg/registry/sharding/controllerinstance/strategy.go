@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
@@ -68,10 +69,16 @@ func (strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	instance.Generation = 1
 }
 
-// PrepareForUpdate keeps the status, and raises the generation if the spec changes.
+// PrepareForUpdate keeps the status, and raises the generation if the spec changes. A next key that
+// somebody else than an instance of a ring sets is pinned.
 func (strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	instance.Status = oldInstance.Status
+	if next := instance.Spec.NextHashKey; next != nil && !ptr.Equal(next, oldInstance.Spec.NextHashKey) {
+		if _, ok := controllerring.FromContext(ctx); !ok {
+			instance.Spec.PinnedHashKey = ptr.To(*next)
+		}
+	}
 	if !apiequality.Semantic.DeepEqual(instance.Spec, oldInstance.Spec) {
 		instance.Generation = oldInstance.Generation + 1
 	}
@@ -133,11 +140,15 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// PrepareForUpdate keeps everything but the status.
+// PrepareForUpdate keeps everything but the status, and says since when the phase is what it is.
 func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	metav1.ResetObjectMetaForStatus(&instance.ObjectMeta, &oldInstance.ObjectMeta)
 	instance.Spec = oldInstance.Spec
+	instance.Status.PhaseSince = oldInstance.Status.PhaseSince
+	if instance.Status.Phase != oldInstance.Status.Phase {
+		instance.Status.PhaseSince = ptr.To(metav1.Now())
+	}
 }
 
 // ValidateUpdate validates a change of the status.

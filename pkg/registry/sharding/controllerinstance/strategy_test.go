@@ -19,13 +19,16 @@ package controllerinstance
 import (
 	"context"
 	"testing"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/controllerring"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	_ "k8s.io/kubernetes/pkg/apis/sharding/install"
 	"k8s.io/utils/ptr"
@@ -77,9 +80,13 @@ func TestCreate(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
+	pinned := func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](30) }
+	moving := func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](50) }
 	tests := map[string]struct {
 		strategy       rest.RESTUpdateStrategy
 		subresource    string
+		byInstance     bool
+		before         func(*sharding.ControllerInstance)
 		change         func(*sharding.ControllerInstance)
 		want           func(*sharding.ControllerInstance)
 		wantGeneration int64
@@ -87,8 +94,55 @@ func TestUpdate(t *testing.T) {
 	}{
 		"spec": {
 			strategy:       Strategy,
-			change:         func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](50) },
-			want:           func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](50) },
+			change:         func(i *sharding.ControllerInstance) { i.Spec.Donor = "instance2" },
+			want:           func(i *sharding.ControllerInstance) { i.Spec.Donor = "instance2" },
+			wantGeneration: 4,
+		},
+		"a move by a person is pinned": {
+			strategy: Strategy,
+			before:   pinned,
+			change:   moving,
+			want: func(i *sharding.ControllerInstance) {
+				i.Spec.NextHashKey, i.Spec.PinnedHashKey = ptr.To[int64](50), ptr.To[int64](50)
+			},
+			wantGeneration: 4,
+		},
+		"a move by an instance is not": {
+			strategy:       Strategy,
+			byInstance:     true,
+			before:         pinned,
+			change:         moving,
+			want:           func(i *sharding.ControllerInstance) { pinned(i); moving(i) },
+			wantGeneration: 4,
+		},
+		"a move by a person to another key than an instance has named is pinned": {
+			strategy: Strategy,
+			before:   moving,
+			change:   func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](51) },
+			want: func(i *sharding.ControllerInstance) {
+				i.Spec.NextHashKey, i.Spec.PinnedHashKey = ptr.To[int64](51), ptr.To[int64](51)
+			},
+			wantGeneration: 4,
+		},
+		"another write during a move pins nothing": {
+			strategy:       Strategy,
+			before:         moving,
+			change:         func(i *sharding.ControllerInstance) { i.Spec.Drained = true },
+			want:           func(i *sharding.ControllerInstance) { moving(i); i.Spec.Drained = true },
+			wantGeneration: 4,
+		},
+		"a move that is taken back pins nothing": {
+			strategy:       Strategy,
+			before:         moving,
+			change:         func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = nil },
+			want:           func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = nil },
+			wantGeneration: 4,
+		},
+		"a boundary is released": {
+			strategy:       Strategy,
+			before:         func(i *sharding.ControllerInstance) { pinned(i); moving(i) },
+			change:         func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = nil },
+			want:           func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = nil },
 			wantGeneration: 4,
 		},
 		"spec and status by the spec": {
@@ -153,7 +207,14 @@ func TestUpdate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ctx := contextFor("update", test.subresource)
-			old, got := newInstance(), newInstance()
+			if test.byInstance {
+				ctx = controllerring.NewContext(ctx, fence.Identity{Ring: "test", Name: "instance2"})
+			}
+			before := newInstance()
+			if test.before != nil {
+				test.before(before)
+			}
+			old, got := before.DeepCopy(), before.DeepCopy()
 			test.change(got)
 			err := rest.BeforeUpdate(test.strategy, ctx, got, old)
 			if (err != nil) != test.wantErr {
@@ -162,13 +223,47 @@ func TestUpdate(t *testing.T) {
 			if test.wantErr {
 				return
 			}
-			want := newInstance()
+			want := before
 			test.want(want)
 			want.Generation = test.wantGeneration
+			if want.Status.Phase != old.Status.Phase {
+				// TestAPhaseHasATime says when that is.
+				want.Status.PhaseSince = got.Status.PhaseSince
+			}
 			if !apiequality.Semantic.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
+	}
+}
+
+// The server says since when an instance has its phase, whatever the instance says.
+func TestAPhaseHasATime(t *testing.T) {
+	then := metav1.NewTime(time.Now().Add(-time.Hour))
+	for name, test := range map[string]struct {
+		phase, next sharding.InstancePhase
+		changes     bool
+	}{
+		"the first phase": {"", sharding.InstanceInit, true},
+		"another phase":   {sharding.InstanceActive, sharding.InstanceWait, true},
+		"the same phase":  {sharding.InstanceActive, sharding.InstanceActive, false},
+	} {
+		for claim, claimed := range map[string]*metav1.Time{"none": nil, "one": ptr.To(metav1.NewTime(then.Add(-time.Hour)))} {
+			old := newInstance()
+			old.Status.Phase, old.Status.PhaseSince = test.phase, &then
+			got := old.DeepCopy()
+			got.Status.Phase, got.Status.Weight, got.Status.PhaseSince = test.next, 99, claimed
+			begin := time.Now()
+			if err := rest.BeforeUpdate(StatusStrategy, contextFor("update", "status"), got, old); err != nil {
+				t.Fatal(err)
+			}
+			switch since := got.Status.PhaseSince; {
+			case since == nil:
+				t.Errorf("%s, with %s sent: no time", name, claim)
+			case test.changes && since.Time.Before(begin), !test.changes && !since.Equal(&then):
+				t.Errorf("%s, with %s sent: since %v", name, claim, since)
+			}
+		}
 	}
 }
 

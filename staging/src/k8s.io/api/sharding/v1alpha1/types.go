@@ -123,7 +123,34 @@ type ControllerInstanceSpec struct {
 	// +optional
 	// +listType=atomic
 	Governs []Governs `json:"governs,omitempty" protobuf:"bytes,8,rep,name=governs"`
+
+	// pinnedHashKey is where a person wants the upper end of the range to be. While hashKey or
+	// nextHashKey is this key, the instances do not move that boundary to even out the load.
+	// It is set to nextHashKey by a write of that key which no instance of the ring makes.
+	// Unset it to release the boundary.
+	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// +optional
+	PinnedHashKey *int64 `json:"pinnedHashKey,omitempty" protobuf:"varint,9,opt,name=pinnedHashKey"`
+
+	// drained asks the instance to give its range away and to stay on the ring without one. It
+	// leaves as for a delete, and registers anew with drained set. It owns a range only while
+	// there is no other instance that can.
+	// +optional
+	Drained bool `json:"drained,omitempty" protobuf:"varint,10,opt,name=drained"`
+
+	// balance is Disabled if the instances are not to move boundaries to even out the load of the
+	// ring. It is so for the whole ring if it is for one instance of it. An instance that
+	// registers on such a ring has it, too.
+	// +optional
+	Balance Balance `json:"balance,omitempty" protobuf:"bytes,11,opt,name=balance,casttype=Balance"`
 }
+
+// Balance says whether the instances of a ring even out its load.
+// +enum
+type Balance string
+
+// BalanceDisabled means that they do not. Empty means that they do.
+const BalanceDisabled Balance = "Disabled"
 
 // Governs says which hash key governs the objects of a resource that a controller writes.
 type Governs struct {
@@ -265,21 +292,32 @@ type ControllerInstanceStatus struct {
 	// where there has been none since the instance registered.
 	// +optional
 	Heap *ProcessHeap `json:"heap,omitempty" protobuf:"bytes,9,opt,name=heap"`
+
+	// work is the part of their time, in thousandths, that the workers of one controller have
+	// lately spent on objects: of the controller whose workers have had most to do.
+	// The minimum value is 0 and the maximum value is 1000.
+	// +optional
+	Work int32 `json:"work,omitempty" protobuf:"varint,10,opt,name=work"`
+
+	// phaseSince is when the API server first stored the present phase. Clients cannot set it.
+	// +optional
+	PhaseSince *metav1.Time `json:"phaseSince,omitempty" protobuf:"bytes,11,opt,name=phaseSince"`
 }
 
 // ProcessHeap is what a process held after a garbage collection. The process may be on
 // other rings, too, and the one that leads runs controllers that are on no ring: of two
-// instances of the same weight, the one whose process holds more has less room.
+// processes with as many objects, the one that holds more has less room.
 type ProcessHeap struct {
 	// liveBytes is the size of all objects that were in use, in bytes.
 	// The minimum value is 0.
 	// +required
 	LiveBytes int64 `json:"liveBytes" protobuf:"varint,1,opt,name=liveBytes"`
 
-	// weight is what status.weight was at that time: a collection may be minutes ago.
+	// objects is the number of objects in the caches of the process's instances at that time,
+	// on all rings and whoever owns them: a collection may be minutes ago.
 	// The minimum value is 0.
 	// +required
-	Weight int64 `json:"weight" protobuf:"varint,2,opt,name=weight"`
+	Objects int64 `json:"objects" protobuf:"varint,2,opt,name=objects"`
 }
 
 // ControllerState says whether an instance works on a controller. A ring works on a

@@ -56,8 +56,18 @@ type Record struct {
 	// Heaviest counts those of them that share one key, as last reported: that which most have.
 	Heaviest int64
 	// LiveBytes is the size of what the instance's process held after a garbage collection, with
-	// all else that it does, in bytes, as last reported.
-	LiveBytes int64
+	// all else that it does, in bytes, and HeapObjects the number of objects in its caches then, on
+	// all rings, as last reported.
+	LiveBytes, HeapObjects int64
+	// Work is the part of their time that its busiest workers spend on objects, in thousandths, as
+	// last reported.
+	Work int32
+	// PinnedKey is where a person wants Key to be; nil: nowhere.
+	PinnedKey *int64
+	// Drained says that the instance is to own a range only while no other can.
+	Drained bool
+	// BalanceOff says that the ring is not to be evened out.
+	BalanceOff bool
 	// Report is what the fence compares.
 	Report
 	// Deleting says that the instance has been asked to leave, by a delete of its record.
@@ -99,6 +109,12 @@ func (r Record) registration() registration { return registration{r.Name, r.UID}
 
 func (r Record) leaving() bool { return r.Phase == shardingv1alpha1.InstanceLeaving }
 
+// stays says whether the instance does not leave, and is to own a range.
+func (r Record) stays() bool { return !r.leaving() && !r.Deleting && !r.Drained }
+
+// joins says whether it is to own one, and owns nothing yet.
+func (r Record) joins() bool { return r.Key == nil && r.stays() }
+
 // NewRecord takes a Record from its API object. It fails on a resource version
 // that is no number, which the order of the log depends on.
 func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
@@ -106,9 +122,9 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("ControllerInstance %s has resourceVersion %q, want a number: %w", instance.Name, instance.ResourceVersion, err)
 	}
-	var liveBytes int64
-	if heap := instance.Status.Heap; heap != nil {
-		liveBytes = heap.LiveBytes
+	var heap shardingv1alpha1.ProcessHeap
+	if told := instance.Status.Heap; told != nil {
+		heap = *told
 	}
 	return Record{
 		Name:        instance.Name,
@@ -124,7 +140,12 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Cached:      CachedRanges(instance.Status.Cached),
 		Weight:      instance.Status.Weight,
 		Heaviest:    instance.Status.Heaviest,
-		LiveBytes:   liveBytes,
+		LiveBytes:   heap.LiveBytes,
+		HeapObjects: heap.Objects,
+		Work:        instance.Status.Work,
+		PinnedKey:   instance.Spec.PinnedHashKey,
+		Drained:     instance.Spec.Drained,
+		BalanceOff:  instance.Spec.Balance == shardingv1alpha1.BalanceDisabled,
 		Controllers: instance.Spec.Controllers,
 		Working:     working(instance.Status.Controllers),
 		Report:      Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},

@@ -16,11 +16,49 @@ limitations under the License.
 
 package member
 
-import "runtime/metrics"
+import (
+	"runtime/metrics"
+	"sync"
+)
 
-// liveHeap returns what the last garbage collection has found to be in use, in bytes, and how many
-// collections there have been.
-func liveHeap() (liveBytes, collections uint64) {
+// Heap knows what this process holds. The members of a process share it. It is safe for concurrent
+// use.
+type Heap struct {
+	// live returns the size of what was in use after the last garbage collection, in bytes, and how
+	// many collections there have been.
+	live func() (bytes, collections uint64)
+
+	lock sync.Mutex
+	// objects is how many the caches of each member hold.
+	objects map[*Member]int64
+}
+
+// NewHeap returns the heap of this process.
+func NewHeap() *Heap { return newHeap(liveHeap) }
+
+func newHeap(live func() (bytes, collections uint64)) *Heap {
+	return &Heap{live: live, objects: map[*Member]int64{}}
+}
+
+// hold notes how many objects the caches of m hold now, and returns how many those of all members do.
+func (h *Heap) hold(m *Member, objects int64) (total int64) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.objects[m] = objects
+	for _, n := range h.objects {
+		total += n
+	}
+	return total
+}
+
+// release forgets a member that has ended.
+func (h *Heap) release(m *Member) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	delete(h.objects, m)
+}
+
+func liveHeap() (bytes, collections uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()

@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,9 +39,15 @@ const (
 	loadInterval = time.Second
 	// countShare is how much longer than counting it took the load is not counted again.
 	countShare = 100
-	// heapInterval is how often the heap is told at most where nothing else is: it may swing with
-	// each collection.
+	// heapInterval is how often the heap and the work are told at most where nothing else is: they
+	// swing with each collection, and with each change of a large object.
 	heapInterval = 30 * time.Second
+	// A load is told when it has changed by a twentieth: half of what an instance may have too much.
+	// A heap is when it has changed by a tenth.
+	loadParts = 20
+	heapParts = 10
+	// workStep is how much the work must have changed to be told, in thousandths.
+	workStep = 100
 )
 
 // news is what an instance tells of itself in its record's status. Each is valid only for
@@ -54,11 +61,14 @@ type news struct {
 	status shardingv1alpha1.ControllerInstanceStatus
 	// told are the states of the controllers that the registry has stored last from here.
 	told []shardingv1alpha1.ControllerState
-	// counted is when the load was last counted, for the keys owned then.
-	counted time.Time
-	owned   hashkey.Ranges
+	// counted is when the load was last counted, for the keys owned then. weighed are the keys for
+	// which the registry has stored a load.
+	counted        time.Time
+	owned, weighed hashkey.Ranges
 	// counting is how long that took.
 	counting time.Duration
+	// work is how much there has been to do.
+	work work
 	// collections is how many garbage collections there had been when the heap was last noted.
 	collections uint64
 	// sending says that one is under way, sent when the last one was sent.
@@ -96,10 +106,10 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
 		// Others wait for it.
-	case differs(n.stored.Weight, n.status.Weight), differs(n.stored.Shareable(), shareable(n.status)):
+	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts), !n.owned.Equal(n.weighed):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
-	case differs(n.stored.LiveBytes, liveBytes(n.status)):
+	case differs(n.stored.LiveBytes, liveBytes(n.status), heapParts), max(n.stored.Work-n.status.Work, n.status.Work-n.stored.Work) >= workStep:
 		due = n.sent.Add(heapInterval)
 	default:
 		return 0
@@ -123,21 +133,26 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n.counted, n.owned = now, owned
 	begun := t.cfg.Clock.Now()
 	defer func() { n.counting = t.cfg.Clock.Since(begun) }()
-	keys := t.keys(owned)
+	n.work.look(now, t.cfg.Gate, t.controllers, t.cfg.Workers)
+	n.status.Work = n.work.most()
+	keys := t.keys(hashkey.All())
+	objects := t.cfg.Heap.hold(t.Member, int64(len(keys)))
+	keys = slices.DeleteFunc(keys, func(key int64) bool { return !owned.Contains(key) })
 	n.status.Weight = int64(len(keys))
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
 	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
+	t.cfg.Metrics.Work(float64(n.status.Work) / 1000)
 	n.status.Heaviest = int64(t.weigh(ctx, now, keys))
-	if bytes, collections := t.cfg.Heap(); collections != n.collections {
+	if bytes, collections := t.cfg.Heap.live(); collections != n.collections {
 		n.collections = collections
-		n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Weight: n.status.Weight}
+		n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Objects: objects}
 	}
 }
 
-// differs says whether a load has changed by a tenth or more.
-func differs(from, to int64) bool {
+// differs says whether something has changed by one part of so many, or more.
+func differs(from, to, parts int64) bool {
 	change := max(to-from, from-to)
-	return change > 0 && 10*float64(change) >= float64(from)
+	return change > 0 && float64(parts)*float64(change) >= float64(from)
 }
 
 // shareable returns what others take the instance to have to share, by that status.
@@ -157,7 +172,7 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 	logger := klog.FromContext(ctx)
 	n := &t.news
 	n.sending, n.sent = true, now
-	status, revision := n.status, n.stored.Revision
+	status, owned, revision := n.status, n.owned, n.stored.Revision
 	go func() {
 		var stored ring.Record
 		err := t.admitted(ctx, func(ctx context.Context) (err error) {
@@ -170,7 +185,7 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 			switch {
 			case err == nil:
 				n.backoff = backoff{}
-				n.told = status.Controllers
+				n.told, n.weighed = status.Controllers, owned
 				t.cfg.Metrics.News(ResultStored)
 			case isGone(err), stored.UID != "" && stored.UID != t.self.UID:
 				t.lose(logger, err)
@@ -224,7 +239,10 @@ func (t *term) store(ctx context.Context, status *shardingv1alpha1.ControllerIns
 	return record, err
 }
 
-// statusFields returns all fields of a status for a merge patch. One that is empty,
+// serverField is the one field of the status that the API server sets.
+const serverField = "phaseSince"
+
+// statusFields returns all other fields of a status for a merge patch. One that is empty,
 // which JSON leaves out, is null there, so the patch clears what it said before. Values
 // stay as they were marshalled: a key does not fit into the float64 of an any.
 func statusFields(status *shardingv1alpha1.ControllerInstanceStatus) (map[string]json.RawMessage, error) {
@@ -235,6 +253,9 @@ func statusFields(status *shardingv1alpha1.ControllerInstanceStatus) (map[string
 	fields := map[string]json.RawMessage{}
 	for field := range reflect.TypeFor[shardingv1alpha1.ControllerInstanceStatus]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == serverField {
+			continue
+		}
 		fields[name] = json.RawMessage("null")
 	}
 	return fields, json.Unmarshal(data, &fields)

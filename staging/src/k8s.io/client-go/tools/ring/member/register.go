@@ -18,6 +18,7 @@ package member
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -25,8 +26,10 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/klog/v2"
 )
 
 // register creates a new instance and reads the log up to its creation.
@@ -46,7 +49,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		return nil, err
 	}
 	// What was collected before says nothing of what this registration holds.
-	_, collections := m.cfg.Heap()
+	_, collections := m.cfg.Heap.live()
 	t := &term{
 		Member:   m,
 		self:     *m.created.Load(),
@@ -59,6 +62,9 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		events:   make(chan func(), 64),
 	}
 	m.cfg.Gate.begin(t.self, m.confidence(sent))
+	if _, off := view.BalanceOff(); off {
+		m.turnBalanceOff(ctx, t.self)
+	}
 	return t, nil
 }
 
@@ -77,6 +83,7 @@ func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstan
 			LeaseDurationSeconds: int32(m.cfg.LeaseDuration / time.Second),
 			Controllers:          m.controllers,
 			Governs:              m.cfg.Governs,
+			Drained:              m.drained,
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -87,6 +94,21 @@ func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstan
 		return nil, errAbandoned
 	}
 	return created, nil
+}
+
+// turnBalanceOff has the new record say, as others do, that the load of the ring is not to be evened
+// out: they may go before it. If that fails, they say it still.
+func (m *Member) turnBalanceOff(ctx context.Context, self fence.Identity) {
+	body, err := json.Marshal([]operation{
+		{"test", "/metadata/uid", self.UID},
+		{"add", "/spec/balance", shardingv1alpha1.BalanceDisabled},
+	})
+	if err == nil {
+		_, err = m.cfg.Client.Patch(ctx, self.Name, types.JSONPatchType, body, metav1.PatchOptions{})
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Could not say in the new record that the load of the ring is not to be evened out, as others do", "instance", self.Name)
+	}
 }
 
 var errAbandoned = errors.New("the process is about to end")
