@@ -44,6 +44,10 @@ type Input struct {
 	// Keys returns the hash keys of the controller's objects in these ranges, in any
 	// order. It is asked only when a range is to be split, and may be reordered.
 	Keys func(hashkey.Ranges) []int64
+	// Work holds keys on which this instance has lately worked, as often as it has, in any order.
+	Work []int64
+	// Balance says how this instance evens the ring out; nil: it does not.
+	Balance *Balance
 }
 
 // Decision is what follows from the log and an Input. Its fields are carried out in
@@ -76,6 +80,9 @@ type Decision struct {
 	// Write, last, is the next write to send; nil: none. It is sent only when no other
 	// is under way and the log has come to the instance's own last one.
 	Write *Write
+	// Proposal is the move that would even the ring out best, for people. Unless this is a dry run,
+	// Write begins it; nil: none is to be made.
+	Proposal *Proposal
 	// Wake is when to decide again though nothing has happened, as Input.Now
 	// counts; 0: there is no such time.
 	Wake time.Duration
@@ -107,6 +114,7 @@ const (
 	ReasonSplit   = "split"    // the donor names the key at which it will split its range
 	ReasonGrant   = "grant"    // the donor gives a joining instance its range, after draining it
 	ReasonMove    = "move"     // the donor moves the boundary to its neighbour, after draining what lies between
+	ReasonBalance = "balance"  // the donor names the key to which a boundary is to move, to even out the load
 	ReasonCallOff = "call off" // the key that was named is taken back, by the donor or whoever has taken its place
 	ReasonLeave   = "leave"    // the instance goes, after draining everything
 )

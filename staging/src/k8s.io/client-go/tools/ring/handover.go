@@ -50,8 +50,9 @@ type Handover struct {
 	Void error
 	// closer calls a void handover off; "": the oldest instance does.
 	closer string
-	// after is the view that a grant makes.
-	after *View
+	// before is the view that it is open in, after the one that a grant makes, once somebody has asked
+	// for that.
+	before, after *View
 }
 
 // Handovers returns the open ones, in order of their records' names.
@@ -66,9 +67,7 @@ func (v *View) Handovers() []Handover {
 }
 
 func (v *View) handover(r Record) Handover {
-	granted := r
-	granted.Key, granted.Next = r.Next, nil
-	h := Handover{Record: r, after: v.With(granted)}
+	h := Handover{Record: r, before: v}
 	owner, ok := v.Owner(*r.Next)
 	if !ok {
 		h.Void = errors.New("nobody owns a key")
@@ -136,7 +135,14 @@ func (h *Handover) Share(name string, owned hashkey.Ranges) hashkey.Ranges {
 }
 
 // OwnedAfter returns what the instance owns once the handover is granted.
-func (h *Handover) OwnedAfter(name string) hashkey.Ranges { return h.after.Owned(name) }
+func (h *Handover) OwnedAfter(name string) hashkey.Ranges {
+	if h.after == nil {
+		granted := h.Record
+		granted.Key, granted.Next = h.Record.Next, nil
+		h.after = h.before.With(granted)
+	}
+	return h.after.Owned(name)
+}
 
 // up says whether a boundary moves into the range of its instance's successor.
 func (h *Handover) up() bool { return h.Kind == KindMove && h.Receiver == h.Record.Name }

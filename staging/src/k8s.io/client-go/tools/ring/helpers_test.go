@@ -86,7 +86,7 @@ func atLimit(t *testing.T, m *Machine, in Input, limit time.Duration, open hashk
 // it: a change of the spec raises it, news in the status does not.
 func nextGeneration(old, r Record) int64 {
 	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
-	if old.UID == r.UID && same(old.Key, r.Key) && same(old.Next, r.Next) && old.Donor == r.Donor {
+	if old.UID == r.UID && same(old.Key, r.Key) && same(old.Next, r.Next) && old.Donor == r.Donor && old.Drained == r.Drained {
 		return old.Generation
 	}
 	return old.Generation + 1

@@ -42,6 +42,10 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		// Nobody else is left to take over from those that leave.
 		d.Follow = hashkey.All()
 	}
+	if self.Drained && !named {
+		m.wait = waiting{}
+		return
+	}
 	since := m.await(waiting{peer: self.Donor, named: named}, in.Now)
 	overdue := in.Now-since >= limit
 	if !overdue {
@@ -142,7 +146,7 @@ func (m *Machine) donors() donors {
 		}
 	}
 	for _, r := range m.view.Records() {
-		if d := out.named(r.Donor); d != nil && r.Key == nil && !r.leaving() {
+		if d := out.named(r.Donor); d != nil && r.joins() {
 			d.asked++
 		}
 	}
@@ -153,7 +157,7 @@ func (m *Machine) donors() donors {
 // them in order of name, so they spread over the donors instead of running to the same one.
 func (m *Machine) toAsk(donors donors) *donor {
 	for _, r := range m.view.Records() {
-		if r.Key != nil || r.Next != nil && r.Name != m.name || r.leaving() {
+		if r.Next != nil && r.Name != m.name || !r.joins() {
 			continue
 		}
 		asked := donors.named(r.Donor)

@@ -59,6 +59,8 @@ type Machine struct {
 	leave leaving
 	// slow is the donor that has let this instance wait, as long as it waits for another.
 	slow string
+	// balance is for its part in evening out the load.
+	balance balancing
 	// rests is until when it names no key for that instance, or for any: the zero registration. The
 	// map is never changed in place.
 	rests map[registration]time.Duration
@@ -205,7 +207,8 @@ func (m *Machine) Decide(in Input) Decision {
 		}
 	}
 	m.history.observe(m.view, in.Now)
-	if (in.Leaving || self.Deleting) && !m.leave.begun {
+	m.balance.observe(m, in.Now)
+	if (in.Leaving || self.Deleting || self.Drained && self.Key != nil && m.spare()) && !m.leave.begun {
 		m.leave = leaving{begun: true, since: in.Now}
 	}
 	switch {
@@ -221,6 +224,11 @@ func (m *Machine) Decide(in Input) Decision {
 		d.Open = d.Open.Intersect(in.Serving)
 	}
 	return d
+}
+
+// spare says whether another instance can own the range of this one, which is drained.
+func (m *Machine) spare() bool {
+	return slices.ContainsFunc(m.view.Records(), func(r Record) bool { return r.Name != m.name && r.stays() })
 }
 
 // await notes what this instance waits for, and returns since when.
@@ -240,11 +248,9 @@ func (m *Machine) grantLimit() time.Duration { return m.limits.Fill + 2*m.limits
 // withoutLeaving is the view as it will be when all others that are leaving have
 // gone.
 func (m *Machine) withoutLeaving() *View {
-	view := m.view
-	for _, r := range m.view.Ring() {
-		if r.Name != m.name && r.leaving() {
-			view = view.Without(r.Name)
-		}
+	goes := func(r Record) bool { return r.Name != m.name && r.Key != nil && r.leaving() }
+	if !slices.ContainsFunc(m.view.records, goes) {
+		return m.view
 	}
-	return view
+	return newView(m.view.Revision, slices.DeleteFunc(slices.Clone(m.view.records), goes))
 }

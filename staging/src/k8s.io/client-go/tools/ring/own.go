@@ -43,6 +43,7 @@ func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *De
 		d.Write = w
 	case giving == nil:
 		m.decideSplit(in, d)
+		m.decideBalance(self, in, d)
 	}
 }
 
@@ -182,7 +183,7 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 		return
 	}
 	for _, r := range m.view.Records() {
-		if r.Donor != m.name || r.Key != nil || r.leaving() {
+		if r.Donor != m.name || !r.joins() {
 			continue
 		}
 		if until := m.restsUntil(r); until > in.Now {

@@ -29,6 +29,8 @@ type scene struct {
 	// along says that the exploration begins not only after the opening but also at
 	// each state of the fair run without faults from there to rest.
 	along bool
+	// balance says that the instances even out their load once the ring is made.
+	balance bool
 	// budget is what may happen besides what the opening has set going. Its faults are
 	// those of the reach.
 	budget
@@ -49,6 +51,7 @@ type reach struct {
 func starts() action                 { return action{kind: start} }
 func leaves(proc byte) action        { return action{kind: leave, proc: proc} }
 func moves(proc, to byte) action     { return action{kind: move, proc: proc, arg: to} }
+func drains(proc byte) action        { return action{kind: drain, proc: proc} }
 func crashes(proc byte) action       { return action{kind: crash, proc: proc} }
 func arrives(proc byte) action       { return action{kind: land, proc: proc} }
 func reads(proc, events byte) action { return action{kind: deliver, proc: proc, arg: events} }
@@ -111,6 +114,14 @@ var scenes = []scene{
 	{name: "join next to an instance that leaves", instances: 2, opening: []action{starts(), leaves(0)}, along: true, short: reach{3, 1}, long: reach{6, 1}},
 	{name: "join while all owners leave", instances: 2, opening: []action{starts(), leaves(0), leaves(1)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
 	{name: "two adjacent boundaries move", instances: 3, opening: []action{moves(1, 5), moves(2, 2)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
+	// The ring of three begins with four cells, two and two.
+	{name: "balance with faults", instances: 3, balance: true, opening: []action{moves(0, 5)}, along: true, short: reach{4, 1}, long: reach{6, 2}},
+	{name: "balance, with a move and a leave", instances: 3, balance: true, along: true, budget: budget{moves: 1, leaves: 1}, short: reach{3, 0}, long: reach{4, 1}},
+	{name: "balance while another joins", instances: 2, balance: true, opening: []action{moves(0, 0), starts()}, along: true, short: reach{3, 1}, long: reach{5, 1}},
+	{name: "balance after a death", instances: 3, balance: true, opening: []action{crashes(0)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
+	{name: "drain with faults", instances: 3, opening: []action{drains(1)}, along: true, short: reach{4, 1}, long: reach{6, 2}},
+	{name: "drain while another joins", instances: 1, opening: []action{starts(), drains(0)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
+	{name: "drain of both", instances: 2, opening: []action{drains(0), drains(1)}, along: true, short: reach{3, 1}, long: reach{5, 1}},
 	{name: "move up while the donor leaves", instances: 3, opening: []action{moves(1, 5), leaves(0)}, along: true, short: reach{5, 1}, long: reach{8, 1}},
 }
 
@@ -125,6 +136,9 @@ func (s scene) play(t testing.TB, r *rules, checked invariant, trace *[]string, 
 		}
 	}
 	w.rules, w.invariants, w.trace = r, checked, trace
+	if s.balance {
+		w.evenOut()
+	}
 	if trace != nil {
 		*trace = append(*trace, "at rest; the ring is "+describeRing(w.head))
 	}

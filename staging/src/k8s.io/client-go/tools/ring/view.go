@@ -76,7 +76,15 @@ func (v *View) Ring() []Record { return v.ring }
 
 // place returns where the instance is in the ring, -1 if it is not.
 func (v *View) place(name string) int {
-	return slices.IndexFunc(v.ring, func(r Record) bool { return r.Name == name })
+	r, _ := v.Get(name)
+	if r.Key == nil {
+		return -1
+	}
+	i, _ := slices.BinarySearchFunc(v.ring, *r.Key, func(r Record, key int64) int { return cmp.Compare(*r.Key, key) })
+	if v.ring[i].Name != name {
+		return -1
+	}
+	return i
 }
 
 // Owned returns the keys that the instance owns: (its predecessor's key, its key].

@@ -16,8 +16,6 @@ limitations under the License.
 
 package ring
 
-import "math/bits"
-
 // action is something that can happen.
 type action struct {
 	kind actionKind
@@ -42,6 +40,7 @@ const (
 	start                        // a process starts
 	leave                        // it is asked to terminate
 	move                         // an administrator writes nextHashKey, the end of cell arg; arg == cells: takes it back
+	drain                        // an administrator drains it
 	crash                        // fault: it dies
 	lapse                        // fault: it cannot renew until the gate's deadline passes
 	loseAnswer                   // fault: its write arrives, the answer is lost
@@ -125,7 +124,7 @@ func (s *state) actions(out []action) []action {
 
 // stale says whether the process has something new to report.
 func (s *state) stale(p *process, r Record) bool {
-	return r.Phase != p.phase || cellsOf(r.Cached) != p.held || r.Weight != int64(bits.OnesCount8(uint8(p.owned)))
+	return r.Phase != p.phase || cellsOf(r.Cached) != p.held || r.Weight != p.weight()
 }
 
 // do carries out an action.
@@ -157,7 +156,7 @@ func (s *state) do(a action) {
 		s.decide(i)
 	case report:
 		r, _ := s.head.Get(p.name)
-		r.Phase, r.Cached, r.Weight = p.phase, p.held.ranges(), int64(bits.OnesCount8(uint8(p.owned)))
+		r.Phase, r.Cached, r.Weight = p.phase, p.held.ranges(), p.weight()
 		s.put(r)
 	case fill:
 		p.held, p.heldAt, s.fresh[i] = p.follow, s.head.Revision, p.follow
@@ -218,6 +217,10 @@ func (s *state) do(a action) {
 			r.Next = &key
 		}
 		s.put(r)
+	case drain:
+		r, _ := s.head.Get(p.name)
+		r.Drained = true
+		s.put(r)
 	case crash:
 		s.end(p)
 	case lapse:
@@ -258,7 +261,7 @@ func (s *state) do(a action) {
 // store applies news to the registry.
 func (s *state) store(p *process, n *news) {
 	r, _ := s.head.Get(p.name)
-	r.Report = n.Report
+	r.Report, r.Weight = n.Report, n.weight
 	s.put(r)
 	s.note("%s: %s", p.name, describeNews(n))
 }

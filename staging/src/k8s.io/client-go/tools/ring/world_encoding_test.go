@@ -89,6 +89,11 @@ func (s *state) encode(b []byte) []byte {
 		for _, r := range base.records {
 			b = append(b, p.until(m.rests[r.registration()]))
 		}
+		if s.balance != nil {
+			for _, r := range m.view.records {
+				b = append(b, flag(r.Revision > m.balance.calmAt))
+			}
+		}
 		if m.leave.begun {
 			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut))
 		} else {
@@ -105,7 +110,7 @@ func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/st
 func (p *process) until(t time.Duration) byte { return byte(max(0, (t-p.now)/step)) }
 
 func (s *state) encodeRecord(b []byte, r *Record) []byte {
-	b = append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Weight))
+	b = append(b, r.Name[0], byte(cellOfKey(r.Key)), byte(cellOfKey(r.Next)), nameByte(r.Donor), phaseByte(r.Phase), byte(cellsOf(r.Cached)), byte(r.Weight), flag(r.Drained))
 	for _, p := range s.proc {
 		if p != nil && p.name == r.Name {
 			return encodeReport(b, p, r.Report)
@@ -143,7 +148,7 @@ func (s *state) encodeNews(b []byte, p *process, n *news) []byte {
 	case !s.stores(p, n):
 		return append(b, 1)
 	}
-	return encodeReport(append(b, 2), p, n.Report)
+	return encodeReport(append(b, 2, byte(n.weight)), p, n.Report)
 }
 
 func phaseByte(phase shardingv1alpha1.InstancePhase) byte {

@@ -56,6 +56,7 @@ func (s *state) describe(a action) string {
 		renew:      "%s renews its lease again",
 		expire:     "the lease of %s ends, its record is gone",
 		leave:      "%s is asked to terminate",
+		drain:      "an administrator drains %s",
 		crash:      "%s crashes",
 		lapse:      "%s cannot renew before its gate's deadline; its requests may still be in flight",
 		loseAnswer: "the write of %s arrives, the answer is lost",

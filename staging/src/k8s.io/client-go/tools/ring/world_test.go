@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"math/bits"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -47,6 +48,9 @@ type state struct {
 	lateHeld bool
 	// trace, if not nil, takes what happens, for people.
 	trace *[]string
+
+	// balance is how the processes even out the load; nil: they do not.
+	balance *Balance
 
 	// head is the registry. log holds the events that some process has not read yet.
 	head *View
@@ -121,8 +125,9 @@ type process struct {
 type news struct {
 	sent bool
 	Report
-	// revision is that of the record that it changes.
+	// revision is that of the record that it changes, weight what it says besides.
 	revision int64
+	weight   int64
 }
 
 // sent says whether there is a write.
@@ -278,6 +283,20 @@ func (s *state) land(w *Write) {
 	s.note("%s; the ring is now %s", describeWrite(w), describeRing(s.head))
 }
 
+// evenOut has the processes even out the load from now on, at once and without a limit. Loads are
+// cells.
+func (s *state) evenOut() {
+	s.balance = &Balance{Policy: Policy{Tolerance: 0.1, Least: 1, Free: time.Hour}}
+	for i, p := range s.proc {
+		if p != nil {
+			s.change(i).undecided = true
+		}
+	}
+}
+
+// weight is what the process says that it has: so many cells.
+func (p *process) weight() int64 { return int64(bits.OnesCount8(uint8(p.owned))) }
+
 // start registers a new process in a free place.
 func (s *state) start() {
 	for i := range s.proc {
@@ -313,6 +332,7 @@ func (s *state) decide(i int) {
 				return !s.rules.drain || !s.rules.raiseDrained || (p.serving|p.busy)&cellsOf(r) == 0
 			},
 			Reported: p.known(),
+			Balance:  s.balance,
 			Keys: func(r hashkey.Ranges) []int64 {
 				var keys []int64
 				for cell := range cells {
@@ -349,7 +369,7 @@ func (s *state) decide(i int) {
 			p.epoch, p.old, p.stray = d.Report.Epoch, p.old|p.stray, 0
 		}
 		if r, ok := s.head.Get(p.name); ok && !p.news.sent && !d.Report.Equal(p.known()) {
-			p.news = news{true, d.Report, r.Revision}
+			p.news = news{true, d.Report, r.Revision, p.weight()}
 			s.note("%s sends: %s", p.name, describeNews(&p.news))
 		}
 		// A cell stands for one key, so a key within it is no place to split.

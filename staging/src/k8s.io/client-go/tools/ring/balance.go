@@ -1,0 +1,250 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// oldNews is how long ago a boundary has moved if those about it have most likely told what they have
+// since: one that has as much as before tells nothing.
+const oldNews = 30 * time.Second
+
+// Balance says how an instance evens its ring out.
+type Balance struct {
+	Policy
+	// DryRun has it decide, and write nothing.
+	DryRun bool
+}
+
+// Proposal is a move of a boundary that evens the ring out.
+type Proposal struct {
+	Shift
+	// Key is where the boundary is to be, and Given the load that changes hands by that.
+	Key   int64
+	Given int64
+	// Has and Wanted are the load that the donor has and should have, Takes and Needs those of the
+	// receiver.
+	Has, Wanted, Takes, Needs int64
+}
+
+// String says what is to move, and why.
+func (p *Proposal) String() string {
+	return fmt.Sprintf("%s gives %d to %s: they have %d and %d, and should have %d and %d",
+		p.Donor, p.Given, p.Receiver, p.Has, p.Takes, p.Wanted, p.Needs)
+}
+
+// balancing is what an instance remembers of its ring for its part in evening it out.
+type balancing struct {
+	// view is the ring as it was observed last.
+	view *View
+	// came and went are when an instance last got its first range, or had one no longer.
+	came, went time.Duration
+	// about are the keys of the predecessor, the instance and the successor. calmSince is when they
+	// were last others, or a handover among them was open, calmAt the revision at which they were
+	// seen to be others.
+	about     [3]int64
+	calmSince time.Duration
+	calmAt    int64
+	// moves are the boundaries that have moved in the last minute. It is never changed in place.
+	moves []moved
+}
+
+// moved is a boundary that has moved.
+type moved struct {
+	at    time.Duration
+	width uint64
+}
+
+// observe takes note of what has changed hands.
+func (b *balancing) observe(m *Machine, now time.Duration) {
+	if b.view == nil {
+		b.view, b.came = m.view, now
+	}
+	if before := b.view; before != m.view {
+		b.view = m.view
+		b.compare(before, now)
+	}
+	predecessor, successor, ok := m.view.Neighbours(m.name)
+	if !ok {
+		b.calmSince = now
+		return
+	}
+	self, _ := m.view.Get(m.name)
+	about := [3]int64{*predecessor.Key, *self.Key, *successor.Key}
+	if about != b.about {
+		b.about, b.calmAt = about, m.view.Revision
+		b.calmSince = now
+	}
+	if slices.ContainsFunc([]Record{predecessor, self, successor}, Record.stirred) {
+		b.calmSince = now
+	}
+}
+
+// stirred says that the instance hands something over, or is about to go.
+func (r Record) stirred() bool {
+	return r.Next != nil || r.Gives != nil || !r.stays()
+}
+
+// compare notes what has changed hands since before.
+func (b *balancing) compare(before *View, now time.Duration) {
+	same := func(x, y Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
+	if slices.EqualFunc(before.ring, b.view.ring, same) {
+		return
+	}
+	for _, r := range before.ring {
+		if later, ok := b.view.Get(r.Name); !ok || later.UID != r.UID || later.Key == nil {
+			b.went = now
+		}
+	}
+	var moves []moved
+	for _, r := range b.view.ring {
+		former, ok := before.Get(r.Name)
+		switch {
+		case !ok || former.UID != r.UID || former.Key == nil:
+			b.came = now
+		case *former.Key != *r.Key:
+			moves = append(moves, moved{now, distance(*former.Key, *r.Key)})
+		}
+	}
+	for _, move := range b.moves {
+		if now-move.at < time.Minute {
+			moves = append(moves, move)
+		}
+	}
+	b.moves = moves
+}
+
+// distance returns how many keys a boundary passes that moves from one key to the other, the shorter
+// way round.
+func distance(from, to int64) uint64 {
+	return min(uint64(to-from)&(hashkey.Limit-1), uint64(from-to)&(hashkey.Limit-1))
+}
+
+// inMotion returns how many keys have moved in the last minute, or are about to.
+func (b *balancing) inMotion(now time.Duration) (keys uint64) {
+	for _, move := range b.moves {
+		if now-move.at < time.Minute {
+			keys += move.width
+		}
+	}
+	for _, h := range b.view.Handovers() {
+		if h.Kind == KindMove {
+			keys += distance(*h.Record.Key, *h.Record.Next)
+		}
+	}
+	return keys
+}
+
+// decideBalance names a key for a boundary of this instance's range, if the ring is to be evened out
+// and nothing else is to be done.
+func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
+	if in.Balance == nil || d.Write != nil || d.Phase != shardingv1alpha1.InstanceActive || len(m.view.ring) < 2 {
+		return
+	}
+	if _, off := m.view.BalanceOff(); off {
+		return
+	}
+	policy, b := &in.Balance.Policy, &m.balance
+	if due := max(b.calmSince+policy.Calm, b.came+policy.Calm, m.rests[registration{}]); due > in.Now {
+		d.wakeAt(due)
+		return
+	}
+	if b.went > 0 && b.went+policy.Spell > in.Now {
+		d.wakeAt(b.went + policy.Spell)
+		return
+	}
+	if slices.ContainsFunc(m.view.records, func(r Record) bool { return r.Donor == m.name && r.joins() && m.restsUntil(r) <= in.Now }) {
+		// Joins come before moves.
+		return
+	}
+	plan := m.view.Plan(*policy)
+	mine := slices.DeleteFunc(slices.Clone(plan.Shifts), func(s Shift) bool { return s.Donor != m.name || !m.takes(s.Receiver, in.Now) })
+	if len(mine) == 0 || !m.told(self, in.Now) {
+		return
+	}
+	slices.SortStableFunc(mine, func(x, y Shift) int { return cmp.Compare(y.Load, x.Load) })
+	limit, least := m.allowance(policy, donorsOf(plan.Shifts), in.Now)
+	keys := m.view.load(self, *policy, d.Owned, in.Keys(d.Owned), in.Work)
+	for _, s := range mine {
+		// Less than twice the load, what is left to move is less than it was.
+		key, width, given := keys.cut(s.Boundary == m.name, s.Load, 2*s.Load-1, limit)
+		if given == 0 || 2*given < policy.Least || width < least && 2*given < s.Load || m.view.CheckMove(s.Boundary, key) != nil {
+			continue
+		}
+		d.Proposal = m.propose(plan, s, key, given)
+		if in.Balance.DryRun {
+			return
+		}
+		r, _ := m.view.Get(s.Boundary)
+		d.Write = write(ReasonBalance, r, r.Key, &key, r.Donor)
+		d.Write.Detail = d.Proposal.String()
+		return
+	}
+	d.wakeAt(in.Now + time.Second)
+}
+
+// told says whether the instance, or a neighbour, has told what it has since a boundary near it moved.
+func (m *Machine) told(r Record, now time.Duration) bool {
+	return r.Revision > m.balance.calmAt || m.balance.calmSince+oldNews <= now
+}
+
+// takes says whether the neighbour can be given something now: it works, what it has told is not old,
+// and it has not let this instance wait lately.
+func (m *Machine) takes(name string, now time.Duration) bool {
+	r, _ := m.view.Get(name)
+	return m.told(r, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now
+}
+
+// donorsOf returns how many instances are to give something.
+func donorsOf(shifts []Shift) uint64 {
+	donors := map[string]bool{}
+	for _, s := range shifts {
+		donors[s.Donor] = true
+	}
+	return uint64(len(donors))
+}
+
+// allowance returns how many keys this instance may move now, one of so many donors, and how many are
+// worth a handover if that does not bring half of what is wanted.
+func (m *Machine) allowance(policy *Policy, donors uint64, now time.Duration) (limit, least uint64) {
+	b := &m.balance
+	if now < max(b.came, b.went)+policy.Free {
+		return hashkey.Limit, 0
+	}
+	most := uint64(policy.Rate * float64(hashkey.Limit))
+	return (most - min(most, b.inMotion(now))) / donors, most / donors / 2
+}
+
+func (m *Machine) propose(plan Plan, s Shift, key, given int64) *Proposal {
+	p := &Proposal{Shift: s, Key: key, Given: given}
+	for _, part := range plan.Parts {
+		switch part.Name {
+		case s.Donor:
+			p.Has, p.Wanted = part.Load, part.Wanted
+		case s.Receiver:
+			p.Takes, p.Needs = part.Load, part.Wanted
+		}
+	}
+	return p
+}

@@ -1,0 +1,454 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// evener is a machine with what its driver knows. Its ring has been calm since it was made, for a
+// minute, and no instance has come or gone for an hour.
+type evener struct {
+	*Machine
+	t       *testing.T
+	now     time.Duration
+	balance *Balance
+	objects []int64
+	work    []int64
+}
+
+// uneven returns the machine of the instance of that name in a ring of instances with these weights.
+// Their ranges are equally wide, and the objects lie evenly in each.
+func uneven(t *testing.T, name string, weights ...int64) *evener {
+	t.Helper()
+	n := uint64(len(weights))
+	width := hashkey.Limit / n
+	var records []Record
+	var objects []int64
+	for i, w := range weights {
+		last := int64(width*uint64(i+1) - 1)
+		if i+1 == len(weights) {
+			last = hashkey.Max
+		}
+		r := member(string(rune('a'+i)), at(last))
+		r.Weight, r.Revision = w, 1
+		records = append(records, r)
+		for o := range uint64(w) {
+			objects = append(objects, int64(width*uint64(i)+(o+1)*(width/uint64(w+1))))
+		}
+	}
+	policy := DefaultPolicy
+	policy.Seed = 0
+	e := &evener{Machine: NewMachine(name, NewView(1, records...), limits), t: t, balance: &Balance{Policy: policy}, objects: objects}
+	// All have told what they have since the ring was made.
+	e.decide()
+	for _, r := range records {
+		e.tell(r.Name, r.Weight)
+	}
+	e.now = time.Hour
+	return e
+}
+
+// tell has an instance tell what it has.
+func (e *evener) tell(name string, weight int64) {
+	e.change(name, func(r *Record) { r.Weight = weight })
+}
+
+func (e *evener) change(name string, f func(*Record)) {
+	e.t.Helper()
+	r, _ := e.View().Get(name)
+	r.Name, r.Revision = name, e.View().Revision+1
+	f(&r)
+	e.Apply(r)
+}
+
+func (e *evener) decide() Decision {
+	return e.Decide(Input{
+		Now: e.now, Serving: e.View().Owned(e.name), Idle: idle, Balance: e.balance, Work: e.work,
+		Keys: func(r hashkey.Ranges) (in []int64) {
+			for _, key := range e.objects {
+				if r.Contains(key) {
+					in = append(in, key)
+				}
+			}
+			return in
+		},
+	})
+}
+
+// quiet fails if the machine moves anything now.
+func (e *evener) quiet(why string) {
+	e.t.Helper()
+	if d := e.decide(); d.Write != nil || d.Proposal != nil {
+		e.t.Errorf("%s: writes %+v, proposes %v", why, d.Write, d.Proposal)
+	}
+}
+
+// moves returns the record whose boundary the machine moves, and how much load it gives by that.
+func (e *evener) moves() (boundary string, given int64) {
+	e.t.Helper()
+	d := e.decide()
+	if d.Write == nil || d.Write.Reason != ReasonBalance || d.Proposal == nil {
+		e.t.Fatalf("writes %+v, proposes %v, want it to move a boundary", d.Write, d.Proposal)
+	}
+	r, _ := e.View().Get(d.Write.Name)
+	if d.Write.Generation != r.Generation || d.Write.UID != r.UID || *d.Write.Key != *r.Key || *d.Write.Next != d.Proposal.Key {
+		e.t.Errorf("writes %+v of %+v, proposes %+v", d.Write, r, d.Proposal)
+	}
+	if err := e.View().CheckMove(d.Write.Name, *d.Write.Next); err != nil {
+		e.t.Error(err)
+	}
+	r.Key = d.Write.Next
+	after := e.View().With(r)
+	for _, key := range e.objects {
+		if e.View().Owned(e.name).Contains(key) && !after.Owned(e.name).Contains(key) {
+			given++
+		}
+	}
+	if given != d.Proposal.Given {
+		e.t.Errorf("gives %d, said %s", given, d.Proposal)
+	}
+	return d.Write.Name, given
+}
+
+func TestADonorGivesToTheNeighbourThatHasLess(t *testing.T) {
+	for name, tc := range map[string]struct {
+		e        *evener
+		boundary string
+		given    int64
+	}{
+		// b gives up to its successor, by its own boundary; or down, by that of a.
+		"up":   {uneven(t, "b", 200, 400, 0), "b", 190},
+		"down": {uneven(t, "b", 0, 400, 200), "a", 180},
+		// The seam of the ring is no end.
+		"round": {uneven(t, "a", 400, 200, 0), "c", 180},
+		"most":  {uneven(t, "b", 100, 500, 0), "b", 210},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.e.balance.Rate = 1
+			if boundary, given := tc.e.moves(); boundary != tc.boundary || given != tc.given {
+				t.Errorf("moves the boundary of %s and gives %d, want %s and %d", boundary, given, tc.boundary, tc.given)
+			}
+		})
+	}
+	uneven(t, "a", 200, 400, 0).quiet("a has nothing to give")
+	uneven(t, "a", 109, 100, 91).quiet("the ring is even enough")
+}
+
+func TestALoadIsOnlyEvenedOutWhereItIsToBe(t *testing.T) {
+	e := uneven(t, "a", 300, 100)
+	e.balance.Rate = 1
+	policy := e.balance
+	e.balance = nil
+	e.quiet("it is not to")
+
+	e.balance = &Balance{Policy: policy.Policy, DryRun: true}
+	if d := e.decide(); d.Write != nil || d.Proposal == nil {
+		t.Errorf("a dry run writes %+v, proposes %v", d.Write, d.Proposal)
+	} else if want := "a gives 90 to b: they have 300 and 100, and should have 200 and 200"; d.Proposal.String() != want {
+		t.Errorf("it says %q, want %q", d.Proposal, want)
+	}
+
+	e.balance = policy
+	e.change("b", func(r *Record) { r.BalanceOff = true })
+	e.quiet("a record says that it is not to")
+	e.change("b", func(r *Record) { r.BalanceOff = false })
+	e.moves()
+}
+
+func TestNoMoreKeysAreMovedInAMinuteThanMayBe(t *testing.T) {
+	e := uneven(t, "a", 3000, 1000)
+	e.balance.Rate = 0.1
+	share := func(given int64) float64 { return float64(given) / 6000 }
+	_, given := e.moves()
+	if share(given) > 0.1 || share(given) < 0.095 {
+		t.Fatalf("gives %d of the 3000 objects in half of the keys, want a fifth", given)
+	}
+	// It is done, and they have told what they have.
+	d := e.decide()
+	e.change("a", func(r *Record) { r.Key = d.Write.Next })
+	e.decide()
+	e.tell("a", 3000-given)
+	e.tell("b", 1000+given)
+	e.now += 59 * time.Second
+	e.quiet("in the same minute")
+	e.now += time.Second
+	e.moves()
+
+	// An instance that has come or gone lately lifts the limit.
+	e.now += time.Hour
+	e.change("c", func(r *Record) {
+		*r = Record{Name: "c", UID: "c", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)}
+	})
+	e.decide()
+	e.change("a", func(*Record) {})
+	e.change("b", func(*Record) {})
+	e.change("c", func(*Record) {})
+	for wait, want := range map[time.Duration]bool{DefaultPolicy.Free - 1: true, DefaultPolicy.Free: false} {
+		later := *e.Machine
+		l := &evener{Machine: &later, t: t, now: e.now + wait, balance: e.balance, objects: e.objects}
+		if _, given := l.moves(); (given > 600) != want {
+			t.Errorf("%v after an instance has come it gives %d", wait, given)
+		}
+	}
+}
+
+func TestThoseWhoGiveShareWhatMayBeMoved(t *testing.T) {
+	one := uneven(t, "b", 1000, 3000, 0, 1000)
+	two := uneven(t, "b", 1000, 3000, 0, 3000)
+	_, alone := one.moves()
+	_, shared := two.moves()
+	if d := shared*2 - alone; d < -20 || d > 20 {
+		t.Errorf("one of two gives %d, a lone one %d", shared, alone)
+	}
+	// Nor is a part of it worth a handover that is less than half of that.
+	two.change("x", func(r *Record) { *r = Record{Name: "x", Revision: r.Revision} })
+	d := two.decide()
+	two.change("d", func(r *Record) { r.Key = at(*r.Key - int64(hashkey.Limit/100*3)) })
+	two.decide()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		two.change(name, func(*Record) {})
+	}
+	two.now += DefaultPolicy.Calm
+	if d.Write == nil {
+		t.Fatal("nothing is moved before")
+	}
+	two.quiet("most has been moved by another")
+}
+
+func TestABoundaryRestsBeforeItMoves(t *testing.T) {
+	e := uneven(t, "a", 300, 100, 200)
+	for what, f := range map[string]func(*evener){
+		"the successor's key changes":   func(e *evener) { e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) }) },
+		"the predecessor's key changes": func(e *evener) { e.change("c", func(r *Record) { r.Key = at(*r.Key - 1) }) },
+		"a neighbour hands over": func(e *evener) {
+			e.change("b", func(r *Record) { r.Gives = &Gift{"b", 7} })
+			e.decide()
+			e.change("b", func(r *Record) { r.Gives = nil })
+		},
+		"a neighbour was about to leave": func(e *evener) {
+			e.change("b", func(r *Record) { r.Drained = true })
+			e.decide()
+			e.change("b", func(r *Record) { r.Drained = false })
+		},
+	} {
+		later := *e.Machine
+		l := &evener{Machine: &later, t: t, now: e.now, balance: e.balance, objects: e.objects}
+		l.moves()
+		f(l)
+		if d := l.decide(); d.Write != nil || d.Wake != l.now+DefaultPolicy.Calm {
+			t.Errorf("%s: writes %+v, wakes at %v", what, d.Write, d.Wake)
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			l.change(name, func(*Record) {})
+		}
+		l.now += DefaultPolicy.Calm - 1
+		l.quiet(what)
+		l.now++
+		l.moves()
+	}
+}
+
+func TestARingRestsAfterAnInstanceHasGone(t *testing.T) {
+	e := uneven(t, "a", 300, 100, 200)
+	e.Remove("c", e.View().Revision+1)
+	if d := e.decide(); d.Write != nil || d.Wake == 0 {
+		t.Errorf("writes %+v, wakes at %v", d.Write, d.Wake)
+	}
+	for _, name := range []string{"a", "b"} {
+		e.change(name, func(*Record) {})
+	}
+	e.now += DefaultPolicy.Spell - 1
+	e.quiet("another may come in its place")
+	e.now++
+	e.moves()
+}
+
+func TestWhatWasToldBeforeABoundaryMovedDoesNotCount(t *testing.T) {
+	e := uneven(t, "a", 300, 100)
+	e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) })
+	e.decide()
+	e.now += DefaultPolicy.Calm
+	e.quiet("none has told what it has since")
+	e.tell("b", 100)
+	e.quiet("this one has not")
+	e.tell("a", 300)
+	e.moves()
+
+	// One that has as much as before tells nothing.
+	e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) })
+	e.decide()
+	e.now += oldNews - 1
+	e.quiet("it is not long ago")
+	e.now++
+	e.moves()
+}
+
+func TestJoinsComeBeforeMoves(t *testing.T) {
+	e := uneven(t, "a", 300, 100)
+	e.change("n", func(r *Record) { *r = joining("n", "a", nil); r.Revision = e.View().Revision + 1 })
+	if d := e.decide(); d.Write == nil || d.Write.Reason != ReasonSplit {
+		t.Errorf("writes %+v, want it to split its range", d.Write)
+	}
+	// One that has let it wait rests, and the ring is evened out meanwhile.
+	e.rest(registration{"n", "n"}, e.now)
+	e.moves()
+	e.change("n", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLeaving })
+	e.moves()
+}
+
+func TestANeighbourThatCannotTakeGetsNothing(t *testing.T) {
+	e := uneven(t, "a", 300, 100)
+	e.change("b", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLocked })
+	e.quiet("it does not work yet")
+	e.change("b", func(r *Record) { r.Phase = shardingv1alpha1.InstanceActive })
+	e.rest(registration{"b", "b"}, e.now)
+	e.quiet("it has let this instance wait")
+	e.now += 4 * limits.Step
+	e.moves()
+}
+
+func TestAPinnedBoundaryStays(t *testing.T) {
+	e := uneven(t, "b", 100, 600, 0, 100)
+	pin := func(name string, pinned bool) {
+		e.change(name, func(r *Record) {
+			r.PinnedKey = nil
+			if pinned {
+				r.PinnedKey = r.Key
+			}
+		})
+	}
+	if boundary, _ := e.moves(); boundary != "b" {
+		t.Errorf("moves %s", boundary)
+	}
+	pin("b", true)
+	if boundary, _ := e.moves(); boundary != "a" {
+		t.Errorf("b is pinned: moves %s", boundary)
+	}
+	pin("a", true)
+	e.quiet("both are pinned")
+	pin("b", false)
+	if boundary, _ := e.moves(); boundary != "b" {
+		t.Errorf("a is pinned: moves %s", boundary)
+	}
+	// What a person once wanted, and did not get, pins nothing.
+	e.change("a", func(r *Record) { r.PinnedKey = at(3) })
+	e.moves()
+	if plan := e.View().Plan(e.balance.Policy); len(plan.Shifts) == 0 {
+		t.Error("nothing is to move")
+	}
+}
+
+func TestBetweenPinnedBoundariesTheLoadIsEvenedOutByItself(t *testing.T) {
+	e := uneven(t, "a", 100, 300, 500, 700, 0, 200)
+	for _, name := range []string{"b", "d"} {
+		e.change(name, func(r *Record) { r.PinnedKey = r.Key })
+	}
+	if got, want := wanted(e.View().Plan(e.balance.Policy)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
+		t.Errorf("wanted are %v, want %v", got, want)
+	}
+}
+
+// What cannot be divided does not go to and fro.
+func TestKeysWithManyObjectsAreNotSwapped(t *testing.T) {
+	e := uneven(t, "a", 2000, 1000)
+	e.balance.Rate = 1
+	e.change("a", func(r *Record) { r.Heaviest = 1000 })
+	e.objects = slices.Concat(slices.Repeat([]int64{10}, 1000), slices.Repeat([]int64{20}, 1000))
+	e.quiet("half as much is wanted as one key has")
+	e.objects = slices.Concat(slices.Repeat([]int64{10}, 1000), slices.Repeat([]int64{20}, 600), slices.Repeat([]int64{30}, 400))
+	if _, given := e.moves(); given != 400 {
+		t.Errorf("gives %d of 400", given)
+	}
+}
+
+func TestWorkCountsAsLoad(t *testing.T) {
+	e := uneven(t, "a", 300, 300)
+	e.balance.Rate = 1
+	e.change("a", func(r *Record) { r.Work = 500 })
+	e.quiet("half of the time is no load")
+	e.change("a", func(r *Record) { r.Work = 1000 })
+	// All work is in the lowest hundred objects, so these count as much as all three hundred.
+	e.work = e.objects[:100]
+	if d := e.decide(); d.Write == nil || d.Proposal.Has != 600 || d.Proposal.Given < 120 || d.Proposal.Given > 135 {
+		t.Errorf("writes %+v, proposes %v", d.Write, d.Proposal)
+	}
+	// All work is on one key: it moves at most with what lies about it.
+	e.work = e.objects[150:151]
+	if d := e.decide(); d.Write == nil || d.Proposal.Given > 151 {
+		t.Errorf("writes %+v, proposes %v", d.Write, d.Proposal)
+	}
+}
+
+func TestAnEmptyRingIsDividedByWidth(t *testing.T) {
+	m := NewMachine("b", NewView(1, member("a", at(hashkey.Max/8)), member("b", at(hashkey.Max))), limits)
+	e := &evener{Machine: m, t: t, balance: &Balance{Policy: DefaultPolicy}}
+	e.decide()
+	e.now = oldNews
+	d := e.decide()
+	if d.Write == nil || d.Write.Reason != ReasonBalance {
+		t.Fatalf("writes %+v", d.Write)
+	}
+	r, _ := e.View().Get(d.Write.Name)
+	r.Key = d.Write.Next
+	after := e.View().With(r)
+	if width := float64(after.Owned("b").Width()) / float64(hashkey.Limit); width < 0.5 || width > 0.55 {
+		t.Errorf("b has %v of the keys then", width)
+	}
+}
+
+func TestADrainedInstanceLeavesWhileAnotherCanOwnItsRange(t *testing.T) {
+	e := uneven(t, "a", 300)
+	e.change("a", func(r *Record) { r.Drained = true })
+	if d := e.decide(); d.Phase != shardingv1alpha1.InstanceActive {
+		t.Errorf("alone it is %s", d.Phase)
+	}
+	for _, other := range []Record{{Name: "b", Phase: shardingv1alpha1.InstanceLeaving}, {Name: "b", Deleting: true}, {Name: "b", Drained: true}} {
+		other.Revision = e.View().Revision + 1
+		e.Apply(other)
+		if d := e.decide(); d.Phase != shardingv1alpha1.InstanceActive {
+			t.Errorf("with %+v it is %s", other, d.Phase)
+		}
+	}
+	e.Apply(Record{Name: "b", Revision: e.View().Revision + 1, Phase: shardingv1alpha1.InstanceInit})
+	if d := e.decide(); d.Phase != shardingv1alpha1.InstanceLeaving {
+		t.Errorf("with another it is %s", d.Phase)
+	}
+}
+
+func TestADrainedInstanceAsksNobody(t *testing.T) {
+	self := joining("n", "", nil)
+	self.Drained = true
+	m := NewMachine("n", NewView(1, member("a", at(hashkey.Max)), self), limits)
+	if d := m.Decide(Input{Now: 1}); d.Write != nil || d.Phase != shardingv1alpha1.InstanceInit || !d.Follow.Empty() {
+		t.Errorf("it is %s, writes %+v, follows %v", d.Phase, d.Write, d.Follow)
+	}
+	// Nobody else is there to own anything.
+	m.Remove("a", 2)
+	if d := m.Decide(Input{Now: 2}); d.Write == nil || d.Write.Reason != ReasonFirst {
+		t.Errorf("alone it writes %+v", d.Write)
+	}
+	owner := NewMachine("a", NewView(1, member("a", at(hashkey.Max)), Record{Name: "n", Donor: "a", Drained: true}), limits)
+	if d := owner.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}); d.Write != nil {
+		t.Errorf("the owner writes %+v", d.Write)
+	}
+}

@@ -1,0 +1,88 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// loaded are the keys of a donor's load, one for each object of it, in order along its range.
+type loaded struct {
+	// first is the first key of the range, which may lie above the last one.
+	first, width uint64
+	// distances are those of the keys from first.
+	distances []uint64
+}
+
+// load returns the load of the instance's range, from the keys of its objects and those of its work.
+// Both are taken as a sample of what the record tells.
+func (v *View) load(r Record, policy Policy, owned hashkey.Ranges, objects, work []int64) loaded {
+	const mask = hashkey.Limit - 1
+	l := loaded{width: owned.Width()}
+	l.first = (uint64(*r.Key) + 1 - l.width) & mask
+	total := v.total()
+	add := func(key int64) {
+		if d := (uint64(key) - l.first) & mask; d < l.width {
+			l.distances = append(l.distances, d)
+		}
+	}
+	for _, key := range objects {
+		add(key)
+	}
+	if n := v.work(r, policy, total); len(work) > 0 {
+		for i := range n {
+			add(work[i*int64(len(work))/n])
+		}
+	}
+	if n := v.seed(r, policy, total); n > 0 {
+		gap := l.width / uint64(n+1)
+		for i := range uint64(n) {
+			l.distances = append(l.distances, (i+1)*gap)
+		}
+	}
+	slices.Sort(l.distances)
+	return l
+}
+
+// cut returns the key at which the range is to be cut so that about load changes hands, at most most
+// and at most limit keys: those at the upper end of the range, or else at the lower one. It returns
+// how many keys, and how much load, that is; no load: there is no such key. Objects of one key stay
+// together, and the donor keeps a key.
+func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, width uint64, given int64) {
+	n := len(l.distances)
+	best := uint64(0)
+	for i := range n {
+		// The lower range ends with this key, or before the gap to the next.
+		d := l.distances[i]
+		if i+1 < n && l.distances[i+1] == d || d+1 >= l.width {
+			continue
+		}
+		w, gives := d+1, int64(i+1)
+		if upper {
+			w, gives = l.width-d-1, int64(n-i-1)
+		}
+		if w > limit || gives == 0 || gives > most {
+			continue
+		}
+		if given == 0 || max(gives-load, load-gives) < max(given-load, load-given) {
+			best, width, given = d, w, gives
+		}
+	}
+	return int64((l.first + best) & (hashkey.Limit - 1)), width, given
+}

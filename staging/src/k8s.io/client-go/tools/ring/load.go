@@ -1,0 +1,143 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+const (
+	// idleWork is the work, in thousandths, that does not count as load. A worker that has more
+	// to do counts, and one that never rests as much as an even share of the ring.
+	idleWork = 500
+	// baseBytes is about what a process holds without objects; what it holds beside them counts
+	// from sideBytes on.
+	baseBytes = 24 << 20
+	sideBytes = 16 << 20
+	// fewObjects are too few to say how large one is.
+	fewObjects = 1000
+	// mostLoad is what a record may tell of a load that counts, so that sums do not overflow.
+	mostLoad = 1 << 40
+)
+
+// Part is an instance's part in the load of a ring, in objects.
+type Part struct {
+	Name string
+	// Weight is how many objects it has told of, and Load that and what else counts as much: its
+	// work and, where there are few objects, the width of its range.
+	Weight, Load int64
+	// Wanted is the load that it should have.
+	Wanted int64
+	// Own is what its process holds beside the ring: as many objects would take as much memory.
+	Own int64
+
+	// heaviest is the load that cannot be taken from it.
+	heaviest int64
+}
+
+// parts returns the parts of all that own a range, in order of key, without what they should have.
+func (v *View) parts(policy Policy) []Part {
+	if len(v.ring) == 0 {
+		return nil
+	}
+	out := make([]Part, len(v.ring))
+	total := int64(0)
+	for i, r := range v.ring {
+		out[i] = Part{Name: r.Name, Weight: min(r.Weight, mostLoad)}
+		total += out[i].Weight
+	}
+	bytes, share := v.bytesOfObject(), v.shareOfHeaps()
+	for i, r := range v.ring {
+		part := &out[i]
+		part.Own = own(r, bytes, share)
+		part.heaviest = min(r.Heaviest, part.Weight)
+		part.Load = part.Weight + v.seed(r, policy, total) + v.work(r, policy, total)
+	}
+	return out
+}
+
+// total returns how many objects the ring has.
+func (v *View) total() (total int64) {
+	for _, r := range v.ring {
+		total += min(r.Weight, mostLoad)
+	}
+	return total
+}
+
+// seed is the load of the instance's range by its width alone, if the ring has that many objects.
+func (v *View) seed(r Record, policy Policy, total int64) int64 {
+	missing := policy.Seed*int64(len(v.ring)) - total
+	if missing <= 0 {
+		return 0
+	}
+	return int64(float64(missing) * v.width(r.Name))
+}
+
+// work is the load of the instance's work, if the ring has that many objects.
+func (v *View) work(r Record, policy Policy, total int64) int64 {
+	n := int64(len(v.ring))
+	mean := max(total, policy.Seed*n) / n
+	return mean * int64(min(max(r.Work-idleWork, 0), 1000-idleWork)) / (1000 - idleWork)
+}
+
+// width returns the part of all keys that the instance owns, from 0 to 1.
+func (v *View) width(name string) float64 {
+	return float64(v.Owned(name).Width()) / float64(hashkey.Limit)
+}
+
+// bytesOfObject returns about how many bytes of heap come to one object in the caches of a process, 0
+// if that is not known: the lower median, as a process that leads holds more.
+func (v *View) bytesOfObject() float64 {
+	var all []float64
+	for _, r := range v.ring {
+		if r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes {
+			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[(len(all)-1)/2]
+}
+
+// shareOfHeaps returns the ring's part, from 0 to 1, of what the processes hold for all rings.
+func (v *View) shareOfHeaps() float64 {
+	var weight, objects float64
+	for _, r := range v.ring {
+		if r.HeapObjects >= fewObjects {
+			weight += float64(min(r.Weight, mostLoad))
+			objects += float64(r.HeapObjects)
+		}
+	}
+	if objects == 0 {
+		return 0
+	}
+	return min(1, weight/objects)
+}
+
+// own returns what the instance's process holds beside its rings, in objects of so many bytes. Each
+// ring makes up for its share of that.
+func own(r Record, bytes, share float64) int64 {
+	if bytes == 0 || r.HeapObjects < fewObjects {
+		return 0
+	}
+	side := float64(r.LiveBytes) - baseBytes - sideBytes - bytes*float64(r.HeapObjects)
+	return int64(max(0, min(share*side/bytes, mostLoad)))
+}

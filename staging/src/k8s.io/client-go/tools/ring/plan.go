@@ -1,0 +1,245 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"slices"
+	"time"
+)
+
+// Policy says when and how fast the ranges of a ring are evened out. A ring that is even enough
+// stays as it is.
+type Policy struct {
+	// Tolerance is how much more load than it should have an instance may have, as a part of what
+	// one has on average. Of too little it may have twice that.
+	Tolerance float64
+	// Least is how much more it may have at least, in objects: a handover is worth half of that.
+	Least int64
+	// Seed is how many objects there are to be to an instance, on average. What is missing is taken
+	// to lie evenly on the line of keys: the ranges of a ring without objects become equally wide.
+	Seed int64
+	// Rate is the part of all keys, from 0 to 1, that all instances together move in a minute.
+	Rate float64
+	// Free is for how long after an instance has come or gone the rate does not count.
+	Free time.Duration
+	// Calm is how long the boundaries of an instance must have been as they are before it moves
+	// one, and how long ago the last instance came. Longer, Spell, is how long ago the last one
+	// went: one that restarts is about to come again.
+	Calm, Spell time.Duration
+}
+
+// DefaultPolicy keeps the largest load below six fifths of the mean one.
+var DefaultPolicy = Policy{
+	Tolerance: 0.1,
+	Least:     20,
+	Seed:      200,
+	Rate:      0.05,
+	Free:      2 * time.Minute,
+	Calm:      3 * time.Second,
+	Spell:     20 * time.Second,
+}
+
+// Plan says what would even out a ring.
+type Plan struct {
+	// Parts are those of all that own a range, in order of key.
+	Parts []Part
+	// Shifts are those that bring the ring nearer to what each should have, at most one for each
+	// boundary, in order of the boundaries' keys. There are none where it is near enough.
+	Shifts []Shift
+}
+
+// Shift is load that an instance is to give to one of its neighbours.
+type Shift struct {
+	// Boundary is the instance whose upper end moves. It is the donor where that end moves down, and
+	// the receiver where it moves up.
+	Boundary        string
+	Donor, Receiver string
+	// Load is how much is to change hands, in objects.
+	Load int64
+}
+
+// BalanceOff returns the instance whose record says that the ring is not to be evened out, and
+// whether there is one.
+func (v *View) BalanceOff() (name string, off bool) {
+	i := slices.IndexFunc(v.records, func(r Record) bool { return r.BalanceOff })
+	if i < 0 {
+		return "", false
+	}
+	return v.records[i].Name, true
+}
+
+// Pinned says whether a person has set the upper end of the instance's range, or is about to.
+func (r Record) Pinned() bool {
+	is := func(key *int64) bool { return key != nil && *key == *r.PinnedKey }
+	return r.PinnedKey != nil && (is(r.Key) || is(r.Next))
+}
+
+// Plan returns what would even out the ring, by what its instances have told of themselves. All that
+// see the same records come to the same plan, so each donor can do its part alone. What has about what
+// it should have stays as it is, so that what is told late or roughly moves nothing. No load passes
+// boundaries that are pinned: what lies between two of them is evened out by itself.
+func (v *View) Plan(policy Policy) Plan {
+	p := Plan{Parts: v.parts(policy)}
+	n := len(p.Parts)
+	flows := make([]int64, n)
+	first := slices.IndexFunc(v.ring, Record.Pinned) + 1
+	for begin := 0; begin < n; {
+		end := begin + 1
+		for end < n && !v.ring[(first+end-1)%n].Pinned() {
+			end++
+		}
+		l := line{round: first == 0}
+		for i := begin; i < end; i++ {
+			l.parts = append(l.parts, &p.Parts[(first+i)%n])
+		}
+		for i, flow := range l.evenOut(policy) {
+			flows[(first+begin+i)%n] = flow
+		}
+		begin = end
+	}
+	for i, flow := range flows {
+		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
+		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare())}
+		if flow < 0 {
+			s.Donor, s.Receiver, s.Load = successor.Name, self.Name, min(-flow, successor.spare())
+		}
+		if s.Load > 0 && 2*s.Load >= policy.Least {
+			p.Shifts = append(p.Shifts, s)
+		}
+	}
+	return p
+}
+
+// spare is what an instance can give in one handover. It keeps half of what it should have, so that
+// load which is on its way to another does not empty it.
+func (p *Part) spare() int64 {
+	return max(0, min(p.Load-min(p.Load, p.Wanted)/2, p.Load-p.heaviest))
+}
+
+// line are parts next to each other in the ring, in order of key.
+type line struct {
+	parts []*Part
+	// round says that the last one is next to the first, too.
+	round bool
+	// loads are what they have after what is to flow, and flows what is to pass the upper end of each
+	// range, to its successor; negative: from its successor.
+	loads, flows []int64
+}
+
+// evenOut sets what each part should have, and returns the flows that bring it near enough.
+func (l *line) evenOut(policy Policy) []int64 {
+	var total int64
+	for _, part := range l.parts {
+		total += part.Load
+		l.loads = append(l.loads, part.Load)
+	}
+	l.flows = make([]int64, len(l.parts))
+	want(l.parts, total)
+	tolerated := max(policy.Least, int64(policy.Tolerance*float64(total)/float64(len(l.parts))))
+	above := func(i int, tolerated int64) int64 { return l.loads[i] - l.parts[i].Wanted - tolerated }
+	below := func(i int, tolerated int64) int64 { return l.parts[i].Wanted - tolerated - l.loads[i] }
+	// Who has too much gives so much that a little more does not make it too much again.
+	l.carry(+1, func(i int) int64 {
+		if above(i, tolerated) <= 0 {
+			return 0
+		}
+		return above(i, tolerated/2)
+	}, func(i int) int64 { return -above(i, tolerated/2) })
+	// Who has too little may have twice that too little.
+	l.carry(-1, func(i int) int64 {
+		if below(i, 2*tolerated) <= 0 {
+			return 0
+		}
+		return below(i, tolerated)
+	}, func(i int) int64 { return -below(i, tolerated/2) })
+	return l.flows
+}
+
+// carry lets load flow between each part that has a need and the nearest ones that have room: to them
+// if sign is 1, from them if it is -1.
+func (l *line) carry(sign int64, need, room func(i int) int64) {
+	n := len(l.parts)
+	reach := n - 1
+	if l.round {
+		reach = n / 2
+	}
+	needs := map[int]int64{}
+	var order []int
+	for i := range l.parts {
+		if needs[i] = need(i); needs[i] > 0 {
+			order = append(order, i)
+		}
+	}
+	for distance := 1; distance <= reach && len(order) > 0; distance++ {
+		for _, i := range order {
+			for _, step := range []int{1, -1} {
+				j := i + step*distance
+				if !l.round && (j < 0 || j >= n) {
+					continue
+				}
+				j = (j + n) % n
+				load := min(needs[i], room(j))
+				if load <= 0 {
+					continue
+				}
+				needs[i] -= load
+				l.loads[i] -= sign * load
+				l.loads[j] += sign * load
+				for k := range distance {
+					boundary := i + k
+					if step < 0 {
+						boundary = i - k - 1
+					}
+					l.flows[(boundary+n)%n] += sign * int64(step) * load
+				}
+			}
+		}
+		order = slices.DeleteFunc(order, func(i int) bool { return needs[i] == 0 })
+	}
+}
+
+// want shares the load of the parts out, so that all come to the same with what their processes hold
+// beside it. None comes below its heaviest key, which stays whole.
+func want(parts []*Part, total int64) {
+	sum := func(level int64) (sum int64) {
+		for _, part := range parts {
+			part.Wanted = max(part.heaviest, level-part.Own, 0)
+			sum += part.Wanted
+		}
+		return sum
+	}
+	// The lowest level at which all of the load has a place lies in (low, high].
+	low, high := int64(-1), total
+	for _, part := range parts {
+		high = max(high, total+part.Own)
+	}
+	for high-low > 1 {
+		if middle := low + (high-low)/2; sum(middle) < total {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	// One level lower there would be too little: some of those that it stands for have one too many.
+	surplus := sum(high) - total
+	for _, part := range parts {
+		if surplus > 0 && part.Wanted > part.heaviest {
+			part.Wanted--
+			surplus--
+		}
+	}
+}

@@ -1,0 +1,189 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"slices"
+	"testing"
+)
+
+// loads returns the view of a ring of instances with these weights, in order of key.
+func loads(weights ...int64) *View {
+	var records []Record
+	for i, w := range weights {
+		records = append(records, Record{Name: fmt.Sprintf("i%04d", i), Key: at(int64(i+1) << 40), Weight: w})
+	}
+	return NewView(1, records...)
+}
+
+func wanted(p Plan) (all []int64) {
+	for _, part := range p.Parts {
+		all = append(all, part.Wanted)
+	}
+	return all
+}
+
+func TestEachShouldHaveAsMuch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		view *View
+		want []int64
+	}{
+		"nobody":                  {loads(), nil},
+		"one":                     {loads(7), []int64{7}},
+		"nothing":                 {loads(0, 0, 0), []int64{0, 0, 0}},
+		"even":                    {loads(10, 10), []int64{10, 10}},
+		"uneven":                  {loads(0, 30, 60), []int64{30, 30, 30}},
+		"with a rest":             {loads(0, 1, 10), []int64{3, 4, 4}},
+		"less than there are":     {loads(0, 2, 0), []int64{0, 1, 1}},
+		"a heavy key":             {heaviest(loads(100, 10, 10), 0, 90), []int64{90, 15, 15}},
+		"a heavy key, and a mean": {heaviest(loads(40, 40, 40), 1, 30), []int64{40, 40, 40}},
+		// Of 10 kB an object, with what each process holds anyway.
+		"a leader":                             {holds(loads(4000, 4000, 4000), 3000, 0, 0), []int64{2000, 5000, 5000}},
+		"a leader of two":                      {holds(loads(4000, 4000), 2000, 0), []int64{3000, 5000}},
+		"a leader with a lot":                  {holds(loads(4000, 4000, 4000), 40000, 0, 0), []int64{0, 6000, 6000}},
+		"a heavy key beside it":                {heaviest(holds(loads(6000, 6000, 6000), 20000, 0, 0), 0, 1000), []int64{1000, 8500, 8500}},
+		"a leader that needs all":              {holds(loads(0, 1000, 1000), 0, 0, 0), []int64{666, 667, 667}},
+		"a heaviest key of more than there is": {heaviest(loads(10, 50), 0, 90), []int64{30, 30}},
+		"more than there can be":               {loads(math.MaxInt64, math.MaxInt64), []int64{mostLoad, mostLoad}},
+		"too little to tell a heap":            {holds(loads(400, 400, 400), 7000, 0, 0), []int64{400, 400, 400}},
+		"work":                                 {works(loads(100, 100), 1000, 500), []int64{150, 150}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := wanted(tc.view.Plan(unseeded(DefaultPolicy))); !slices.Equal(got, tc.want) {
+				t.Errorf("wanted are %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func heaviest(v *View, i int, n int64) *View {
+	r := v.Ring()[i]
+	r.Heaviest = n
+	return v.With(r)
+}
+
+// holds lets the processes hold so many objects' bytes beside the ring.
+func holds(v *View, own ...int64) *View {
+	const bytes = 10000
+	for i, r := range v.Ring() {
+		r.HeapObjects, r.LiveBytes = r.Weight, baseBytes+bytes*(r.Weight+own[i])
+		if own[i] > 0 {
+			r.LiveBytes += sideBytes
+		}
+		v = v.With(r)
+	}
+	return v
+}
+
+// works lets the instances work so much, in thousandths.
+func works(v *View, work ...int32) *View {
+	for i, r := range v.Ring() {
+		r.Work = work[i]
+		v = v.With(r)
+	}
+	return v
+}
+
+// unseeded takes no notice of widths.
+func unseeded(policy Policy) Policy {
+	policy.Seed = 0
+	return policy
+}
+
+func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
+	policy := Policy{Tolerance: 0.1, Least: 5}
+	for name, tc := range map[string]struct {
+		weights []int64
+		want    []Shift
+	}{
+		"alone":      {[]int64{1000}, nil},
+		"nothing":    {[]int64{0, 0}, nil},
+		"up":         {[]int64{100, 0}, []Shift{{"i0000", "i0000", "i0001", 48}}},
+		"down":       {[]int64{0, 100}, []Shift{{"i0001", "i0001", "i0000", 48}}},
+		"both ways":  {[]int64{0, 50, 0, 150}, []Shift{{"i0002", "i0003", "i0002", 46}, {"i0003", "i0003", "i0000", 52}}},
+		"seam":       {[]int64{200, 100, 100, 0}, []Shift{{"i0000", "i0000", "i0001", 5}, {"i0003", "i0000", "i0003", 90}}},
+		"not enough": {[]int64{10, 7, 7}, nil},
+		"within":     {[]int64{110, 100, 90}, nil},
+		"too much":   {[]int64{111, 100, 89}, []Shift{{"i0000", "i0000", "i0001", 5}}},
+		"too little": {[]int64{106, 106, 106, 106, 106, 70}, []Shift{{"i0004", "i0004", "i0005", 9}, {"i0005", "i0000", "i0005", 11}}},
+		// The others keep half of what they should have: more passes through them in the next rounds.
+		"from afar": {[]int64{0, 10, 130, 0, 0}, []Shift{{"i0000", "i0001", "i0000", 5}, {"i0001", "i0002", "i0001", 40}, {"i0002", "i0002", "i0003", 60}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := loads(tc.weights...).Plan(policy).Shifts; !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// settle carries plans out, all shifts of one at once, until there are none. It returns how many
+// rounds that took, and how much was moved.
+func settle(t *testing.T, weights []int64, policy Policy) (rounds int, moved int64) {
+	t.Helper()
+	for ; ; rounds++ {
+		plan := loads(weights...).Plan(unseeded(policy))
+		if len(plan.Shifts) == 0 {
+			return rounds, moved
+		}
+		if rounds == 100 {
+			t.Fatalf("no rest: %v", weights)
+		}
+		place := map[string]int{}
+		for i, part := range plan.Parts {
+			place[part.Name] = i
+		}
+		for _, s := range plan.Shifts {
+			weights[place[s.Donor]] -= s.Load
+			weights[place[s.Receiver]] += s.Load
+			moved += s.Load
+		}
+		if slices.Min(weights) < 0 {
+			t.Fatalf("round %d has an instance give what it has not: %v", rounds, weights)
+		}
+	}
+}
+
+func TestEveryRingComesToRestNearTheMean(t *testing.T) {
+	random := rand.New(rand.NewSource(1))
+	for range 2000 {
+		n := 2 + random.Intn(30)
+		weights := make([]int64, n)
+		var total int64
+		for i := range weights {
+			weights[i] = random.Int63n(10000) * random.Int63n(2)
+			total += weights[i]
+		}
+		before := slices.Clone(weights)
+		rounds, _ := settle(t, weights, DefaultPolicy)
+		mean := float64(total) / float64(n)
+		if most := float64(slices.Max(weights)); most > 1.1*mean+50 {
+			t.Errorf("%v rests as %v after %d rounds", before, weights, rounds)
+		}
+	}
+}
+
+func TestTenThatJoinAtOnceAreEven(t *testing.T) {
+	weights := []int64{94, 94, 94, 94, 187, 187, 375, 375, 750, 750}
+	rounds, moved := settle(t, weights, DefaultPolicy)
+	if most := slices.Max(weights); rounds > 4 || most > 330 {
+		t.Errorf("after %d rounds in which %d objects moved: %v", rounds, moved, weights)
+	}
+}
