@@ -31,6 +31,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/ring/member"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
@@ -101,6 +102,7 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 		settings:          settings,
 		enabled:           enabledRingControllers(c),
 		identity:          fmt.Sprintf("%s_%d_%s", slot, os.Getpid(), utilrand.String(5)),
+		heap:              member.NewHeap(),
 		leadership:        leadership,
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,

@@ -31,6 +31,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/tools/record"
+	clientring "k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/client-go/util/connrotation"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
@@ -59,6 +60,8 @@ type ringHost struct {
 	// enabled are the ring controllers that --controllers enables.
 	enabled  []string
 	identity string
+	// heap is what the members of this process share.
+	heap *member.Heap
 	// leadership says who leads; the rings leave to the leader what it runs itself.
 	leadership                       member.Leadership
 	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
@@ -167,10 +170,20 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
 		Gate:           gate,
 		Sources:        shared.Sources,
-		Describe:       shared.Describe,
-		RenewalFailed:  reconnect,
-		Metrics:        newRingMetrics(ring.Name, ring.ControllerNames()),
-		Events:         events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
+		Heap:           h.heap,
+		Workers: func(name string) int {
+			settings, _ := h.settings.get()
+			controller, _ := settings.controller(name)
+			return controller.Workers
+		},
+		Balance: func() *clientring.Balance {
+			settings, _ := h.settings.get()
+			return settings.Balance.policy()
+		},
+		Describe:      shared.Describe,
+		RenewalFailed: reconnect,
+		Metrics:       newRingMetrics(ring.Name, ring.ControllerNames()),
+		Events:        events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
 	})
 	if err != nil {
 		discard(work, controllers)

@@ -49,6 +49,14 @@ var (
 		Subsystem: ringSubsystem, Name: "heaviest_key_ratio", StabilityLevel: metrics.ALPHA,
 		Help: "Share of the ring's load, from 0 to 1, that the objects of one key are: the heaviest key of this instance. A key, such as that of a namespace, cannot be split.",
 	}, []string{"ring"})
+	ringWork = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: ringSubsystem, Name: "work_ratio", StabilityLevel: metrics.ALPHA,
+		Help: "Part of their time, from 0 to 1, that the workers of this instance have lately spent on objects: of the controller whose workers have had most to do.",
+	}, []string{"ring"})
+	ringBalance = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: ringSubsystem, Name: "balance_moves_total", StabilityLevel: metrics.ALPHA,
+		Help: "Moves of a boundary that this instance, the donor, has decided on to even out the load, by result: begun, dry_run.",
+	}, []string{"ring", "result"})
 	ringBusy = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: ringSubsystem, Name: "busy", StabilityLevel: metrics.ALPHA,
 		Help: "Objects that this instance has in work.",
@@ -88,7 +96,7 @@ var (
 )
 
 var registerRingMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(ringPhase, ringOwned, ringWeight, ringHeaviest, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
+	legacyregistry.MustRegister(ringPhase, ringOwned, ringWeight, ringHeaviest, ringWork, ringBalance, ringBusy, ringWorking, ringRegistrations, ringRenewals, ringNews, ringHandovers, ringSteps, ringUnserved, ringRefused)
 })
 
 // ringMetrics are those of the ring with that name.
@@ -109,6 +117,9 @@ func newRingMetrics(name string, controllers []string) member.Metrics {
 	}
 	for _, result := range []string{member.ResultStored, member.ResultFailed, member.ResultConflict} {
 		ringNews.WithLabelValues(name, result)
+	}
+	for _, result := range []string{member.ResultBegun, member.ResultDryRun} {
+		ringBalance.WithLabelValues(name, result)
 	}
 	m.State("", 0)
 	for _, c := range controllers {
@@ -139,6 +150,10 @@ func (m ringMetrics) Load(weight, busy int64) {
 }
 
 func (m ringMetrics) Heaviest(share float64) { ringHeaviest.WithLabelValues(string(m)).Set(share) }
+
+func (m ringMetrics) Work(share float64) { ringWork.WithLabelValues(string(m)).Set(share) }
+
+func (m ringMetrics) Balanced(result string) { ringBalance.WithLabelValues(string(m), result).Inc() }
 
 func (m ringMetrics) Working(controller string, working bool) {
 	value := 0.0

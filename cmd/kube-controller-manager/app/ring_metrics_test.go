@@ -33,6 +33,8 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 	m.Registered()
 	m.State(shardingv1alpha1.InstanceActive, 0.5)
 	m.Load(7, 1)
+	m.Work(0.5)
+	m.Balanced(member.ResultBegun)
 	m.Renewed(member.ResultRenewed)
 	m.News(member.ResultStored)
 	m.HandedOver(ring.KindJoin, member.ResultWarm)
@@ -60,7 +62,7 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 			}
 		}
 	}
-	if found != 12 {
-		t.Errorf("%d metrics of rings, want 12", found)
+	if found != 14 {
+		t.Errorf("%d metrics of rings, want 14", found)
 	}
 }

@@ -21,12 +21,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/util/filesystem"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
@@ -44,6 +47,10 @@ const ringSettingsPollInterval = 10 * time.Second
 //	controllers:
 //	- name: replicaset-controller
 //	  workers: 20
+//	balance:
+//	  mode: DryRun
+//	  tolerancePercent: 10
+//	  keysPercentPerMinute: 5
 type ringSettings struct {
 	// LeaseDuration is how long a silent instance keeps its range, in whole seconds
 	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
@@ -52,6 +59,60 @@ type ringSettings struct {
 	// Controllers lists the controllers that this controller manager takes part
 	// with; it leaves the ring of one that is not listed. Default: all that can.
 	Controllers []ringControllerSettings `json:"controllers,omitempty"`
+	// Balance says how this controller manager evens out the load of its rings.
+	Balance ringBalanceSettings `json:"balance,omitempty"`
+}
+
+// ringBalanceSettings should be the same in all controller managers: each decides by its own on the
+// moves in which it gives something away.
+type ringBalanceSettings struct {
+	// Mode is Enabled, DryRun, which only says what it would move, or Disabled. Default: Enabled.
+	Mode string `json:"mode,omitempty"`
+	// TolerancePercent is how much more load than it should have an instance may have, in percent
+	// of what one has on average, from 1 to 100. Default: 10.
+	TolerancePercent int `json:"tolerancePercent,omitempty"`
+	// KeysPercentPerMinute is how many of all keys are moved in a minute at most, in percent from 1
+	// to 100. What moves in the two minutes after an instance has come or gone is not counted.
+	// Default: 5.
+	KeysPercentPerMinute int `json:"keysPercentPerMinute,omitempty"`
+}
+
+const (
+	balanceEnabled  = "Enabled"
+	balanceDryRun   = "DryRun"
+	balanceDisabled = "Disabled"
+)
+
+// complete fills in the defaults, and says what is wrong.
+func (b *ringBalanceSettings) complete() error {
+	var errs []error
+	if b.Mode == "" {
+		b.Mode = balanceEnabled
+	}
+	if modes := []string{balanceEnabled, balanceDryRun, balanceDisabled}; !slices.Contains(modes, b.Mode) {
+		errs = append(errs, fmt.Errorf("balance.mode is %q, want one of %q", b.Mode, modes))
+	}
+	percent := func(name string, value *int, fallback float64) {
+		switch {
+		case *value == 0:
+			*value = int(math.Round(100 * fallback))
+		case *value < 1 || *value > 100:
+			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default", name, *value))
+		}
+	}
+	percent("tolerancePercent", &b.TolerancePercent, ring.DefaultPolicy.Tolerance)
+	percent("keysPercentPerMinute", &b.KeysPercentPerMinute, ring.DefaultPolicy.Rate)
+	return errors.Join(errs...)
+}
+
+// policy returns how an instance evens out the load of its ring; nil: it does not.
+func (b *ringBalanceSettings) policy() *ring.Balance {
+	if b.Mode == balanceDisabled {
+		return nil
+	}
+	policy := ring.DefaultPolicy
+	policy.Tolerance, policy.Rate = float64(b.TolerancePercent)/100, float64(b.KeysPercentPerMinute)/100
+	return &ring.Balance{Policy: policy, DryRun: b.Mode == balanceDryRun}
 }
 
 type ringControllerSettings struct {
@@ -86,6 +147,9 @@ func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSetting
 	var errs []error
 	if err := fence.CheckLease(lease); err != nil {
 		errs = append(errs, fmt.Errorf("leaseDuration %w", err))
+	}
+	if err := settings.Balance.complete(); err != nil {
+		errs = append(errs, err)
 	}
 	known := sets.List(sets.KeySet(defaultWorkers))
 	if settings.Controllers == nil {

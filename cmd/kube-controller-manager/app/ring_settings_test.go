@@ -20,9 +20,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/tools/ring"
 )
 
 var testWorkers = map[string]int{"replicaset-controller": 5, "job-controller": 3}
@@ -48,13 +51,16 @@ func TestParseRingSettings(t *testing.T) {
 		"an empty list: none": {
 			in: "controllers: []", lease: 6 * time.Second,
 		},
-		"unknown field":      {in: "workers: 3", err: "unknown field"},
-		"unknown controller": {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["job-controller" "replicaset-controller"]`},
-		"twice":              {in: "controllers: [{name: job-controller},{name: job-controller}]", err: "listed twice"},
-		"negative workers":   {in: "controllers: [{name: job-controller, workers: -1}]", err: "want 1 or more"},
-		"lease too short":    {in: "leaseDuration: 1s", err: "leaseDuration is 1s, want whole seconds from 2s to 1h"},
-		"lease in parts":     {in: "leaseDuration: 2500ms", err: "whole seconds"},
-		"no duration":        {in: "leaseDuration: soon", err: "invalid duration"},
+		"unknown field":              {in: "workers: 3", err: "unknown field"},
+		"unknown controller":         {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["job-controller" "replicaset-controller"]`},
+		"twice":                      {in: "controllers: [{name: job-controller},{name: job-controller}]", err: "listed twice"},
+		"negative workers":           {in: "controllers: [{name: job-controller, workers: -1}]", err: "want 1 or more"},
+		"lease too short":            {in: "leaseDuration: 1s", err: "leaseDuration is 1s, want whole seconds from 2s to 1h"},
+		"lease in parts":             {in: "leaseDuration: 2500ms", err: "whole seconds"},
+		"balance in an unknown mode": {in: "balance: {mode: on}", err: `balance.mode is "true", want one of ["Enabled" "DryRun" "Disabled"]`},
+		"balance without tolerance":  {in: "balance: {tolerancePercent: -1}", err: "balance.tolerancePercent is -1, want 1 to 100"},
+		"more than all keys":         {in: "balance: {keysPercentPerMinute: 101}", err: "balance.keysPercentPerMinute is 101, want 1 to 100"},
+		"no duration":                {in: "leaseDuration: soon", err: "invalid duration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings, err := parseRingSettings([]byte(tc.in), testWorkers)
@@ -78,6 +84,26 @@ func TestParseRingSettings(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestTheSettingsSayHowTheLoadIsEvenedOut(t *testing.T) {
+	changed := ring.DefaultPolicy
+	changed.Tolerance, changed.Rate = 0.2, 1
+	for in, want := range map[string]*ring.Balance{
+		"{}":                        {Policy: ring.DefaultPolicy},
+		"balance: {mode: Enabled}":  {Policy: ring.DefaultPolicy},
+		"balance: {mode: DryRun}":   {Policy: ring.DefaultPolicy, DryRun: true},
+		"balance: {mode: Disabled}": nil,
+		"balance: {tolerancePercent: 20, keysPercentPerMinute: 100}": {Policy: changed},
+	} {
+		settings, err := parseRingSettings([]byte(in), testWorkers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := settings.Balance.policy(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s gives %+v, want %+v", in, got, want)
+		}
 	}
 }
 

@@ -55,6 +55,15 @@ type informer struct {
 	source *rangewatch.Source
 }
 
+// namedSource is the source of an informer, as people see it.
+type namedSource struct {
+	*rangewatch.Source
+	read catalogue.Read
+}
+
+// String returns what is read, and by which key it is divided.
+func (s namedSource) String() string { return fmt.Sprintf("%s by %s", s.read.Resource, s.read.Path) }
+
 // readers are the subjects of the controllers that read an informer.
 type readers struct{ subjects []*subjects }
 
@@ -122,7 +131,7 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIn
 			return nil, nil, err
 		}
 		i.byRead[read] = shared
-		i.Sources = append(i.Sources, shared.source)
+		i.Sources = append(i.Sources, namedSource{shared.source, read})
 	}
 	return shared, shared.source, nil
 }

@@ -67,7 +67,7 @@ func (w *Whole) part(resource schema.GroupResource, behind func(bool)) (*wholePa
 		go shared.RunWithContext(w.ctx)
 		go shared.tellHeld(w.ctx)
 	}
-	return &wholePart{wholeInformer: shared, behind: behind, heldChanged: make(chan struct{}, 1)}, nil
+	return &wholePart{wholeInformer: shared, resource: resource, behind: behind, heldChanged: make(chan struct{}, 1)}, nil
 }
 
 // wholeInformer is an informer of all objects of a resource.
@@ -119,6 +119,7 @@ func (w *wholeInformer) followLocked() {
 // the previous owner has seen of the resource is then in the store.
 type wholePart struct {
 	*wholeInformer
+	resource    schema.GroupResource
 	behind      func(bool)
 	heldChanged chan struct{}
 	// wants says that the ring has a range. The wholeInformer's lock guards it.
@@ -177,6 +178,9 @@ func (p *wholePart) AddEventHandlerWithOptions(h cache.ResourceEventHandler, opt
 	}
 	return registered, err
 }
+
+// String returns what is read.
+func (p *wholePart) String() string { return p.resource.String() + ", all" }
 
 // SetRanges implements member.Source.
 func (p *wholePart) SetRanges(ranges hashkey.Ranges) {

@@ -36,6 +36,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	now := t.cfg.Clock.Now()
 	if own, ok := t.machine.View().Get(t.self.Name); ok {
 		t.learn(own)
+		t.drained = own.Drained
 	}
 	working := t.assign(ctx)
 	d := t.machine.Decide(t.input(now, leaving))
@@ -55,6 +56,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	// From here on requests carry the epoch, so that none can be sent with the last one once
 	// the registry has it.
 	t.cfg.Gate.raise(t.self, d.Report.Epoch)
+	t.show(now, &d)
 
 	var wake time.Duration
 	if d.Wake != 0 {
@@ -62,6 +64,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	}
 	wake = soonest(wake, t.report(ctx, now, d))
 	wake = soonest(wake, t.look(ctx, now, d))
+	t.propose(ctx, now, d)
 	if d.Write != nil && !t.writing && t.machine.View().Revision >= t.settled {
 		if pause := t.refused.retryAt.Sub(now); pause > 0 && t.refused.of(d.Write) {
 			return soonest(wake, pause)
@@ -83,7 +86,9 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Idle: func(r hashkey.Ranges) bool {
 			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
 		},
-		Keys: t.keys,
+		Keys:    t.keys,
+		Work:    t.news.work.keys,
+		Balance: t.cfg.Balance(),
 	}
 }
 

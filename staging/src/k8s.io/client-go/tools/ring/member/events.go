@@ -32,6 +32,7 @@ const (
 	eventFenced    = "Fenced"
 	eventWithheld  = "RenewalWithheld"
 	eventHeavy     = "HeavyKey"
+	eventBalance   = "Balance"
 )
 
 // Events takes events on ControllerInstances; record.EventRecorder fits.

@@ -115,7 +115,7 @@ func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
 		LeaseDuration:  lease,
 		Gate:           i.gate,
 		Sources:        []Source{i.sources[0], i.sources[1]},
-		Heap:           func() (uint64, uint64) { return i.heap, i.collections },
+		Heap:           newHeap(func() (uint64, uint64) { return i.heap, i.collections }),
 		Metrics:        reports,
 		Events:         reports,
 	}
@@ -376,10 +376,11 @@ type reports struct {
 	journal *journal
 }
 
-func (r *reports) Registered()           { r.journal.note("registered") }
-func (r *reports) Renewed(result string) { r.journal.note("renewal %s", result) }
-func (r *reports) News(result string)    { r.journal.note("news %s", result) }
-func (r *reports) Refused(by string)     { r.journal.note("refused by %s", by) }
+func (r *reports) Registered()            { r.journal.note("registered") }
+func (r *reports) Renewed(result string)  { r.journal.note("renewal %s", result) }
+func (r *reports) News(result string)     { r.journal.note("news %s", result) }
+func (r *reports) Refused(by string)      { r.journal.note("refused by %s", by) }
+func (r *reports) Balanced(result string) { r.journal.note("balance %s", result) }
 func (r *reports) Load(weight, busy int64) {
 	r.journal.note("weight %d, busy %d", weight, busy)
 }

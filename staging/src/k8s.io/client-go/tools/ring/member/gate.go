@@ -65,7 +65,10 @@ type Gate struct {
 	believing context.Context
 	lapse     context.CancelFunc
 	timer     clock.Timer
-	busy      map[piece]int
+	// busy says of what is in work when each piece of it began.
+	busy map[piece][]time.Time
+	// spent is how long each controller has worked.
+	spent map[string]*spent
 	// stirred is when work, or a request of it, last began or ended.
 	stirred time.Time
 	// turnedAway says that the deadline has kept out work that the ranges would
@@ -99,9 +102,48 @@ type piece struct {
 	key        int64
 }
 
+// spent is how long the workers of a controller have worked, altogether.
+type spent struct {
+	total time.Duration
+	// busy is how many do since at.
+	busy int
+	at   time.Time
+}
+
+// add counts one more, or one less, from now on.
+func (s *spent) add(now time.Time, n int) {
+	s.total += time.Duration(s.busy) * now.Sub(s.at)
+	s.busy, s.at = s.busy+n, now
+}
+
+func (g *Gate) spentLocked(controller string) *spent {
+	s, ok := g.spent[controller]
+	if !ok {
+		s = &spent{}
+		g.spent[controller] = s
+	}
+	return s
+}
+
+// worked returns how long the workers of each controller have worked up to now, and the keys that are
+// in work.
+func (g *Gate) worked(now time.Time) (total map[string]time.Duration, keys []int64) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	total = make(map[string]time.Duration, len(g.spent))
+	for controller, s := range g.spent {
+		s.add(now, 0)
+		total[controller] = s.total
+	}
+	for work := range g.busy {
+		keys = append(keys, work.key)
+	}
+	return total, keys
+}
+
 // NewGate returns a gate that is shut for everything.
 func NewGate(c clock.WithDelayedExecution) *Gate {
-	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece]int{}, onLeave: func() {}, refused: func(string) {}, onBar: func(string) {}, shutAt: map[string]time.Time{}, reads: map[*read]struct{}{}}
+	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece][]time.Time{}, spent: map[string]*spent{}, onLeave: func() {}, refused: func(string) {}, onBar: func(string) {}, shutAt: map[string]time.Time{}, reads: map[*read]struct{}{}}
 }
 
 // Door is the gate as one controller meets it.
@@ -129,18 +171,22 @@ func (d *Door) Enter(key int64) (leave func(), ok bool) {
 		return nil, false
 	}
 	work := piece{d.controller, key}
-	g.busy[work]++
+	g.busy[work] = append(g.busy[work], now)
+	g.spentLocked(d.controller).add(now, 1)
 	g.stirred = now
-	return func() { g.leave(work) }, true
+	return func() { g.leave(work, now) }, true
 }
 
-func (g *Gate) leave(work piece) {
+func (g *Gate) leave(work piece, began time.Time) {
 	g.lock.Lock()
-	g.busy[work]--
-	if g.busy[work] == 0 {
+	if pieces := g.busy[work]; len(pieces) > 1 {
+		i := slices.Index(pieces, began)
+		g.busy[work] = slices.Delete(pieces, i, i+1)
+	} else {
 		delete(g.busy, work)
 	}
 	g.stirred = g.clock.Now()
+	g.spentLocked(work.controller).add(g.stirred, -1)
 	onLeave := g.onLeave
 	g.lock.Unlock()
 	onLeave()
@@ -215,9 +261,9 @@ func (d *Door) busy() int {
 	d.gate.lock.Lock()
 	defer d.gate.lock.Unlock()
 	total := 0
-	for work, n := range d.gate.busy {
+	for work, pieces := range d.gate.busy {
 		if work.controller == d.controller {
-			total += n
+			total += len(pieces)
 		}
 	}
 	return total
@@ -236,9 +282,9 @@ func (g *Gate) Busy(ranges hashkey.Ranges) int {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	total := 0
-	for work, n := range g.busy {
+	for work, pieces := range g.busy {
 		if ranges.Contains(work.key) {
-			total += n
+			total += len(pieces)
 		}
 	}
 	return total

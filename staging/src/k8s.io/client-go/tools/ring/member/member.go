@@ -51,7 +51,8 @@ const (
 	DefaultHungLimit = 2 * time.Minute
 )
 
-// Source is one of the informers that a controller works from.
+// Source is one of the informers that a controller works from. If it is a fmt.Stringer, people see it
+// under that name.
 type Source interface {
 	// SetRanges says which keys the informer should hold and follow from now on.
 	// It does not block.
@@ -136,10 +137,14 @@ type Config struct {
 	// close the connections of Client: where requests get through and answers do not,
 	// the record would live on while nobody works on its range.
 	RenewalFailed func()
-	// Heap returns the size of what was in use after the process's last garbage collection, in
-	// bytes, and how many collections there have been. It is for tests. Default: what the Go
-	// runtime says.
-	Heap func() (liveBytes, collections uint64)
+	// Heap knows what the process holds. Its members should share one. Default: one for itself.
+	Heap *Heap
+	// Workers returns how many objects of a controller are worked on at the same time. It may be
+	// called at any time. Default: one.
+	Workers func(controller string) int
+	// Balance returns how the instance evens out the load of its ring; nil: it does not. It may be
+	// called at any time. Default: it does not.
+	Balance func() *ring.Balance
 	// Metrics takes what is counted and measured, Events what is told about the
 	// records. Default: nobody.
 	Metrics Metrics
@@ -155,9 +160,12 @@ type Member struct {
 	controllers []string
 	epoch       time.Time
 	abandoned   atomic.Bool
+	// drained is what the member's last record said of it.
+	drained bool
 	// creating is full while a record is created. created is the last one that was.
 	creating chan struct{}
 	created  atomic.Pointer[fence.Identity]
+	shown    shown
 }
 
 // New checks cfg, fills in its defaults and returns a member.
@@ -172,7 +180,13 @@ func New(cfg Config) (*Member, error) {
 		cfg.HungLimit = max(DefaultHungLimit, cfg.StepLimit)
 	}
 	if cfg.Heap == nil {
-		cfg.Heap = liveHeap
+		cfg.Heap = NewHeap()
+	}
+	if cfg.Workers == nil {
+		cfg.Workers = func(string) int { return 1 }
+	}
+	if cfg.Balance == nil {
+		cfg.Balance = func() *ring.Balance { return nil }
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = noMetrics{}
@@ -208,6 +222,7 @@ func New(cfg Config) (*Member, error) {
 func (m *Member) Run(ctx context.Context) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", m.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
+	defer m.cfg.Heap.release(m)
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 3 * time.Second}
 	pause := backoff
 	for ctx.Err() == nil && !m.abandoned.Load() {

@@ -39,6 +39,12 @@ type Metrics interface {
 	// Heaviest tells which share of the ring's load the objects of one key are, from 0 to 1: of
 	// the instance's own keys that which most have. It comes with Load.
 	Heaviest(share float64)
+	// Work tells which part of their time, from 0 to 1, the busiest controller's workers have lately
+	// spent on objects. It comes with Load.
+	Work(share float64)
+	// Balanced is called for each move of a boundary that this instance decides on to even out the
+	// load.
+	Balanced(result string)
 	// Working tells whether the instance works on a controller, when that changes.
 	Working(controller string, working bool)
 	// Renewed is called for each renewal of the record.
@@ -67,6 +73,12 @@ const (
 	ResultWarm      = "warm"       // the receiver held the range when it was granted
 	ResultCold      = "cold"       // the receiver had to fill its caches first
 	ResultCalledOff = "called_off" // the donor keeps the range
+)
+
+// What comes of a decision to even out the load.
+const (
+	ResultBegun  = "begun"   // the handover has begun
+	ResultDryRun = "dry_run" // it was only said
 )
 
 // How a renewal ends.
@@ -103,6 +115,8 @@ func (noMetrics) Registered()                                   {}
 func (noMetrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (noMetrics) Load(int64, int64)                             {}
 func (noMetrics) Heaviest(float64)                              {}
+func (noMetrics) Work(float64)                                  {}
+func (noMetrics) Balanced(string)                               {}
 func (noMetrics) Working(string, bool)                          {}
 func (noMetrics) Renewed(string)                                {}
 func (noMetrics) News(string)                                   {}

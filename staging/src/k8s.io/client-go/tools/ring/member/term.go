@@ -60,6 +60,7 @@ type term struct {
 	writing bool
 	refused refusal
 	news    news
+	dryRun  dryRun
 	heavy   heavy
 	lookout lookout
 	lost    bool
@@ -76,6 +77,7 @@ func (t *term) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer func() {
 		t.cfg.Gate.expire()
+		t.showEnd()
 		cancel()
 		t.drain(ctx)
 		t.cfg.Gate.notify(func() {})

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -102,11 +103,16 @@ func (t *term) write(ctx context.Context, w ring.Write) {
 		})
 		t.post(ctx, func() {
 			t.writing = false
+			t.showWrite(&w, err)
 			switch {
 			case err == nil:
 				t.learn(written)
 				logger.Info("Wrote to the ring", "reason", w.Reason, "detail", w.Detail, "record", w.Name,
 					"key", hashkey.FormatOptional(w.Key), "nextKey", hashkey.FormatOptional(w.Next), "donor", w.Donor)
+				if w.Reason == ring.ReasonBalance {
+					t.cfg.Metrics.Balanced(ResultBegun)
+					t.cfg.Events.Eventf(reference(written), v1.EventTypeNormal, eventBalance, "%s", w.Detail)
+				}
 				t.settled, t.refused = written.Revision, refusal{}
 				t.lost = t.lost || w.Delete
 			case isChanged(err):
