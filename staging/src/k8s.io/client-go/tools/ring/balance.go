@@ -17,7 +17,6 @@ limitations under the License.
 package ring
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -179,16 +178,14 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	plan := m.view.Plan(*policy)
-	mine := slices.DeleteFunc(slices.Clone(plan.Shifts), func(s Shift) bool { return s.Donor != m.name || !m.takes(s.Receiver, in.Now) })
+	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s.Receiver, in.Now) })
 	if len(mine) == 0 || !m.told(self, in.Now) {
 		return
 	}
-	slices.SortStableFunc(mine, func(x, y Shift) int { return cmp.Compare(y.Load, x.Load) })
 	limit, least := m.allowance(policy, donorsOf(plan.Shifts), in.Now)
 	keys := m.view.load(self, *policy, d.Owned, in.Keys(d.Owned), in.Work)
 	for _, s := range mine {
-		// Less than twice the load, what is left to move is less than it was.
-		key, width, given := keys.cut(s.Boundary == m.name, s.Load, 2*s.Load-1, limit)
+		key, width, given := keys.cut(s.Boundary == m.name, s.Load, plan.most(s), limit)
 		if given == 0 || 2*given < policy.Least || width < least && 2*given < s.Load || m.view.CheckMove(s.Boundary, key) != nil {
 			continue
 		}

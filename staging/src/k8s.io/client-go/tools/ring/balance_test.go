@@ -381,6 +381,33 @@ func TestKeysWithManyObjectsAreNotSwapped(t *testing.T) {
 	}
 }
 
+// A key that is in the way at one end of the range is not at the other.
+func TestADonorGivesToTheOtherNeighbourWhereAHeavyKeyIsInTheWay(t *testing.T) {
+	e := uneven(t, "b", 100, 260, 90)
+	e.balance.Rate = 1
+	if boundary, _ := e.moves(); boundary != "b" {
+		t.Errorf("moves the boundary of %s", boundary)
+	}
+	upper := *mustGet(e.View(), "b").Key - 1
+	e.change("b", func(r *Record) { r.Heaviest = 150 })
+	owned := e.View().Owned("b")
+	e.objects = slices.DeleteFunc(e.objects, owned.Contains)
+	e.objects = append(e.objects, slices.Repeat([]int64{upper}, 150)...)
+	for i := range int64(110) {
+		e.objects = append(e.objects, upper-1-i*1000)
+	}
+	if boundary, given := e.moves(); boundary != "a" || given < 20 || given > 40 {
+		t.Errorf("moves the boundary of %s and gives %d", boundary, given)
+	}
+	e.change("a", func(r *Record) { r.PinnedKey = r.Key })
+	e.quiet("the other boundary is pinned")
+}
+
+func mustGet(v *View, name string) Record {
+	r, _ := v.Get(name)
+	return r
+}
+
 func TestWorkCountsAsLoad(t *testing.T) {
 	e := uneven(t, "a", 300, 300)
 	e.balance.Rate = 1

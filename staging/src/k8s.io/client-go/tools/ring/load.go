@@ -44,11 +44,12 @@ type Part struct {
 	Weight, Load int64
 	// Wanted is the load that it should have.
 	Wanted int64
-	// Own is what its process holds beside the ring: as many objects would take as much memory.
+	// Own is what its process holds beside the ring: as many objects would take as much memory. It
+	// counts up to half of what one has on average.
 	Own int64
 
-	// heaviest is the load that cannot be taken from it.
-	heaviest int64
+	// heaviest is the load that cannot be taken from it, surplus what it has too much.
+	heaviest, surplus int64
 }
 
 // parts returns the parts of all that own a range, in order of key, without what they should have.
@@ -65,9 +66,14 @@ func (v *View) parts(policy Policy) []Part {
 	bytes, share := v.bytesOfObject(), v.shareOfHeaps()
 	for i, r := range v.ring {
 		part := &out[i]
-		part.Own = own(r, bytes, share)
-		part.heaviest = min(r.Heaviest, part.Weight)
-		part.Load = part.Weight + v.seed(r, policy, total) + v.work(r, policy, total)
+		part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
+		work := v.work(r, policy, total)
+		part.Load = part.Weight + v.seed(r, policy, total) + work
+		if part.Weight > 0 {
+			// Its part of the work is not known: it may be as large as its part of the objects.
+			part.heaviest = min(r.Heaviest, part.Weight)
+			part.heaviest += int64(float64(work) * float64(part.heaviest) / float64(part.Weight))
+		}
 	}
 	return out
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -60,6 +61,9 @@ type Plan struct {
 	// Shifts are those that bring the ring nearer to what each should have, at most one for each
 	// boundary, in order of the boundaries' keys. There are none where it is near enough.
 	Shifts []Shift
+
+	// fixed are the instances whose boundaries stay as they are.
+	fixed map[string]bool
 }
 
 // Shift is load that an instance is to give to one of its neighbours.
@@ -93,7 +97,12 @@ func (r Record) Pinned() bool {
 // it should have stays as it is, so that what is told late or roughly moves nothing. No load passes
 // boundaries that are pinned: what lies between two of them is evened out by itself.
 func (v *View) Plan(policy Policy) Plan {
-	p := Plan{Parts: v.parts(policy)}
+	p := Plan{Parts: v.parts(policy), fixed: map[string]bool{}}
+	for _, r := range v.ring {
+		if r.Pinned() {
+			p.fixed[r.Name] = true
+		}
+	}
 	n := len(p.Parts)
 	flows := make([]int64, n)
 	first := slices.IndexFunc(v.ring, Record.Pinned) + 1
@@ -124,10 +133,41 @@ func (v *View) Plan(policy Policy) Plan {
 	return p
 }
 
+// from returns what the instance may give, the best first: what the plan says, and then what would do
+// nearly as well if a key with many objects is in the way, which is nothing that the plan can know.
+func (p *Plan) from(name string) []Shift {
+	n := len(p.Parts)
+	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
+	out := slices.DeleteFunc(slices.Clone(p.Shifts), func(s Shift) bool { return s.Donor != name })
+	slices.SortStableFunc(out, func(x, y Shift) int { return cmp.Compare(y.Load, x.Load) })
+	self := p.Parts[i]
+	for _, j := range []int{(i + n - 1) % n, (i + 1) % n} {
+		other := p.Parts[j]
+		s := Shift{Boundary: name, Donor: name, Receiver: other.Name, Load: min(self.surplus, (self.Load+self.Own-other.Load-other.Own)/2)}
+		if j != (i+1)%n {
+			s.Boundary = other.Name
+		}
+		if !p.fixed[s.Boundary] && s.Load > 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// most is how much may change hands where it cannot be exactly as much as it is to: less than twice
+// that, and not so much that the receiver has more than the donor then. So it does not come back.
+func (p *Plan) most(s Shift) int64 {
+	held := func(name string) int64 {
+		i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
+		return p.Parts[i].Load + p.Parts[i].Own
+	}
+	return max(s.Load, min(2*s.Load-1, (held(s.Donor)-held(s.Receiver))/2))
+}
+
 // spare is what an instance can give in one handover. It keeps half of what it should have, so that
 // load which is on its way to another does not empty it.
 func (p *Part) spare() int64 {
-	return max(0, min(p.Load-min(p.Load, p.Wanted)/2, p.Load-p.heaviest))
+	return max(0, min(p.Load-p.Wanted/2, p.Load-p.heaviest))
 }
 
 // line are parts next to each other in the ring, in order of key.
@@ -157,7 +197,8 @@ func (l *line) evenOut(policy Policy) []int64 {
 		if above(i, tolerated) <= 0 {
 			return 0
 		}
-		return above(i, tolerated/2)
+		l.parts[i].surplus = above(i, tolerated/2)
+		return l.parts[i].surplus
 	}, func(i int) int64 { return -above(i, tolerated/2) })
 	// Who has too little may have twice that too little.
 	l.carry(-1, func(i int) int64 {
