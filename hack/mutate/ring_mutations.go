@@ -170,9 +170,13 @@ var ringMutations = []change{
 	{"what a record says of a controller means that it works", "record.go", "if s.Working {", "if true {"},
 
 	// Balance.
-	{"a load is evened out at once", "balance.go", "max(b.calmSince+policy.Calm, b.came+policy.Calm, m.rests[registration{}])", "m.rests[registration{}]"},
-	{"a load is evened out while a neighbour hands over", "balance.go", "if slices.ContainsFunc([]Record{predecessor, self, successor}, Record.stirred) {", "if false {"},
-	{"a load is evened out as soon as an instance has gone", "balance.go", "if b.went > 0 && b.went+policy.Spell > in.Now {", "if false {"},
+	{"a load is evened out at once", "balance.go", "max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}])", "m.rests[registration{}]"},
+	{"a load is evened out while a neighbour hands over", "balance.go", "if r.stirred() {", "if false {"},
+	{"a neighbour's other boundary does not count", "balance.go", "m.view.ring[(i+j-2+2*n)%n]", "m.view.ring[(i+(j-2)/2+2*n)%n]"},
+	{"what is not worth a handover moves", "plan.go", "< tolerated/4 {", "< 0 {"},
+	{"what a process holds beside small objects counts", "load.go", " * max(0, min(1, large))", ""},
+	{"a load is evened out as soon as an instance has gone", "balance.go", "if b.went > 0 && b.went+policy.AfterLoss > in.Now {", "if false {"},
+	{"who has about too much gets more", "plan.go", "part.room = max(0, -above(i, tolerated/2))", "part.room = 1 << 40"},
 	{"moves come before joins", "balance.go", "return r.Donor == m.name && r.joins() &&", "return false &&"},
 	{"a join that rests holds moves up", "balance.go", " && m.restsUntil(r) <= in.Now })", " })"},
 	{"old news count", "balance.go", "return r.Revision > m.balance.calmAt || m.balance.calmSince+oldNews <= now", "return true"},
@@ -193,9 +197,9 @@ var ringMutations = []change{
 	{"a pinned boundary moves", "plan.go", "return r.PinnedKey != nil && (is(r.Key) || is(r.Next))", "return false"},
 	{"a boundary that is not where it was to be is pinned", "plan.go", "&& (is(r.Key) || is(r.Next))", ""},
 	{"an instance gives its heaviest key away", "plan.go", "p.Load-p.heaviest))", "p.Load))"},
-	{"what a process holds beside is not counted", "load.go", "part.Own = own(r, bytes, share)", ""},
-	{"work is no load", "load.go", " + v.work(r, policy, total)", ""},
-	{"a ring without objects stays as it is", "load.go", " + v.seed(r, policy, total)", ""},
+	{"what a process holds beside is not counted", "load.go", "min(own(r, bytes, share), total/int64(len(v.ring))/2)", "0"},
+	{"work is no load", "load.go", "v.seed(r, policy, total) + work", "v.seed(r, policy, total)"},
+	{"a ring without objects stays as it is", "load.go", "part.Weight + v.seed(r, policy, total) + work", "part.Weight + work"},
 	{"a key is cut in two", "cut.go", "i+1 < n && l.distances[i+1] == d || ", ""},
 
 	// Draining.

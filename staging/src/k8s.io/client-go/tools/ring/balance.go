@@ -59,10 +59,10 @@ type balancing struct {
 	view *View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
-	// about are the keys of the predecessor, the instance and the successor. calmSince is when they
-	// were last others, or a handover among them was open, calmAt the revision at which they were
-	// seen to be others.
-	about     [3]int64
+	// about are the keys of the instance, of its neighbours, and of theirs, which bound the
+	// neighbours' ranges. calmSince is when they were last others, or a handover among them was open,
+	// calmAt the revision at which they were seen to be others.
+	about     [5]int64
 	calmSince time.Duration
 	calmAt    int64
 	// moves are the boundaries that have moved in the last minute. It is never changed in place.
@@ -84,19 +84,21 @@ func (b *balancing) observe(m *Machine, now time.Duration) {
 		b.view = m.view
 		b.compare(before, now)
 	}
-	predecessor, successor, ok := m.view.Neighbours(m.name)
-	if !ok {
+	i, n := m.view.place(m.name), len(m.view.ring)
+	if i < 0 {
 		b.calmSince = now
 		return
 	}
-	self, _ := m.view.Get(m.name)
-	about := [3]int64{*predecessor.Key, *self.Key, *successor.Key}
-	if about != b.about {
-		b.about, b.calmAt = about, m.view.Revision
-		b.calmSince = now
+	before := b.about
+	for j := range b.about {
+		r := m.view.ring[(i+j-2+2*n)%n]
+		b.about[j] = *r.Key
+		if r.stirred() {
+			b.calmSince = now
+		}
 	}
-	if slices.ContainsFunc([]Record{predecessor, self, successor}, Record.stirred) {
-		b.calmSince = now
+	if b.about != before {
+		b.calmSince, b.calmAt = now, m.view.Revision
 	}
 }
 
@@ -165,12 +167,12 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	policy, b := &in.Balance.Policy, &m.balance
-	if due := max(b.calmSince+policy.Calm, b.came+policy.Calm, m.rests[registration{}]); due > in.Now {
+	if due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}]); due > in.Now {
 		d.wakeAt(due)
 		return
 	}
-	if b.went > 0 && b.went+policy.Spell > in.Now {
-		d.wakeAt(b.went + policy.Spell)
+	if b.went > 0 && b.went+policy.AfterLoss > in.Now {
+		d.wakeAt(b.went + policy.AfterLoss)
 		return
 	}
 	if slices.ContainsFunc(m.view.records, func(r Record) bool { return r.Donor == m.name && r.joins() && m.restsUntil(r) <= in.Now }) {
@@ -213,13 +215,13 @@ func (m *Machine) takes(name string, now time.Duration) bool {
 	return m.told(r, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now
 }
 
-// donorsOf returns how many instances are to give something.
+// donorsOf returns how many instances are to give something, at least one.
 func donorsOf(shifts []Shift) uint64 {
 	donors := map[string]bool{}
 	for _, s := range shifts {
 		donors[s.Donor] = true
 	}
-	return uint64(len(donors))
+	return uint64(max(1, len(donors)))
 }
 
 // allowance returns how many keys this instance may move now, one of so many donors, and how many are

@@ -277,7 +277,7 @@ func TestARingRestsAfterAnInstanceHasGone(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		e.change(name, func(*Record) {})
 	}
-	e.now += DefaultPolicy.Spell - 1
+	e.now += DefaultPolicy.AfterLoss - 1
 	e.quiet("another may come in its place")
 	e.now++
 	e.moves()

@@ -27,8 +27,8 @@ const (
 	// to do counts, and one that never rests as much as an even share of the ring.
 	idleWork = 500
 	// baseBytes is about what a process holds without objects; what it holds beside them counts
-	// from sideBytes on.
-	baseBytes = 24 << 20
+	// from sideBytes on. It counts in full where the objects of a process are twice as large.
+	baseBytes = 16 << 20
 	sideBytes = 16 << 20
 	// fewObjects are too few to say how large one is.
 	fewObjects = 1000
@@ -48,8 +48,9 @@ type Part struct {
 	// counts up to half of what one has on average.
 	Own int64
 
-	// heaviest is the load that cannot be taken from it, surplus what it has too much.
-	heaviest, surplus int64
+	// heaviest is the load that cannot be taken from it, surplus what it has too much, and room how
+	// much more it can have without being near too much.
+	heaviest, surplus, room int64
 }
 
 // parts returns the parts of all that own a range, in order of key, without what they should have.
@@ -63,7 +64,8 @@ func (v *View) parts(policy Policy) []Part {
 		out[i] = Part{Name: r.Name, Weight: min(r.Weight, mostLoad)}
 		total += out[i].Weight
 	}
-	bytes, share := v.bytesOfObject(), v.shareOfHeaps()
+	bytes := v.bytesOfObject()
+	share := v.shareOfHeaps(bytes)
 	for i, r := range v.ring {
 		part := &out[i]
 		part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
@@ -123,23 +125,26 @@ func (v *View) bytesOfObject() float64 {
 	return all[(len(all)-1)/2]
 }
 
-// shareOfHeaps returns the ring's part, from 0 to 1, of what the processes hold for all rings.
-func (v *View) shareOfHeaps() float64 {
-	var weight, objects float64
+// shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring makes
+// up for: as large a part as it has of all objects, and less where these are small, as it would not help.
+func (v *View) shareOfHeaps(bytes float64) float64 {
+	var weight, objects, processes float64
 	for _, r := range v.ring {
 		if r.HeapObjects >= fewObjects {
 			weight += float64(min(r.Weight, mostLoad))
 			objects += float64(r.HeapObjects)
+			processes++
 		}
 	}
 	if objects == 0 {
 		return 0
 	}
-	return min(1, weight/objects)
+	large := bytes*objects/processes/sideBytes - 1
+	return min(1, weight/objects) * max(0, min(1, large))
 }
 
-// own returns what the instance's process holds beside its rings, in objects of so many bytes. Each
-// ring makes up for its share of that.
+// own returns the share that counts of what the instance's process holds beside its rings, in objects
+// of so many bytes.
 func own(r Record, bytes, share float64) int64 {
 	if bytes == 0 || r.HeapObjects < fewObjects {
 		return 0

@@ -37,10 +37,11 @@ type Policy struct {
 	Rate float64
 	// Free is for how long after an instance has come or gone the rate does not count.
 	Free time.Duration
-	// Calm is how long the boundaries of an instance must have been as they are before it moves
-	// one, and how long ago the last instance came. Longer, Spell, is how long ago the last one
-	// went: one that restarts is about to come again.
-	Calm, Spell time.Duration
+	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
+	Calm time.Duration
+	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
+	// must have gone: others may be about to come, too, or again.
+	AfterJoin, AfterLoss time.Duration
 }
 
 // DefaultPolicy keeps the largest load below six fifths of the mean one.
@@ -50,8 +51,9 @@ var DefaultPolicy = Policy{
 	Seed:      200,
 	Rate:      0.05,
 	Free:      2 * time.Minute,
-	Calm:      3 * time.Second,
-	Spell:     20 * time.Second,
+	Calm:      time.Second,
+	AfterJoin: 3 * time.Second,
+	AfterLoss: 20 * time.Second,
 }
 
 // Plan says what would even out a ring.
@@ -122,9 +124,11 @@ func (v *View) Plan(policy Policy) Plan {
 	}
 	for i, flow := range flows {
 		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
-		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare())}
+		// One that passes load on does so before it gets more: else it would have too much, and give it
+		// back.
+		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare(), successor.room)}
 		if flow < 0 {
-			s.Donor, s.Receiver, s.Load = successor.Name, self.Name, min(-flow, successor.spare())
+			s.Donor, s.Receiver, s.Load = successor.Name, self.Name, min(-flow, successor.spare(), self.room)
 		}
 		if s.Load > 0 && 2*s.Load >= policy.Least {
 			p.Shifts = append(p.Shifts, s)
@@ -143,7 +147,7 @@ func (p *Plan) from(name string) []Shift {
 	self := p.Parts[i]
 	for _, j := range []int{(i + n - 1) % n, (i + 1) % n} {
 		other := p.Parts[j]
-		s := Shift{Boundary: name, Donor: name, Receiver: other.Name, Load: min(self.surplus, (self.Load+self.Own-other.Load-other.Own)/2)}
+		s := Shift{Boundary: name, Donor: name, Receiver: other.Name, Load: min(self.surplus, other.room, (self.Load+self.Own-other.Load-other.Own)/2)}
 		if j != (i+1)%n {
 			s.Boundary = other.Name
 		}
@@ -192,6 +196,9 @@ func (l *line) evenOut(policy Policy) []int64 {
 	tolerated := max(policy.Least, int64(policy.Tolerance*float64(total)/float64(len(l.parts))))
 	above := func(i int, tolerated int64) int64 { return l.loads[i] - l.parts[i].Wanted - tolerated }
 	below := func(i int, tolerated int64) int64 { return l.parts[i].Wanted - tolerated - l.loads[i] }
+	for i, part := range l.parts {
+		part.room = max(0, -above(i, tolerated/2))
+	}
 	// Who has too much gives so much that a little more does not make it too much again.
 	l.carry(+1, func(i int) int64 {
 		if above(i, tolerated) <= 0 {
@@ -207,6 +214,12 @@ func (l *line) evenOut(policy Policy) []int64 {
 		}
 		return below(i, tolerated)
 	}, func(i int) int64 { return -below(i, tolerated/2) })
+	// Less is not worth a handover.
+	for i, flow := range l.flows {
+		if max(flow, -flow) < tolerated/4 {
+			l.flows[i] = 0
+		}
+	}
 	return l.flows
 }
 

@@ -54,7 +54,7 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 		"less than there are":     {loads(0, 2, 0), []int64{0, 1, 1}},
 		"a heavy key":             {heaviest(loads(100, 10, 10), 0, 90), []int64{90, 15, 15}},
 		"a heavy key, and a mean": {heaviest(loads(40, 40, 40), 1, 30), []int64{40, 40, 40}},
-		// Of 10 kB an object, with what each process holds anyway.
+		// Of 20 kB an object, with what each process holds anyway.
 		"a leader":                             {holds(loads(4000, 4000, 4000), 1500, 0, 0), []int64{3000, 4500, 4500}},
 		"a leader of two":                      {holds(loads(4000, 4000), 2000, 0), []int64{3000, 5000}},
 		"a leader with a lot":                  {holds(loads(4000, 4000, 4000), 40000, 0, 0), []int64{2666, 4667, 4667}},
@@ -81,7 +81,7 @@ func heaviest(v *View, i int, n int64) *View {
 
 // holds lets the processes hold so many objects' bytes beside the ring.
 func holds(v *View, own ...int64) *View {
-	const bytes = 10000
+	const bytes = 20000
 	for i, r := range v.Ring() {
 		r.HeapObjects, r.LiveBytes = r.Weight, baseBytes+bytes*(r.Weight+own[i])
 		if own[i] > 0 {
@@ -123,8 +123,9 @@ func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
 		"within":     {[]int64{110, 100, 90}, nil},
 		"too much":   {[]int64{111, 100, 89}, []Shift{{"i0000", "i0000", "i0001", 5}}},
 		"too little": {[]int64{106, 106, 106, 106, 106, 70}, []Shift{{"i0004", "i0004", "i0005", 9}, {"i0005", "i0000", "i0005", 11}}},
-		// More passes through the others in the next rounds: each keeps half of what it should have.
-		"from afar": {[]int64{0, 10, 130, 0, 0}, []Shift{{"i0001", "i0002", "i0001", 40}, {"i0002", "i0002", "i0003", 60}}},
+		// More passes through the others in the next rounds: each keeps half of what it should have, and
+		// gets no more than that.
+		"from afar": {[]int64{0, 10, 130, 0, 0}, []Shift{{"i0001", "i0002", "i0001", 20}, {"i0002", "i0002", "i0003", 30}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := loads(tc.weights...).Plan(policy).Shifts; !slices.Equal(got, tc.want) {
@@ -183,7 +184,7 @@ func TestEveryRingComesToRestNearTheMean(t *testing.T) {
 func TestTenThatJoinAtOnceAreEven(t *testing.T) {
 	weights := []int64{94, 94, 94, 94, 187, 187, 375, 375, 750, 750}
 	rounds, moved := settle(t, weights, DefaultPolicy)
-	if most := slices.Max(weights); rounds > 4 || most > 330 {
+	if most := slices.Max(weights); rounds > 8 || most > 330 {
 		t.Errorf("after %d rounds in which %d objects moved: %v", rounds, moved, weights)
 	}
 }
