@@ -100,6 +100,7 @@ seconds by default.`,
 	command.Flags().StringVarP(&o.output, "output", "o", "", "Print json or yaml, for programs, in place of tables.")
 	flags.AddFlags(command.Flags())
 	command.AddCommand(newStatusCommand(flags), newOwnerCommand(), newMoveCommand(flags), newCancelCommand(flags), newHistoryCommand(flags))
+	command.AddCommand(newDrainCommand(flags), newUndrainCommand(flags), newReleaseCommand(flags), newBalanceCommand(flags), newBundleCommand(flags), newViewsCommand(flags))
 	return command
 }
 
@@ -166,7 +167,7 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 		text := ""
 		if o.output == "" {
 			text = tables(rings, present, screen.Width(), now)
-		} else if text, err = marshal(rings, o.output); err != nil {
+		} else if text, err = marshal(statesOf(rings), o.output); err != nil {
 			return false, err
 		}
 		if !o.watch {
@@ -187,13 +188,17 @@ func known(names, present []string) error {
 		if _, described := catalogue.RingNamed(name); described || slices.Contains(present, name) {
 			continue
 		}
-		with := "no ring has instances"
-		if len(present) > 0 {
-			with = "rings with instances: " + strings.Join(present, ", ")
-		}
-		return fmt.Errorf("there is no ring %s, and no such command; %s", name, with)
+		return fmt.Errorf("there is no ring %s, and no such command; %s", name, withInstances(present))
 	}
 	return nil
+}
+
+// withInstances says which rings have instances.
+func withInstances(present []string) string {
+	if len(present) == 0 {
+		return "no ring has instances"
+	}
+	return "rings with instances: " + strings.Join(present, ", ")
 }
 
 // tables returns the rings as tables. present are the names of those that have instances.
@@ -215,12 +220,17 @@ func tables(rings []*ringtable.Ring, present []string, width int, now time.Time)
 	return strings.Join(texts, "\n")
 }
 
-// marshal returns the rings as JSON or YAML.
-func marshal(rings []*ringtable.Ring, format string) (string, error) {
+// statesOf returns the rings for programs.
+func statesOf(rings []*ringtable.Ring) []ringtable.State {
 	states := []ringtable.State{}
 	for _, ring := range rings {
 		states = append(states, ring.State())
 	}
+	return states
+}
+
+// marshal returns the states of rings as JSON or YAML.
+func marshal(states any, format string) (string, error) {
 	data, err := json.MarshalIndent(map[string]any{"rings": states}, "", "  ")
 	if err == nil && format == "yaml" {
 		data, err = yaml.JSONToYAML(data)

@@ -95,7 +95,11 @@ func TestARingThatNobodyKnowsIsAnError(t *testing.T) {
 }
 
 func TestUsageNamesThePlugin(t *testing.T) {
-	for _, c := range newCommand().Commands() {
+	commands := newCommand().Commands()
+	for _, c := range commands {
+		commands = append(commands, c.Commands()...)
+	}
+	for _, c := range commands {
 		if usage := c.UseLine(); !strings.HasPrefix(usage, "kubectl ring ") {
 			t.Errorf("usage: %s", usage)
 		}

@@ -18,7 +18,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -29,7 +28,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
@@ -46,7 +44,10 @@ If KEY is lower than the present end, the successor on the ring receives the key
 higher, the successor hands over the keys up to KEY.
 
 The instances take the steps of every handover: no object is worked on twice, and no other instance is
-involved. KEY must lie between the keys of the two neighbours.`,
+involved. KEY must lie between the keys of the two neighbours.
+
+A boundary that was moved by hand is pinned: the instances do not move it to even out the load, until it
+is released.`,
 		Example: `  # Give more to an instance whose range ends at 3fffffffffffffff
   kubectl ring move workloads-x7k2p 5000000000000000
 
@@ -91,7 +92,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 	if err := view.CheckMove(name, key); err != nil {
 		return fmt.Errorf("KEY %s %w", hashkey.Format(key), err)
 	}
-	if err := setNext(ctx, client, record, &key, dryRun); err != nil {
+	if err := setNext(ctx, client, record, specFields{"nextHashKey": key}, dryRun); err != nil {
 		return err
 	}
 	record.Next = &key
@@ -111,6 +112,9 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 		fmt.Fprintf(out, "%s gives %s to %s: %.1f%% of its keys, with about %.0f of its %d objects%s\n",
 			h.Donor, given, h.Receiver, 100*part, part*float64(donor.Weight), donor.Weight, follow)
 	}
+	if !dryRun {
+		fmt.Fprintf(out, "The boundary is pinned there: evening out the load does not move it. To release it:\n  kubectl ring release %s\n", name)
+	}
 	return nil
 }
 
@@ -119,7 +123,8 @@ func newCancelCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Use:   "cancel INSTANCE",
 		Short: "Take back a move of the upper end of an instance's range",
 		Long: `Take back a move of the upper end of an instance's range, if it is not done yet. What was to change
-hands stays where it is, and is worked on again at once.`,
+hands stays where it is, and is worked on again at once. If the move was made by hand, the boundary is not
+pinned any more.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			client, err := connect(flags)
@@ -145,12 +150,19 @@ func cancel(ctx context.Context, client kubernetes.Interface, name string, out i
 	case record.Next == nil:
 		return fmt.Errorf("the end of the range of %s does not move: it is %s", name, hashkey.Format(*record.Key))
 	}
-	next := *record.Next
-	if err := setNext(ctx, client, record, nil, false); err != nil {
+	fields := specFields{"nextHashKey": nil}
+	byHand := record.PinnedKey != nil && *record.PinnedKey == *record.Next
+	if byHand {
+		fields["pinnedHashKey"] = nil
+	}
+	if err := setNext(ctx, client, record, fields, false); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s: the end of its range stays %s, and does not move to %s\n", name, hashkey.Format(*record.Key), hashkey.Format(next))
-	return err
+	fmt.Fprintf(out, "%s: the end of its range stays %s, and does not move to %s\n", name, hashkey.Format(*record.Key), hashkey.Format(*record.Next))
+	if !byHand {
+		fmt.Fprintf(out, "It was to even out the load, and the instances may move it again. To keep them from that:\n  kubectl ring balance off %s\n", record.Ring)
+	}
+	return nil
 }
 
 // find returns the record of that name, and the view of its ring.
@@ -174,22 +186,14 @@ func find(ctx context.Context, client kubernetes.Interface, name string) (ring.R
 	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// setNext writes where the end of the instance's range is to move, nil: nowhere, if its spec is still
-// as it was. News in the status may have come meanwhile.
-func setNext(ctx context.Context, client kubernetes.Interface, record ring.Record, next *int64, dryRun bool) error {
-	patch, err := json.Marshal([]map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": record.UID},
-		{"op": "test", "path": "/metadata/generation", "value": record.Generation},
-		{"op": "add", "path": "/spec/nextHashKey", "value": next},
-	})
-	if err != nil {
-		return err
-	}
+// setNext writes fields of the instance's spec that say where the end of its range is to move, if its
+// spec is still as it was.
+func setNext(ctx context.Context, client kubernetes.Interface, record ring.Record, fields specFields, dryRun bool) error {
 	options := metav1.PatchOptions{}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	_, err = client.ShardingV1alpha1().ControllerInstances().Patch(ctx, record.Name, types.JSONPatchType, patch, options)
+	err := writeSpec(ctx, client, record, fields, true, options)
 	if apierrors.IsInvalid(err) {
 		if now, getErr := client.ShardingV1alpha1().ControllerInstances().Get(ctx, record.Name, metav1.GetOptions{}); getErr == nil && now.Generation != record.Generation {
 			return fmt.Errorf("the range of %s has changed meanwhile: look at it, and try again (%w)", record.Name, err)

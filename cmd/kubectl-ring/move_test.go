@@ -87,7 +87,7 @@ func TestMove(t *testing.T) {
 			}
 			if tc.dryRun {
 				// The fake stores what a server would only check.
-				if !slices.Equal(options.DryRun, []string{metav1.DryRunAll}) || strings.Contains(out.String(), "--watch") {
+				if !slices.Equal(options.DryRun, []string{metav1.DryRunAll}) || strings.Contains(out.String(), "--watch") || strings.Contains(out.String(), "pinned") {
 					t.Errorf("the patch has the options %+v, and it says %q", options, out.String())
 				}
 			} else {
@@ -97,6 +97,9 @@ func TestMove(t *testing.T) {
 				}
 				if !strings.Contains(out.String(), "kubectl ring workloads --watch") {
 					t.Errorf("no way to follow it in %q", out.String())
+				}
+				if want := "The boundary is pinned there: evening out the load does not move it. To release it:\n  kubectl ring release " + tc.name + "\n"; !strings.HasSuffix(out.String(), want) {
+					t.Errorf("no %q at the end of %q", want, out.String())
 				}
 			}
 			for _, want := range tc.says {
@@ -134,22 +137,31 @@ func TestCancel(t *testing.T) {
 	joining := instance("joining", "workloads").(*shardingv1alpha1.ControllerInstance)
 	joining.Spec.HashKey, joining.Spec.NextHashKey = nil, ptr.To[int64](7)
 	moving := instance("moving", "claims").(*shardingv1alpha1.ControllerInstance)
-	moving.Spec.NextHashKey = ptr.To[int64](16)
+	moving.Spec.NextHashKey, moving.Spec.PinnedHashKey = ptr.To[int64](16), ptr.To[int64](16)
+	// An instance moves it, and an earlier move by hand has been released by that.
+	balanced := instance("balanced", "namespaces").(*shardingv1alpha1.ControllerInstance)
+	balanced.Spec.NextHashKey, balanced.Spec.PinnedHashKey = ptr.To[int64](32), ptr.To[int64](16)
 	for name, want := range map[string]string{
-		"moving":  "moving: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000010\n",
-		"owner":   "the end of the range of owner does not move",
-		"joining": "it joins the ring, and no boundary moves",
-		"nobody":  `no ControllerInstance "nobody"`,
+		"moving":   "moving: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000010\n<nil>",
+		"balanced": "and does not move to 0000000000000020\nIt was to even out the load, and the instances may move it again. To keep them from that:\n  kubectl ring balance off namespaces\n",
+		"owner":    "the end of the range of owner does not move",
+		"joining":  "it joins the ring, and no boundary moves",
+		"nobody":   `no ControllerInstance "nobody"`,
 	} {
-		client := fake.NewClientset(owner, joining, moving)
+		client := fake.NewClientset(owner, joining, moving, balanced)
 		var out strings.Builder
 		err := cancel(t.Context(), client, name, &out)
 		if said := out.String() + fmt.Sprint(err); !strings.Contains(said, want) {
 			t.Errorf("%s: %s, want %q", name, said, want)
 		}
-		got, getErr := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), "moving", metav1.GetOptions{})
-		if getErr != nil || (got.Spec.NextHashKey == nil) != (name == "moving") {
-			t.Errorf("%s: the move is %v (%v)", name, got.Spec.NextHashKey, getErr)
+		for _, i := range []*shardingv1alpha1.ControllerInstance{moving, balanced} {
+			got, err := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), i.Name, metav1.GetOptions{})
+			if err != nil || (got.Spec.NextHashKey == nil) != (name == i.Name) {
+				t.Errorf("%s: the move of %s is %v (%v)", name, i.Name, got.Spec.NextHashKey, err)
+			}
+			if released := got.Spec.PinnedHashKey == nil; released != (name == "moving" && i == moving) {
+				t.Errorf("%s: %s is released: %t", name, i.Name, released)
+			}
 		}
 	}
 }

@@ -17,12 +17,14 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,8 +51,9 @@ func newOwnerCommand() *cobra.Command {
 		Use:   "owner KIND/NAME",
 		Short: "Say which instances work on an object, and why",
 		Long: `Say for each ring whose controllers work on an object, or on what it belongs to, which hash key decides
-who does, and which instance owns that key; and whether that instance's gate is open for it. An
-instance that has died looks alive until its lease ends, after six seconds by default.`,
+who does, and which instance owns that key; in which phase it is, and since when; and whether its gate is
+open for that key, and its controllers work. An instance that has died looks alive until its lease ends,
+after six seconds by default.`,
 		Example: `  # Who makes the pods of a ReplicaSet
   kubectl ring owner replicaset/web-5d4f -n shop`,
 		Args: cobra.RangeArgs(1, 2),
@@ -110,13 +113,14 @@ func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMap
 	}
 	fmt.Fprintf(out, "%s:\n", name)
 	w := printers.GetNewTabWriter(out)
-	fmt.Fprintln(w, "RING\tKEY\tOF\tINSTANCE\tHOST\tGATE\tCONTROLLERS")
+	fmt.Fprintln(w, "RING\tKEY\tOF\tINSTANCE\tHOST\tPHASE\tSINCE\tGATE\tCONTROLLERS")
 	for _, c := range claims {
-		instance, host := "<none>", "<none>"
+		instance, host, phase, since := "<none>", "<none>", "-", "-"
 		if c.owner != nil {
 			instance, host = c.owner.Name, c.owner.Host()
+			phase, since = cmp.Or(string(c.owner.Phase), "-"), c.owner.Since(time.Now())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), keyNames[c.by], instance, host, c.gate(), strings.Join(c.controllers, ","))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), keyNames[c.by], instance, host, phase, since, c.gate(), strings.Join(c.controllers, ","))
 	}
 	return w.Flush()
 }

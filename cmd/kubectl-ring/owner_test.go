@@ -20,6 +20,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -96,8 +97,8 @@ func TestOwner(t *testing.T) {
 		// It may be one that has lost its Job.
 		"a pod of its own": {object("Pod", "shop", "p", nil), schema.GroupResource{Resource: "pods"}, []string{"namespace   spaces", own + "   home ", "   job-controller\n"}, []string{"controller   low", "controller   high"}},
 		"a volume": {volume, schema.GroupResource{Resource: "persistentvolumes"}, []string{
-			hashkey.Format(hashkey.OfUID("c")) + "   claim    claims     host-claims   open   persistentvolume-expander-controller\n",
-			own + "   itself   claims     host-claims   open   persistentvolume-protection-controller\n",
+			hashkey.Format(hashkey.OfUID("c")) + "   claim    claims     host-claims   Active   -       open   persistentvolume-expander-controller\n",
+			own + "   itself   claims     host-claims   Active   -       open   persistentvolume-protection-controller\n",
 		}, []string{"workloads"}},
 		"a machine":              {object("Machine", "shop", "m", nil), schema.GroupResource{Group: "example.com", Resource: "machines"}, []string{"machines   " + own + "   itself   custom ", "machine-controller"}, nil},
 		"what no ring works on":  {object("Secret", "shop", "s", nil), schema.GroupResource{Resource: "secrets"}, []string{"No ring works on secrets s in namespace shop"}, nil},
@@ -138,6 +139,9 @@ func TestOwnerSaysWhetherTheGateIsOpen(t *testing.T) {
 		}, "shut: see kubectl ring status"},
 		"locked":  {func(i *shardingv1alpha1.ControllerInstance) { i.Status.Phase = shardingv1alpha1.InstanceLocked }, "shut: the instance is Locked"},
 		"waiting": {func(i *shardingv1alpha1.ControllerInstance) { i.Status.Controllers = nil }, "shut: see kubectl ring status"},
+		"for an hour": {func(i *shardingv1alpha1.ControllerInstance) {
+			i.Status.PhaseSince = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+		}, "   Active   60m     open "},
 	}
 	for name, tc := range gates {
 		t.Run(name, func(t *testing.T) {
@@ -155,13 +159,38 @@ func TestOwnerSaysWhetherTheGateIsOpen(t *testing.T) {
 	}
 }
 
+// An instance that gives a part of its range away works on the rest.
+func TestTheGateOfADonorIsShutForWhatItGivesAlone(t *testing.T) {
+	key := hashkey.OfUID("uid-1")
+	for name, tc := range map[string]struct {
+		next int64
+		want string
+	}{
+		"below the key": {key - 1, "   Wait    -       shut, or soon: the key changes hands "},
+		"at the key":    {key, "   Wait    -       open "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			donor, receiver := of(worker("a", "workloads", math.MaxInt64)), of(worker("b", "workloads", 1))
+			donor.Spec.NextHashKey, donor.Status.Phase = &tc.next, shardingv1alpha1.InstanceWait
+			var out strings.Builder
+			rs := object("ReplicaSet", "shop", "web", nil)
+			if err := owner(t.Context(), fake.NewClientset(donor, receiver), meta.NewDefaultRESTMapper(nil), rs, schema.GroupResource{Group: "apps", Resource: "replicasets"}, &out); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out.String(), tc.want) {
+				t.Errorf("no %q in\n%s", tc.want, out.String())
+			}
+		})
+	}
+}
+
 func TestOwnerWhereNoInstanceIsOnTheRing(t *testing.T) {
 	var out strings.Builder
 	rs := object("ReplicaSet", "shop", "web", nil)
 	if err := owner(t.Context(), fake.NewClientset(), meta.NewDefaultRESTMapper(nil), rs, schema.GroupResource{Group: "apps", Resource: "replicasets"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "<none>     <none>   shut: no instance is on the ring   replicaset-controller\n"; !strings.Contains(out.String(), want) {
+	if want := "<none>     <none>   -       -       shut: no instance is on the ring   replicaset-controller\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }

@@ -131,6 +131,9 @@ func state(ctx context.Context, client kubernetes.Interface, names []string) (te
 				fmt.Fprintf(&b, ", and %d that owns nothing", others)
 			}
 			b.WriteString("\n")
+			for _, note := range r.Notes() {
+				fmt.Fprintf(&b, "%s: %s\n", r.Name, note)
+			}
 		}
 		for _, p := range problems {
 			ok = false

@@ -72,8 +72,17 @@ type Instance struct {
 	// Weight counts the objects that it says it holds for the keys it owns, Heaviest those of them
 	// that share one key, and Busy those that it was working on when it last told anything.
 	Weight, Heaviest, Busy int64
-	// LiveBytes is what its process held after a garbage collection, in bytes; 0: it has not told.
-	LiveBytes int64
+	// Work is the part of their time that its busiest workers spend on objects, in thousandths.
+	Work int32
+	// LiveBytes is what its process held after a garbage collection, in bytes, and HeapObjects how
+	// many objects were in its caches then, on all rings; 0: it has not told.
+	LiveBytes, HeapObjects int64
+	// PinnedKey is where a person wants the end of its range to be; nil: nowhere. Pinned says that it
+	// is there, or is to move there, so that the instances do not move it to even out the load.
+	PinnedKey *int64
+	Pinned    bool
+	// Drained says that it is to own a range only while no other instance can.
+	Drained bool
 	// Controllers are those that it runs on the ring, and Working those that it works on.
 	Controllers, Working []string
 	// Governs says whose hash key governs what they write.
@@ -84,6 +93,8 @@ type Instance struct {
 	Pods Pods
 	// Created is when it registered, by the clock of the API server.
 	Created time.Time
+	// PhaseSince is since when it has its phase, by the same clock; zero: it is not known.
+	PhaseSince time.Time
 }
 
 // Pods counts the pods of some ReplicaSets.
@@ -195,6 +206,7 @@ func Of(name string, instances []*shardingv1alpha1.ControllerInstance, replicaSe
 	}
 	for n, i := range members {
 		row := newInstance(i, view.Owned(i.Name), coming[i.Name])
+		row.Pinned = records[n].Pinned()
 		switch i.Status.Phase {
 		case shardingv1alpha1.InstanceActive, shardingv1alpha1.InstanceWait, shardingv1alpha1.InstanceLeaving:
 			r.Gap = r.Gap.Minus(row.Owned.Intersect(records[n].Cached))
@@ -228,14 +240,20 @@ func newInstance(i *shardingv1alpha1.ControllerInstance, owned, coming hashkey.R
 		Weight:      i.Status.Weight,
 		Heaviest:    i.Status.Heaviest,
 		Busy:        i.Status.Busy,
+		Work:        i.Status.Work,
 		Next:        i.Spec.NextHashKey,
+		PinnedKey:   i.Spec.PinnedHashKey,
+		Drained:     i.Spec.Drained,
 		Deleting:    i.DeletionTimestamp != nil,
 		Controllers: i.Spec.Controllers,
 		Governs:     i.Spec.Governs,
 		Created:     i.CreationTimestamp.Time,
 	}
 	if i.Status.Heap != nil {
-		row.LiveBytes = i.Status.Heap.LiveBytes
+		row.LiveBytes, row.HeapObjects = i.Status.Heap.LiveBytes, i.Status.Heap.Objects
+	}
+	if i.Status.PhaseSince != nil {
+		row.PhaseSince = i.Status.PhaseSince.Time
 	}
 	for _, c := range i.Status.Controllers {
 		if c.Working {

@@ -32,8 +32,12 @@ type State struct {
 	Instances []InstanceState `json:"instances"`
 	// Problems is what Ring.Problems returns.
 	Problems []string `json:"problems"`
+	// Notes is what Ring.Notes returns.
+	Notes []string `json:"notes"`
 	// Imbalance is how many times the mean weight the largest is; 0: there is none.
 	Imbalance float64 `json:"imbalance"`
+	// BalanceOffBy is an instance whose record says that the ring is not to be evened out.
+	BalanceOffBy string `json:"balanceOffBy,omitempty"`
 }
 
 // InstanceState is an instance of a State.
@@ -47,6 +51,12 @@ type InstanceState struct {
 	Coming string `json:"coming,omitempty"`
 	// NextHashKey is where the end of its range is to move.
 	NextHashKey string `json:"nextHashKey,omitempty"`
+	// PinnedHashKey is where a person wants the end of its range to be, and Pinned says that it is
+	// there, or is to move there.
+	PinnedHashKey string `json:"pinnedHashKey,omitempty"`
+	Pinned        bool   `json:"pinned,omitempty"`
+	// Drained says that it is to own a range only while no other instance can.
+	Drained bool `json:"drained,omitempty"`
 	// Deleting says that it has been asked to leave.
 	Deleting bool `json:"deleting,omitempty"`
 	// Share is the owned part of all hash keys, from 0 to 1.
@@ -55,11 +65,17 @@ type InstanceState struct {
 	Heaviest int64   `json:"heaviest"`
 	// Busy is how many objects it was working on when it last told anything.
 	Busy int64 `json:"busy"`
-	// LiveBytes is what its process held after a garbage collection; 0: it has not told.
+	// Work is the part of their time that its busiest workers spend on objects, in thousandths.
+	Work int32 `json:"work"`
+	// LiveBytes is what its process held after a garbage collection, and HeapObjects how many objects
+	// were in its caches then, on all rings; 0: it has not told.
 	LiveBytes   int64     `json:"liveBytes"`
+	HeapObjects int64     `json:"heapObjects"`
 	Controllers []string  `json:"controllers"`
 	Working     []string  `json:"working"`
 	Created     time.Time `json:"created"`
+	// PhaseSince is since when it has its phase, if that is known.
+	PhaseSince *time.Time `json:"phaseSince,omitempty"`
 	// Pods are those of its ReplicaSets, if they were counted.
 	Pods *Pods `json:"pods,omitempty"`
 }
@@ -72,16 +88,23 @@ func (r *Ring) State() State {
 		}
 		return ranges.String()
 	}
-	s := State{Name: r.Name, Instances: []InstanceState{}, Problems: append([]string{}, r.Problems()...), Imbalance: r.Imbalance()}
+	s := State{Name: r.Name, Instances: []InstanceState{}, Problems: append([]string{}, r.Problems()...), Notes: append([]string{}, r.Notes()...), Imbalance: r.Imbalance()}
+	s.BalanceOffBy, _ = r.view.BalanceOff()
 	for _, i := range r.Instances {
 		state := InstanceState{
-			Name: i.Name, Holder: i.Holder, Host: i.Host(), Phase: i.Phase, Deleting: i.Deleting,
+			Name: i.Name, Holder: i.Holder, Host: i.Host(), Phase: i.Phase, Deleting: i.Deleting, Pinned: i.Pinned, Drained: i.Drained,
 			Range: text(i.Owned), Coming: text(i.Coming), Share: share(i.Owned),
-			Weight: i.Weight, Heaviest: i.Heaviest, Busy: i.Busy, LiveBytes: i.LiveBytes,
+			Weight: i.Weight, Heaviest: i.Heaviest, Busy: i.Busy, Work: i.Work, LiveBytes: i.LiveBytes, HeapObjects: i.HeapObjects,
 			Controllers: append([]string{}, i.Controllers...), Working: append([]string{}, i.Working...), Created: i.Created,
 		}
 		if i.Next != nil {
 			state.NextHashKey = hashkey.Format(*i.Next)
+		}
+		if i.PinnedKey != nil {
+			state.PinnedHashKey = hashkey.Format(*i.PinnedKey)
+		}
+		if !i.PhaseSince.IsZero() {
+			state.PhaseSince = &i.PhaseSince
 		}
 		if r.Counted {
 			state.Pods = &i.Pods
@@ -102,6 +125,20 @@ func (r *Ring) Problems() []string {
 		problems = append(problems, "nothing works on "+percent(r.Gap)+" of the hash keys: "+r.Gap.String())
 	}
 	return append(problems, r.unworked()...)
+}
+
+// Notes says what people should know though every key may be owned and worked on, in sentences: a
+// drained instance owns a range all the same where all are drained.
+func (r *Ring) Notes() []string {
+	for _, i := range r.Instances {
+		if !i.Drained {
+			return nil
+		}
+	}
+	if len(r.Instances) == 0 {
+		return nil
+	}
+	return []string{"all instances are drained: one of them owns all hash keys, until another starts or one is undrained"}
 }
 
 // unworked says what is not worked on though somebody is there to do it.

@@ -41,36 +41,37 @@ const (
 // layout says what there is room for.
 type layout struct {
 	// digits is how many leading digits of a key are shown.
-	digits          int
-	host, ages, bar bool
+	digits                int
+	host, ages, bar, work bool
 }
 
 // layouts are in the order in which they are tried: what is first given up can best
 // be done without.
 var layouts = []layout{
-	{digits: keyDigits, host: true, ages: true, bar: true},
-	{digits: keyDigits, ages: true, bar: true},
-	{digits: 4, ages: true, bar: true},
-	{digits: 4, bar: true},
+	{digits: keyDigits, host: true, ages: true, bar: true, work: true},
+	{digits: keyDigits, ages: true, bar: true, work: true},
+	{digits: 4, ages: true, bar: true, work: true},
+	{digits: 4, bar: true, work: true},
 	{digits: 2},
 }
 
 // Text returns the ring as a table, with ages as of now. A line below it says
 // whether the instances cover all keys. Where lines of that width have no room for
-// everything, hosts are left out, then keys cut short, then ages left
-// out, then the bars. With a zero now
+// everything, hosts are left out, then keys cut short, then ages and phases' ages left
+// out, then the bars and the work. With a zero now
 // there are no ages: the text changes only with the ring.
 func (r *Ring) Text(width int, now time.Time) string {
 	if len(r.Instances) == 0 {
 		return r.sum() + "\n"
 	}
 	var table [][]string
-	var used, bars int
+	var used, bars, shareColumn int
 	for _, l := range layouts {
 		if now.IsZero() {
 			l.ages = false
 		}
 		table = r.cells(l, now)
+		shareColumn = slices.Index(table[0], shareHeader)
 		used = tableWidth(table)
 		bars = 0
 		if l.bar {
@@ -109,12 +110,20 @@ func (r *Ring) Text(width int, now time.Time) string {
 	return b.String() + r.sum() + "\n"
 }
 
-// shareColumn is the column that a bar is added to.
-const shareColumn = 3
+// shareHeader is that of the column that a bar is added to.
+const shareHeader = "SHARE"
 
 // cells returns the table without bars, its header first.
 func (r *Ring) cells(l layout, now time.Time) [][]string {
-	header := []string{"INSTANCE", "PHASE", "RANGE", "SHARE", "WEIGHT", "WORKS ON"}
+	header := []string{"INSTANCE", "PHASE"}
+	if l.ages {
+		header = append(header, "SINCE")
+	}
+	header = append(header, "RANGE", shareHeader, "WEIGHT")
+	if l.work {
+		header = append(header, "WORK")
+	}
+	header = append(header, "WORKS ON")
 	if r.Counted {
 		header = append(header, "PODS READY")
 	}
@@ -126,7 +135,15 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 	}
 	table := [][]string{header}
 	for _, i := range r.Instances {
-		row := []string{i.Name, string(i.Phase), i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight), fmt.Sprintf("%d/%d", len(i.Working), len(i.Controllers))}
+		row := []string{i.Name, i.phaseText()}
+		if l.ages {
+			row = append(row, i.Since(now))
+		}
+		row = append(row, i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight))
+		if l.work {
+			row = append(row, fmt.Sprintf("%d%%", (i.Work+5)/10))
+		}
+		row = append(row, fmt.Sprintf("%d/%d", len(i.Working), len(i.Controllers)))
 		if r.Counted {
 			row = append(row, fmt.Sprintf("%d/%d", i.Pods.Ready, i.Pods.Wanted))
 		}
@@ -178,18 +195,40 @@ func (r *Ring) sum() string {
 	if imbalance := r.Imbalance(); imbalance > 0 && len(r.view.Ring()) > 1 {
 		fmt.Fprintf(&b, "; the largest weight is %.2f times the mean", imbalance)
 	}
+	if by, off := r.view.BalanceOff(); off {
+		fmt.Fprintf(&b, "; balance off (by %s)", by)
+	}
 	if r.Counted {
 		fmt.Fprintf(&b, "; %d of %d pods ready", r.Pods.Ready, r.Pods.Wanted)
 	}
-	for _, line := range slices.Concat(r.Moves, r.unworked()) {
+	for _, line := range slices.Concat(r.Moves, r.unworked(), r.Notes()) {
 		b.WriteString("\n" + line)
 	}
 	return b.String()
 }
 
-// rangeText is what the instance owns or, behind an arrow, what it is to receive.
+// phaseText is the phase, and whether the instance is drained.
+func (i *Instance) phaseText() string {
+	if i.Drained {
+		return strings.TrimSpace(string(i.Phase) + " (drained)")
+	}
+	return string(i.Phase)
+}
+
+// Since returns for how long the instance has had its phase, "-" if that is not known.
+func (i *Instance) Since(now time.Time) string {
+	if i.PhaseSince.IsZero() {
+		return "-"
+	}
+	return age(i.PhaseSince, now)
+}
+
+// rangeText is what the instance owns or, behind an arrow, what it is to receive. It says whether the
+// end of it is pinned.
 func (i *Instance) rangeText(digits int) string {
 	switch {
+	case !i.Owned.Empty() && i.Pinned:
+		return rangeText(i.Owned, digits) + " pinned"
 	case !i.Owned.Empty():
 		return rangeText(i.Owned, digits)
 	case !i.Coming.Empty():

@@ -24,13 +24,15 @@ import (
 	"unicode/utf8"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 func TestText(t *testing.T) {
 	responsibleFor := func(n int64) options {
 		return func(i *shardingv1alpha1.ControllerInstance) {
-			i.Status.Weight, i.Status.Busy = n, 1
+			i.Status.Weight, i.Status.Busy, i.Status.Work = n, 1, 347
+			i.Status.PhaseSince = &metav1.Time{Time: now.Add(-5 * time.Second)}
 			i.Spec.HolderIdentity, i.Spec.Controllers = "host-1_4711_x", []string{"replicaset-controller", "job-controller"}
 			i.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: "replicaset-controller", Working: true}, {Name: "job-controller", Working: true}}
 		}
@@ -48,11 +50,11 @@ func TestText(t *testing.T) {
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
-		width:     115,
+		width:     128,
 		now:       now,
 		want: `
-INSTANCE  PHASE   RANGE                                  SHARE            WEIGHT  WORKS ON  PODS READY  AGE  HOST
-a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████████  2       2/2       22/24       90s  host-1
+INSTANCE  PHASE   SINCE  RANGE                                  SHARE            WEIGHT  WORK  WORKS ON  PODS READY  AGE  HOST
+a         Active  5s     [0000000000000000, 7fffffffffffffff]  100.0% █████████  2       35%   2/2       22/24       90s  host-1
 1 instance, 1 Active: it covers all hash keys; 22 of 24 pods ready
 `,
 	}, {
@@ -63,14 +65,14 @@ a         Active  [0000000000000000, 7fffffffffffffff]  100.0% █████�
 			instance("a", key(quarter-1), responsibleFor(1)),
 			instance("new", phase(shardingv1alpha1.InstanceLocked), donor("b"), next(2*quarter-1)),
 		},
-		width: 108,
+		width: 121,
 		now:   now,
 		want: `
-INSTANCE  PHASE   RANGE                                    SHARE           WEIGHT  WORKS ON  PODS READY  AGE
-a         Active  [0000000000000000, 1fffffffffffffff]     25.0% ██······  1       2/2       2/4         90s
-b         Active  (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0       0/0       0/0         90s
-c         Active  (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1       2/2       20/20       90s
-new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0       0/0       0/0         90s
+INSTANCE  PHASE   SINCE  RANGE                                    SHARE           WEIGHT  WORK  WORKS ON  PODS READY  AGE
+a         Active  5s     [0000000000000000, 1fffffffffffffff]     25.0% ██······  1       35%   2/2       2/4         90s
+b         Active  -      (1fffffffffffffff, 5fffffffffffffff]     50.0% ··████··  0       0%    0/0       0/0         90s
+c         Active  5s     (5fffffffffffffff, 7fffffffffffffff]     25.0% ······██  1       35%   2/2       20/20       90s
+new       Locked  -      -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ········  0       0%    0/0       0/0         90s
 4 instances, 3 Active: they cover all hash keys; the largest weight is 1.50 times the mean; 22 of 24 pods ready
 `,
 	}, {
@@ -80,12 +82,12 @@ new       Locked  -> (1fffffffffffffff, 3fffffffffffffff]   0.0% ·······�
 			instance("b", key(3*quarter-1), cached(2*quarter, math.MaxInt64)),
 			instance("c", phase(shardingv1alpha1.InstanceInit)),
 		},
-		width: 100,
+		width: 106,
 		want: `
-INSTANCE  PHASE   RANGE                                 SHARE           WEIGHT  WORKS ON  PODS READY
-a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0       0/0       22/24
-b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0       0/0       0/0
-c         Init    -                                      0.0% ········  0       0/0       0/0
+INSTANCE  PHASE   RANGE                                 SHARE           WEIGHT  WORK  WORKS ON  PODS READY
+a         Active  (5fffffffffffffff, 1fffffffffffffff]  50.0% ██····██  0       0%    0/0       22/24
+b         Active  (1fffffffffffffff, 5fffffffffffffff]  50.0% ··████··  0       0%    0/0       0/0
+c         Init    -                                      0.0% ········  0       0%    0/0       0/0
 3 instances, 2 Active: nothing works on 25.0% of the hash keys: (1fffffffffffffff, 3fffffffffffffff]; 22 of 24 pods ready
 `,
 	}} {
@@ -138,6 +140,65 @@ func TestTextSaysWhatWaits(t *testing.T) {
 	}
 }
 
+func TestTextMarksWhatPeopleHaveSet(t *testing.T) {
+	pinned := func(k int64) options {
+		return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = &k }
+	}
+	drained := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Drained = true }
+	off := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Balance = shardingv1alpha1.BalanceDisabled }
+	phaseless := instance("f", drained, phase(""))
+	r := of(t, []*shardingv1alpha1.ControllerInstance{
+		instance("a", key(quarter), pinned(quarter)),
+		// It has left the key that it was pinned to.
+		instance("b", key(2*quarter), pinned(quarter), off),
+		instance("c", key(math.MaxInt64), next(3*quarter), pinned(3*quarter), drained, off),
+		instance("d", phase(shardingv1alpha1.InstanceInit), drained),
+		phaseless,
+	})
+	text := r.Text(160, time.Time{})
+	for _, want := range []string{
+		"a         Active            [0000000000000000, 2000000000000000] pinned  ",
+		"b         Active            (2000000000000000, 4000000000000000]         ",
+		"c         Active (drained)  (4000000000000000, 7fffffffffffffff] pinned  ",
+		"d         Init (drained)    -   ",
+		"f         (drained)         -   ",
+		"; balance off (by b); 0 of 0 pods ready\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "all instances are drained") {
+		t.Errorf("not all are drained:\n%s", text)
+	}
+	if narrow := r.Text(20, time.Time{}); !strings.Contains(narrow, "[00…, 20…] pinned") {
+		t.Errorf("got\n%s", narrow)
+	}
+}
+
+// A ring whose instances are all drained works, but not as anybody wants it to.
+func TestARingOfDrainedInstancesHasANote(t *testing.T) {
+	drained := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Drained = true }
+	for name, tc := range map[string]struct {
+		instances []*shardingv1alpha1.ControllerInstance
+		want      bool
+	}{
+		"nobody":   {nil, false},
+		"one":      {[]*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), drained)}, true},
+		"both":     {[]*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), drained), instance("b", drained)}, true},
+		"one of 2": {[]*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64)), instance("b", drained)}, false},
+	} {
+		r := of(t, tc.instances)
+		text := r.Text(160, time.Time{})
+		if got := len(r.Notes()) == 1; got != tc.want || strings.Contains(text, "all instances are drained: one of them owns all hash keys") != tc.want {
+			t.Errorf("%s: notes %q, and\n%s", name, r.Notes(), text)
+		}
+		if problems := r.Problems(); len(tc.instances) > 0 && len(problems) > 0 {
+			t.Errorf("%s: %q, though every key is worked on", name, problems)
+		}
+	}
+}
+
 // TestWidth: as the width shrinks, details go in a fixed order. Lines stay within the
 // width until no detail is left to drop.
 func TestWidth(t *testing.T) {
@@ -146,15 +207,15 @@ func TestWidth(t *testing.T) {
 		width, line, bar int
 		cut, host, ages  bool
 	}{
-		{width: 200, line: 137, bar: maxBar, host: true, ages: true},
-		{width: 113, line: 113, bar: minBar, host: true, ages: true},
-		{width: 112, line: 112, bar: 15, ages: true},
-		{width: 105, line: 105, bar: minBar, ages: true},
-		{width: 104, line: 104, bar: 29, ages: true, cut: true},
-		{width: 83, line: 83, bar: minBar, ages: true, cut: true},
-		{width: 82, line: 82, bar: 12, cut: true},
-		{width: 78, line: 78, bar: minBar, cut: true},
-		{width: 77, line: 65, cut: true},
+		{width: 200, line: 150, bar: maxBar, host: true, ages: true},
+		{width: 126, line: 126, bar: minBar, host: true, ages: true},
+		{width: 125, line: 125, bar: 15, ages: true},
+		{width: 118, line: 118, bar: minBar, ages: true},
+		{width: 117, line: 117, bar: 29, ages: true, cut: true},
+		{width: 96, line: 96, bar: minBar, ages: true, cut: true},
+		{width: 95, line: 95, bar: 19, cut: true},
+		{width: 84, line: 84, bar: minBar, cut: true},
+		{width: 83, line: 65, cut: true},
 		{width: 10, line: 65, cut: true},
 	} {
 		text := r.Text(tc.width, now)

@@ -50,17 +50,17 @@ func kubectlRing(ctx context.Context, args ...string) (output string, code int) 
 	return string(out), command.ProcessState.ExitCode()
 }
 
+// says expects that kubectl ring ends with that code, and prints what matches.
+func says(ctx context.Context, code int, what types.GomegaMatcher, args ...string) string {
+	ginkgo.GinkgoHelper()
+	output, got := kubectlRing(ctx, args...)
+	gomega.Expect(got).To(gomega.Equal(code), output)
+	gomega.Expect(output).To(what)
+	return output
+}
+
 var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 	var namespace string
-
-	// says expects that the command ends with that code, and prints what matches.
-	says := func(ctx context.Context, code int, what types.GomegaMatcher, args ...string) string {
-		ginkgo.GinkgoHelper()
-		output, got := kubectlRing(ctx, args...)
-		gomega.Expect(got).To(gomega.Equal(code), output)
-		gomega.Expect(output).To(what)
-		return output
-	}
 
 	ginkgo.BeforeAll(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
@@ -69,7 +69,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 
 	ginkgo.It("waits until every key is worked on, and shows the rings", func(ctx context.Context) {
 		says(ctx, 0, gomega.ContainSubstring("workloads: every hash key is owned and worked on"), "status", "--wait", "--timeout=3m")
-		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims:\n"), gomega.ContainSubstring("WORKS ON"), gomega.Not(gomega.ContainSubstring("PODS READY"))))
+		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims:\n"), gomega.ContainSubstring("WORK  WORKS ON"), gomega.Not(gomega.ContainSubstring("PODS READY"))))
 		says(ctx, 0, gomega.ContainSubstring("pods ready"), "workloads", "--count")
 		var states struct{ Rings []ringtable.State }
 		gomega.Expect(json.Unmarshal([]byte(says(ctx, 0, gomega.Not(gomega.BeEmpty()), "-o", "json")), &states)).To(gomega.Succeed())
@@ -89,12 +89,13 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		owner, ok := ring.View().Owner(metav1.HashKeyOf(rs))
 		gomega.Expect(ok).To(gomega.BeTrue())
-		says(ctx, 0, gomega.MatchRegexp(`workloads +%s +itself +%s .* open +replicaset-controller`, hashkey.Format(metav1.HashKeyOf(rs)), owner.Name), "owner", "replicaset/owned", "-n", namespace)
+		says(ctx, 0, gomega.MatchRegexp(`workloads +%s +itself +%s .* Active +[0-9a-z]+ +open +replicaset-controller`, hashkey.Format(metav1.HashKeyOf(rs)), owner.Name), "owner", "replicaset/owned", "-n", namespace)
 		says(ctx, 0, gomega.ContainSubstring("No ring works on"), "owner", "serviceaccount/default", "-n", namespace)
 		says(ctx, 1, gomega.ContainSubstring("not found"), "owner", "replicaset/nobody", "-n", namespace)
 	})
 
 	ginkgo.It("moves a boundary", func(ctx context.Context) {
+		holdStill(ctx)
 		ring, err := ringNow(ctx)
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		gomega.Expect(len(ring.Instances)).To(gomega.BeNumerically(">", 1))
@@ -111,6 +112,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 			g.Expect(hashkey.FormatOptional(record.Key)).To(gomega.Equal(to))
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 		says(ctx, 0, gomega.ContainSubstring("a boundary has moved"), "history", "workloads")
+		says(ctx, 0, gomega.ContainSubstring("is released"), "release", self.Name)
 		says(ctx, 0, gomega.ContainSubstring("every hash key"), "status", "--wait", "--timeout=3m")
 	})
 

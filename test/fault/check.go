@@ -65,6 +65,8 @@ type checker struct {
 	left map[string]bool
 	// work counts the judged writes.
 	work int
+	// moved counts the boundaries that have moved.
+	moved int
 	// late has how long each address of a Service was ready and not published.
 	late []time.Duration
 	// recent has the creations and deletions of pods since the last reset, by ReplicaSet.
@@ -183,6 +185,9 @@ func (c *checker) ownerOf(ring string, key int64) *instance {
 
 // instanceWritten handles a write of a record.
 func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
+	if old := c.instances[r.Name]; old != nil && old.key != nil && r.Spec.HashKey != nil && *old.key != *r.Spec.HashKey {
+		c.moved++
+	}
 	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: r.Spec.HashKey, next: r.Spec.NextHashKey, donor: r.Spec.Donor, phase: r.Status.Phase}
 }
 

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	apps "k8s.io/api/apps/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -280,7 +282,11 @@ func (r *run) logged(message string) (int, error) {
 // join adds an instance, and returns how long nobody worked on the range that it
 // received, by its donor's log and its own. No other range may pause. Then another
 // instance leaves.
-func join(ctx context.Context, r *run) ([]time.Duration, error) {
+func join(ctx context.Context, r *run) (_ []time.Duration, err error) {
+	if err := r.balance(ctx, shardingv1alpha1.BalanceDisabled); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.balance(ctx, "")) }()
 	others := r.running()
 	begin := time.Now()
 	receiver, err := r.add(ctx, onRing)
@@ -305,8 +311,13 @@ func join(ctx context.Context, r *run) ([]time.Duration, error) {
 const moves = 4
 
 // move moves the boundary between two instances, up and down, as an administrator would. It
-// returns how long nobody worked on each of the ranges. No other range may pause.
+// returns how long nobody worked on each of the ranges. No other range may pause: the load is not
+// evened out meanwhile.
 func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
+	if err := r.balance(ctx, shardingv1alpha1.BalanceDisabled); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.balance(ctx, "")) }()
 	begin := time.Now()
 	for n := range moves {
 		if err := r.moveBoundary(ctx); err != nil {
@@ -324,6 +335,29 @@ func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
 		return nil, err
 	}
 	return r.checkPauses(begin)
+}
+
+// balance says in all records whether the load is to be evened out, and that no boundary is pinned.
+// It waits until no handover is open.
+func (r *run) balance(ctx context.Context, balance shardingv1alpha1.Balance) error {
+	var names []string
+	r.history.see(func(c *checker) { names = slices.Collect(maps.Keys(c.instances)) })
+	for _, name := range names {
+		patch := fmt.Appendf(nil, `{"spec":{"balance":%q,"pinnedHashKey":null}}`, balance)
+		if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
+	defer cancel()
+	return r.history.await(bounded, "all handovers to end", func(c *checker) bool {
+		for _, i := range c.instances {
+			if i.next != nil {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // moveBoundary moves the boundary above an instance to some place between its neighbours', and

@@ -167,7 +167,7 @@ func (r *run) allFaults(ctx context.Context, chosen []fault, results map[string]
 
 // result sums up all rounds of one fault.
 type result struct {
-	times, refused, judged, untold, lost int
+	times, refused, judged, untold, lost, moved int
 	// late is the longest that an address of a Service was ready and not published.
 	late       time.Duration
 	took       []time.Duration
@@ -176,7 +176,7 @@ type result struct {
 
 // closing returns the last line of a run.
 func (r *result) closing() string {
-	return fmt.Sprintf("%s faults, %s writes judged, %s violations", grouped(r.times), grouped(r.judged), grouped(len(r.violations)))
+	return fmt.Sprintf("%s faults, %s boundaries moved, %s writes judged, %s violations", grouped(r.times), grouped(r.moved), grouped(r.judged), grouped(len(r.violations)))
 }
 
 // grouped returns the number with a comma between thousands.
@@ -248,6 +248,7 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 		}
 		violations = c.violations
 		into.judged += c.work
+		into.moved += c.moved
 		for _, i := range c.lost {
 			if p := r.named(r.processOf(i.holder)); !c.left[i.name] && (p == nil || !p.faulty) {
 				into.lost++
@@ -259,7 +260,7 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 		for _, late := range c.late {
 			into.late = max(into.late, late)
 		}
-		c.violations, c.lost, c.late, c.work = nil, nil, nil, 0
+		c.violations, c.lost, c.late, c.work, c.moved = nil, nil, nil, 0, 0
 		clear(c.recent)
 	})
 	for _, p := range r.running() {
@@ -340,6 +341,7 @@ func (o *options) report(results map[string]*result) *result {
 		total.late = max(total.late, r.late)
 		total.refused += r.refused
 		total.judged += r.judged
+		total.moved += r.moved
 		total.untold += r.untold
 		total.lost += r.lost
 		total.violations = append(total.violations, r.violations...)

@@ -20,9 +20,9 @@ import "testing"
 
 func TestClosing(t *testing.T) {
 	for want, r := range map[string]result{
-		"0 faults, 0 writes judged, 0 violations":             {},
-		"204 faults, 300,020 writes judged, 1 violations":     {times: 204, judged: 300_020, violations: []violation{{}}},
-		"1,000 faults, 1,234,567 writes judged, 0 violations": {times: 1000, judged: 1_234_567},
+		"0 faults, 0 boundaries moved, 0 writes judged, 0 violations":             {},
+		"204 faults, 7 boundaries moved, 300,020 writes judged, 1 violations":     {times: 204, moved: 7, judged: 300_020, violations: []violation{{}}},
+		"1,000 faults, 0 boundaries moved, 1,234,567 writes judged, 0 violations": {times: 1000, judged: 1_234_567},
 	} {
 		if got := r.closing(); got != want {
 			t.Errorf("got %q, want %q", got, want)

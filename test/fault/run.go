@@ -88,9 +88,10 @@ type process struct {
 
 // Contents of a settings file.
 const (
-	onRing     = "{}"
+	// onRing has the load evened out as fast as it can be.
+	onRing     = "balance: {tolerancePercent: 1, keysPercentPerMinute: 100}"
 	offRing    = "controllers: []"
-	longLeases = "leaseDuration: 60s"
+	longLeases = "leaseDuration: 60s\n" + onRing
 )
 
 // set changes the ring settings of the controller manager.

@@ -272,6 +272,8 @@ func (metrics) Registered()                                   {}
 func (metrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (metrics) Load(int64, int64)                             {}
 func (metrics) Heaviest(float64)                              {}
+func (metrics) Work(float64)                                  {}
+func (metrics) Balanced(string)                               {}
 func (metrics) Working(string, bool)                          {}
 func (metrics) Renewed(string)                                {}
 func (metrics) News(string)                                   {}
