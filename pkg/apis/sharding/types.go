@@ -259,6 +259,12 @@ type ControllerInstanceStatus struct {
 
 	// PhaseSince is when the API server first stored the present phase. Clients cannot set it.
 	PhaseSince *metav1.Time
+
+	// BeforeHeaviest is the number of objects, of weight, whose hash keys come before that of
+	// heaviest in the range, from its lower end. They can be given to the predecessor only, and
+	// those that come after it to the successor.
+	// The minimum value is 0.
+	BeforeHeaviest int64
 }
 
 // ProcessHeap is what a process held after a garbage collection. The process may be on

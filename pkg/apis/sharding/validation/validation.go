@@ -243,6 +243,7 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Weight, path.Child("weight"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Heaviest, path.Child("heaviest"))...)
+	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.BeforeHeaviest, path.Child("beforeHeaviest"))...)
 	if heap := status.Heap; heap != nil {
 		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.LiveBytes, path.Child("heap", "liveBytes"))...)
 		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.Objects, path.Child("heap", "objects"))...)

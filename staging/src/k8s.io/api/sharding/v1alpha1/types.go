@@ -302,6 +302,13 @@ type ControllerInstanceStatus struct {
 	// phaseSince is when the API server first stored the present phase. Clients cannot set it.
 	// +optional
 	PhaseSince *metav1.Time `json:"phaseSince,omitempty" protobuf:"bytes,11,opt,name=phaseSince"`
+
+	// beforeHeaviest is the number of objects, of weight, whose hash keys come before that of
+	// heaviest in the range, from its lower end. They can be given to the predecessor only, and
+	// those that come after it to the successor.
+	// The minimum value is 0.
+	// +optional
+	BeforeHeaviest int64 `json:"beforeHeaviest,omitempty" protobuf:"varint,12,opt,name=beforeHeaviest"`
 }
 
 // ProcessHeap is what a process held after a garbage collection. The process may be on

@@ -59,12 +59,12 @@ type balancing struct {
 	view *View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
-	// about are the keys of the instance, of its neighbours, and of theirs, which bound the
-	// neighbours' ranges. calmSince is when they were last others, or a handover among them was open,
-	// calmAt the revision at which they were seen to be others.
-	about     [5]int64
+	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
+	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
+	// among them was open, calmAt the revisions at which each range was seen to be another.
+	about     [4]int64
 	calmSince time.Duration
-	calmAt    int64
+	calmAt    [3]int64
 	// moves are the boundaries that have moved in the last minute. It is never changed in place.
 	moves []moved
 }
@@ -97,8 +97,16 @@ func (b *balancing) observe(m *Machine, now time.Duration) {
 			b.calmSince = now
 		}
 	}
-	if b.about != before {
-		b.calmSince, b.calmAt = now, m.view.Revision
+	for j := range b.about {
+		if b.about[j] == before[j] {
+			continue
+		}
+		b.calmSince = now
+		for _, bounded := range []int{j - 1, j} {
+			if bounded >= 0 && bounded < len(b.calmAt) {
+				b.calmAt[bounded] = m.view.Revision
+			}
+		}
 	}
 }
 
@@ -166,7 +174,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	if _, off := m.view.BalanceOff(); off {
 		return
 	}
-	policy, b := &in.Balance.Policy, &m.balance
+	policy, b := in.Balance.Policy, &m.balance
 	if due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}]); due > in.Now {
 		d.wakeAt(due)
 		return
@@ -179,13 +187,17 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		// Joins come before moves.
 		return
 	}
-	plan := m.view.Plan(*policy)
-	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s.Receiver, in.Now) })
-	if len(mine) == 0 || !m.told(self, in.Now) {
+	free := in.Now < max(b.came, b.went)+policy.Free
+	if !free {
+		policy.Pass = policy.Tolerance
+	}
+	plan := m.view.Plan(policy)
+	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s, in.Now) })
+	if len(mine) == 0 || !m.told(self, 1, in.Now) {
 		return
 	}
-	limit, least := m.allowance(policy, donorsOf(plan.Shifts), in.Now)
-	keys := m.view.load(self, *policy, d.Owned, in.Keys(d.Owned), in.Work)
+	limit, least := m.allowance(policy, donorsOf(plan.Shifts), free, in.Now)
+	keys := m.view.load(self, policy, d.Owned, in.Keys(d.Owned), in.Work)
 	for _, s := range mine {
 		key, width, given := keys.cut(s.Boundary == m.name, s.Load, plan.most(s), limit)
 		if given == 0 || 2*given < policy.Least || width < least && 2*given < s.Load || m.view.CheckMove(s.Boundary, key) != nil {
@@ -203,16 +215,22 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	d.wakeAt(in.Now + time.Second)
 }
 
-// told says whether the instance, or a neighbour, has told what it has since a boundary near it moved.
-func (m *Machine) told(r Record, now time.Duration) bool {
-	return r.Revision > m.balance.calmAt || m.balance.calmSince+oldNews <= now
+// told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has told
+// what it has since its range was another. One that has as much as before tells nothing: then that has
+// to be long ago.
+func (m *Machine) told(r Record, place int, now time.Duration) bool {
+	return r.Revision > m.balance.calmAt[place] || m.balance.calmSince+oldNews <= now
 }
 
-// takes says whether the neighbour can be given something now: it works, what it has told is not old,
+// takes says whether the receiver can be given something now: it works, what it has told is not old,
 // and it has not let this instance wait lately.
-func (m *Machine) takes(name string, now time.Duration) bool {
-	r, _ := m.view.Get(name)
-	return m.told(r, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now
+func (m *Machine) takes(s Shift, now time.Duration) bool {
+	place := 0
+	if s.Boundary == m.name {
+		place = 2
+	}
+	r, _ := m.view.Get(s.Receiver)
+	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now
 }
 
 // donorsOf returns how many instances are to give something, at least one.
@@ -226,13 +244,12 @@ func donorsOf(shifts []Shift) uint64 {
 
 // allowance returns how many keys this instance may move now, one of so many donors, and how many are
 // worth a handover if that does not bring half of what is wanted.
-func (m *Machine) allowance(policy *Policy, donors uint64, now time.Duration) (limit, least uint64) {
-	b := &m.balance
-	if now < max(b.came, b.went)+policy.Free {
+func (m *Machine) allowance(policy Policy, donors uint64, free bool, now time.Duration) (limit, least uint64) {
+	if free {
 		return hashkey.Limit, 0
 	}
 	most := uint64(policy.Rate * float64(hashkey.Limit))
-	return (most - min(most, b.inMotion(now))) / donors, most / donors / 2
+	return (most - min(most, m.balance.inMotion(now))) / donors, most / donors / 2
 }
 
 func (m *Machine) propose(plan Plan, s Shift, key, given int64) *Proposal {

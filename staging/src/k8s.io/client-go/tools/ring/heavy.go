@@ -16,7 +16,11 @@ limitations under the License.
 
 package ring
 
-import "slices"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
 
 const (
 	// heavyLoad is how many objects one key must have to be heavy.
@@ -40,6 +44,26 @@ func Heaviest(keys []int64) (key int64, n int) {
 		rest = rest[same:]
 	}
 	return key, n
+}
+
+// Before returns how many of keys, all in the range of one instance, come before that key, from the
+// range's lower end.
+func Before(key int64, keys []int64, owned hashkey.Ranges) (n int) {
+	if owned.Empty() {
+		return 0
+	}
+	// A range that goes round the seam begins in its upper part.
+	first := owned[0].Start
+	if last := owned[len(owned)-1]; len(owned) > 1 && last.End == hashkey.Limit {
+		first = last.Start
+	}
+	distance := func(key int64) uint64 { return (uint64(key) - first) & (hashkey.Limit - 1) }
+	for _, other := range keys {
+		if distance(other) < distance(key) {
+			n++
+		}
+	}
+	return n
 }
 
 // Heavy returns which share of the load of a ring the n objects of one key are, and whether they are

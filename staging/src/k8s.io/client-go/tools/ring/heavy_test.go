@@ -16,7 +16,11 @@ limitations under the License.
 
 package ring
 
-import "testing"
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
 
 func TestTheHeaviestKeyIsThatOfMostObjects(t *testing.T) {
 	for _, tc := range []struct {
@@ -65,6 +69,23 @@ func TestAKeyIsHeavyThatLeavesItsOwnerWithFarMoreThanAnEvenShare(t *testing.T) {
 		}
 		if share, heavy := Heavy("a", weight, tc.n, NewView(1, records...)); share != tc.share || heavy != tc.heavy {
 			t.Errorf("%d of %v: share %v, heavy %v; want %v, %v", tc.n, tc.weights, share, heavy, tc.share, tc.heavy)
+		}
+	}
+}
+
+func TestWhatComesBeforeAKeyIsCountedFromTheLowerEndOfTheRange(t *testing.T) {
+	for name, tc := range map[string]struct {
+		owned hashkey.Ranges
+		keys  []int64
+		want  int
+	}{
+		"nothing":         {nil, nil, 0},
+		"above and below": {keys(10, 50), []int64{20, 30, 30, 40}, 1},
+		"round the seam":  {keys(100, 50), []int64{20, 30, 40, 200, 300}, 3},
+		"all keys":        {hashkey.All(), []int64{20, 30, 40}, 1},
+	} {
+		if got := Before(30, tc.keys, tc.owned); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
 }

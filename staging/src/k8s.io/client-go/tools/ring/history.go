@@ -36,6 +36,8 @@ const (
 // takes a range down with it each time, so a donor lets the next one in that slot wait. Its
 // maps are never changed in place.
 type history struct {
+	// view is the one that was observed last.
+	view *View
 	// alive holds those that have owned a range.
 	alive map[registration]life
 	// slots holds those where the last process died young.
@@ -69,6 +71,10 @@ func slot(holder string) string {
 
 // observe takes note of who has come and gone.
 func (h *history) observe(view *View, now time.Duration) {
+	if h.view == view {
+		return
+	}
+	h.view = view
 	var alive map[registration]life
 	change := func() {
 		if alive == nil {

@@ -48,9 +48,13 @@ type Part struct {
 	// counts up to half of what one has on average.
 	Own int64
 
-	// heaviest is the load that cannot be taken from it, surplus what it has too much, and room how
-	// much more it can have without being near too much.
-	heaviest, surplus, room int64
+	// heaviest is the load that cannot be taken from it, before and after what comes before and after
+	// it in the range. It is fixed if that alone is more than it should have: it gets nothing then.
+	heaviest, before, after int64
+	fixed                   bool
+	// surplus is what it has too much, room how much more it can have without being near too much, and
+	// least what it is to keep.
+	surplus, room, least int64
 }
 
 // parts returns the parts of all that own a range, in order of key, without what they should have.
@@ -73,9 +77,12 @@ func (v *View) parts(policy Policy) []Part {
 		part.Load = part.Weight + v.seed(r, policy, total) + work
 		if part.Weight > 0 {
 			// Its part of the work is not known: it may be as large as its part of the objects.
-			part.heaviest = min(r.Heaviest, part.Weight)
-			part.heaviest += int64(float64(work) * float64(part.heaviest) / float64(part.Weight))
+			scale := float64(part.Weight+work) / float64(part.Weight)
+			heaviest := min(r.Heaviest, part.Weight)
+			part.heaviest = int64(scale * float64(heaviest))
+			part.before = int64(scale * float64(min(r.BeforeHeaviest, part.Weight-heaviest)))
 		}
+		part.after = part.Load - part.heaviest - part.before
 	}
 	return out
 }
@@ -146,7 +153,7 @@ func (v *View) shareOfHeaps(bytes float64) float64 {
 // own returns the share that counts of what the instance's process holds beside its rings, in objects
 // of so many bytes.
 func own(r Record, bytes, share float64) int64 {
-	if bytes == 0 || r.HeapObjects < fewObjects {
+	if bytes == 0 {
 		return 0
 	}
 	side := float64(r.LiveBytes) - baseBytes - sideBytes - bytes*float64(r.HeapObjects)

@@ -18,6 +18,7 @@ package ring
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -33,9 +34,13 @@ type Policy struct {
 	// Seed is how many objects there are to be to an instance, on average. What is missing is taken
 	// to lie evenly on the line of keys: the ranges of a ring without objects become equally wide.
 	Seed int64
+	// Pass is the part of what it should have that an instance may give, from 0 to 1, before it gets
+	// as much from its other neighbour.
+	Pass float64
 	// Rate is the part of all keys, from 0 to 1, that all instances together move in a minute.
 	Rate float64
-	// Free is for how long after an instance has come or gone the rate does not count.
+	// Free is for how long after an instance has come or gone the rate does not count. Later on an
+	// instance passes no more than Tolerance on, as what it waits for may never come.
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
@@ -49,6 +54,7 @@ var DefaultPolicy = Policy{
 	Tolerance: 0.1,
 	Least:     20,
 	Seed:      200,
+	Pass:      0.5,
 	Rate:      0.05,
 	Free:      2 * time.Minute,
 	Calm:      time.Second,
@@ -126,9 +132,9 @@ func (v *View) Plan(policy Policy) Plan {
 		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
 		// One that passes load on does so before it gets more: else it would have too much, and give it
 		// back.
-		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare(), successor.room)}
+		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare(self.after), successor.room)}
 		if flow < 0 {
-			s.Donor, s.Receiver, s.Load = successor.Name, self.Name, min(-flow, successor.spare(), self.room)
+			s.Donor, s.Receiver, s.Load = successor.Name, self.Name, min(-flow, successor.spare(successor.before), self.room)
 		}
 		if s.Load > 0 && 2*s.Load >= policy.Least {
 			p.Shifts = append(p.Shifts, s)
@@ -137,8 +143,8 @@ func (v *View) Plan(policy Policy) Plan {
 	return p
 }
 
-// from returns what the instance may give, the best first: what the plan says, and then what would do
-// nearly as well if a key with many objects is in the way, which is nothing that the plan can know.
+// from returns what the instance may give, the best first: what the plan says, and then half of what it
+// has more than another neighbour, if keys with many objects are in the way of the plan.
 func (p *Plan) from(name string) []Shift {
 	n := len(p.Parts)
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
@@ -147,7 +153,11 @@ func (p *Plan) from(name string) []Shift {
 	self := p.Parts[i]
 	for _, j := range []int{(i + n - 1) % n, (i + 1) % n} {
 		other := p.Parts[j]
-		s := Shift{Boundary: name, Donor: name, Receiver: other.Name, Load: min(self.surplus, other.room, (self.Load+self.Own-other.Load-other.Own)/2)}
+		side := self.after
+		if j != (i+1)%n {
+			side = self.before
+		}
+		s := Shift{Boundary: name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
 		if j != (i+1)%n {
 			s.Boundary = other.Name
 		}
@@ -159,19 +169,23 @@ func (p *Plan) from(name string) []Shift {
 }
 
 // most is how much may change hands where it cannot be exactly as much as it is to: less than twice
-// that, and not so much that the receiver has more than the donor then. So it does not come back.
+// that, and not so much that what the larger of the two has does not fall by half of it. So it does not
+// come back.
 func (p *Plan) most(s Shift) int64 {
 	held := func(name string) int64 {
 		i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
 		return p.Parts[i].Load + p.Parts[i].Own
 	}
-	return max(s.Load, min(2*s.Load-1, (held(s.Donor)-held(s.Receiver))/2))
+	return max(s.Load, min(2*s.Load-1, held(s.Donor)-held(s.Receiver)-s.Load/2))
 }
 
-// spare is what an instance can give in one handover. It keeps half of what it should have, so that
-// load which is on its way to another does not empty it.
-func (p *Part) spare() int64 {
-	return max(0, min(p.Load-p.Wanted/2, p.Load-p.heaviest))
+// spare is what an instance can give in one handover at the end of its range where side lies. It keeps
+// the rest of what it should have: what it is to pass on is still on its way.
+func (p *Part) spare(side int64) int64 {
+	if p.fixed {
+		return max(0, side)
+	}
+	return max(0, p.Load-max(p.least, p.heaviest))
 }
 
 // line are parts next to each other in the ring, in order of key.
@@ -197,7 +211,10 @@ func (l *line) evenOut(policy Policy) []int64 {
 	above := func(i int, tolerated int64) int64 { return l.loads[i] - l.parts[i].Wanted - tolerated }
 	below := func(i int, tolerated int64) int64 { return l.parts[i].Wanted - tolerated - l.loads[i] }
 	for i, part := range l.parts {
-		part.room = max(0, -above(i, tolerated/2))
+		part.least = part.Wanted - max(tolerated, int64(policy.Pass*float64(part.Wanted)))
+		if !part.fixed {
+			part.room = max(0, -above(i, tolerated/2))
+		}
 	}
 	// Who has too much gives so much that a little more does not make it too much again.
 	l.carry(+1, func(i int) int64 {
@@ -206,7 +223,12 @@ func (l *line) evenOut(policy Policy) []int64 {
 		}
 		l.parts[i].surplus = above(i, tolerated/2)
 		return l.parts[i].surplus
-	}, func(i int) int64 { return -above(i, tolerated/2) })
+	}, func(i int) int64 {
+		if l.parts[i].fixed {
+			return 0
+		}
+		return -above(i, tolerated/2)
+	})
 	// Who has too little may have twice that too little.
 	l.carry(-1, func(i int) int64 {
 		if below(i, 2*tolerated) <= 0 {
@@ -227,30 +249,43 @@ func (l *line) evenOut(policy Policy) []int64 {
 // if sign is 1, from them if it is -1.
 func (l *line) carry(sign int64, need, room func(i int) int64) {
 	n := len(l.parts)
-	reach := n - 1
-	if l.round {
-		reach = n / 2
+	// open are how much may still pass the lower and the upper end of a range: a heavy key is in the
+	// way of all that lies behind it, and of what comes from elsewhere.
+	open := make([][2]int64, n)
+	for i, part := range l.parts {
+		open[i] = [2]int64{math.MaxInt64, math.MaxInt64}
+		if part.fixed {
+			open[i] = [2]int64{part.before, part.after}
+		}
 	}
 	needs := map[int]int64{}
+	blocked := map[[2]int]bool{}
 	var order []int
 	for i := range l.parts {
 		if needs[i] = need(i); needs[i] > 0 {
 			order = append(order, i)
 		}
 	}
-	for distance := 1; distance <= reach && len(order) > 0; distance++ {
+	for distance := 1; distance < n && len(order) > 0; distance++ {
 		for _, i := range order {
 			for _, step := range []int{1, -1} {
 				j := i + step*distance
-				if !l.round && (j < 0 || j >= n) {
+				if !l.round && (j < 0 || j >= n) || blocked[[2]int{i, step}] {
 					continue
 				}
 				j = (j + n) % n
-				load := min(needs[i], room(j))
+				blocked[[2]int{i, step}] = l.parts[j].fixed
+				// What flows leaves its donor at the end that lies towards the receiver.
+				side := &open[i][(1+step)/2]
+				if sign < 0 {
+					side = &open[j][(1-step)/2]
+				}
+				load := min(needs[i], room(j), *side)
 				if load <= 0 {
 					continue
 				}
 				needs[i] -= load
+				*side -= load
 				l.loads[i] -= sign * load
 				l.loads[j] += sign * load
 				for k := range distance {
@@ -272,6 +307,7 @@ func want(parts []*Part, total int64) {
 	sum := func(level int64) (sum int64) {
 		for _, part := range parts {
 			part.Wanted = max(part.heaviest, level-part.Own, 0)
+			part.fixed = part.heaviest > max(level-part.Own, 0)
 			sum += part.Wanted
 		}
 		return sum

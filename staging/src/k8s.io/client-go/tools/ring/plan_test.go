@@ -108,7 +108,7 @@ func unseeded(policy Policy) Policy {
 }
 
 func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
-	policy := Policy{Tolerance: 0.1, Least: 5}
+	policy := Policy{Tolerance: 0.1, Least: 5, Pass: 0.5}
 	for name, tc := range map[string]struct {
 		weights []int64
 		want    []Shift
@@ -186,5 +186,30 @@ func TestTenThatJoinAtOnceAreEven(t *testing.T) {
 	rounds, moved := settle(t, weights, DefaultPolicy)
 	if most := slices.Max(weights); rounds > 8 || most > 330 {
 		t.Errorf("after %d rounds in which %d objects moved: %v", rounds, moved, weights)
+	}
+}
+
+// A key with many objects is in the way of what lies behind it, and of what comes from elsewhere.
+func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
+	policy := Policy{Tolerance: 0.1, Least: 5, Pass: 0.5}
+	heavy := func(before int64) *View {
+		v := heaviest(loads(100, 700, 0, 100), 1, 600)
+		r := v.Ring()[1]
+		r.BeforeHeaviest = before
+		return v.With(r)
+	}
+	for name, tc := range map[string]struct {
+		before int64
+		want   []Shift
+	}{
+		"all after it":  {0, []Shift{{"i0001", "i0001", "i0002", 89}}},
+		"all before it": {100, []Shift{{"i0000", "i0001", "i0000", 11}, {"i0002", "i0003", "i0002", 50}, {"i0003", "i0000", "i0003", 11}}},
+		"half of them":  {50, []Shift{{"i0000", "i0001", "i0000", 11}, {"i0001", "i0001", "i0002", 50}, {"i0002", "i0003", "i0002", 17}, {"i0003", "i0000", "i0003", 11}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := heavy(tc.before).Plan(policy).Shifts; !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
 	}
 }

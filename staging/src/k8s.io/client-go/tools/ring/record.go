@@ -55,6 +55,9 @@ type Record struct {
 	Weight int64
 	// Heaviest counts those of them that share one key, as last reported: that which most have.
 	Heaviest int64
+	// BeforeHeaviest counts the objects whose keys come before that one in the range, from its lower
+	// end, as last reported.
+	BeforeHeaviest int64
 	// LiveBytes is the size of what the instance's process held after a garbage collection, with
 	// all else that it does, in bytes, and HeapObjects the number of objects in its caches then, on
 	// all rings, as last reported.
@@ -127,29 +130,31 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		heap = *told
 	}
 	return Record{
-		Name:        instance.Name,
-		UID:         instance.UID,
-		Ring:        instance.Spec.Ring,
-		Holder:      instance.Spec.HolderIdentity,
-		Revision:    revision,
-		Generation:  instance.Generation,
-		Key:         instance.Spec.HashKey,
-		Next:        instance.Spec.NextHashKey,
-		Donor:       instance.Spec.Donor,
-		Phase:       instance.Status.Phase,
-		Cached:      CachedRanges(instance.Status.Cached),
-		Weight:      instance.Status.Weight,
-		Heaviest:    instance.Status.Heaviest,
-		LiveBytes:   heap.LiveBytes,
-		HeapObjects: heap.Objects,
-		Work:        instance.Status.Work,
-		PinnedKey:   instance.Spec.PinnedHashKey,
-		Drained:     instance.Spec.Drained,
-		BalanceOff:  instance.Spec.Balance == shardingv1alpha1.BalanceDisabled,
-		Controllers: instance.Spec.Controllers,
-		Working:     working(instance.Status.Controllers),
-		Report:      Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},
-		Deleting:    instance.DeletionTimestamp != nil,
+		Name:       instance.Name,
+		UID:        instance.UID,
+		Ring:       instance.Spec.Ring,
+		Holder:     instance.Spec.HolderIdentity,
+		Revision:   revision,
+		Generation: instance.Generation,
+		Key:        instance.Spec.HashKey,
+		Next:       instance.Spec.NextHashKey,
+		Donor:      instance.Spec.Donor,
+		Phase:      instance.Status.Phase,
+		Cached:     CachedRanges(instance.Status.Cached),
+		Weight:     instance.Status.Weight,
+		Heaviest:   instance.Status.Heaviest,
+
+		BeforeHeaviest: instance.Status.BeforeHeaviest,
+		LiveBytes:      heap.LiveBytes,
+		HeapObjects:    heap.Objects,
+		Work:           instance.Status.Work,
+		PinnedKey:      instance.Spec.PinnedHashKey,
+		Drained:        instance.Spec.Drained,
+		BalanceOff:     instance.Spec.Balance == shardingv1alpha1.BalanceDisabled,
+		Controllers:    instance.Spec.Controllers,
+		Working:        working(instance.Status.Controllers),
+		Report:         Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},
+		Deleting:       instance.DeletionTimestamp != nil,
 	}, nil
 }
 

@@ -31,13 +31,13 @@ func TestARecordHoldsWhatDecisionsUse(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", ResourceVersion: "41", DeletionTimestamp: &metav1.Time{}},
 		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HolderIdentity: "host_1", HashKey: at(5), NextHashKey: at(6), Donor: "d", PinnedHashKey: at(11), Drained: true, Balance: shardingv1alpha1.BalanceDisabled},
 		Status: shardingv1alpha1.ControllerInstanceStatus{
-			Phase: shardingv1alpha1.InstanceWait, Weight: 7, Heaviest: 6, Cached: []shardingv1alpha1.HashKeyRange{{First: 1, Last: 5}},
+			Phase: shardingv1alpha1.InstanceWait, Weight: 7, Heaviest: 6, BeforeHeaviest: 1, Cached: []shardingv1alpha1.HashKeyRange{{First: 1, Last: 5}},
 			Epoch: 3, Gives: &shardingv1alpha1.Gift{To: "b", HashKey: 4}, Heap: &shardingv1alpha1.ProcessHeap{LiveBytes: 8, Objects: 9}, Work: 10,
 		},
 	})
 	want := Record{
 		Name: "a", UID: "uid", Ring: "workloads", Holder: "host_1", Revision: 41, Key: at(5), Next: at(6), Donor: "d",
-		Phase: shardingv1alpha1.InstanceWait, Cached: keys(0, 5), Weight: 7, Heaviest: 6, LiveBytes: 8, HeapObjects: 9, Work: 10, PinnedKey: at(11), Drained: true, BalanceOff: true, Report: Report{3, &Gift{"b", 4}}, Deleting: true,
+		Phase: shardingv1alpha1.InstanceWait, Cached: keys(0, 5), Weight: 7, Heaviest: 6, BeforeHeaviest: 1, LiveBytes: 8, HeapObjects: 9, Work: 10, PinnedKey: at(11), Drained: true, BalanceOff: true, Report: Report{3, &Gift{"b", 4}}, Deleting: true,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("record %+v, %v; want %+v", got, err, want)

@@ -19,6 +19,7 @@ package ring
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
@@ -43,18 +44,24 @@ func NewView(revision int64, records ...Record) *View {
 // newView takes records in order of name.
 func newView(revision int64, records []Record) *View {
 	v := &View{Revision: revision, records: records}
-	for _, r := range records {
-		if r.Key != nil {
-			v.ring = append(v.ring, r)
+	// Records are large, so places are sorted.
+	places := make([]int, 0, len(records))
+	for i := range records {
+		if records[i].Key != nil {
+			places = append(places, i)
 		}
 	}
-	slices.SortStableFunc(v.ring, func(a, b Record) int { return cmp.Compare(*a.Key, *b.Key) })
-	v.ring = slices.CompactFunc(v.ring, func(a, b Record) bool { return *a.Key == *b.Key })
+	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(*records[a].Key, *records[b].Key) })
+	places = slices.CompactFunc(places, func(a, b int) bool { return *records[a].Key == *records[b].Key })
+	v.ring = make([]Record, 0, len(places))
+	for _, i := range places {
+		v.ring = append(v.ring, records[i])
+	}
 	return v
 }
 
 func (v *View) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(v.records, name, func(r Record, name string) int { return cmp.Compare(r.Name, name) })
+	return sort.Find(len(v.records), func(i int) int { return cmp.Compare(name, v.records[i].Name) })
 }
 
 // Get returns the record of that name, and whether there is one.
@@ -74,13 +81,18 @@ func (v *View) Records() []Record { return v.records }
 // They must not be changed.
 func (v *View) Ring() []Record { return v.ring }
 
+// above returns the place in the ring of the first instance whose key is not below that.
+func (v *View) above(key int64) int {
+	return sort.Search(len(v.ring), func(i int) bool { return *v.ring[i].Key >= key })
+}
+
 // place returns where the instance is in the ring, -1 if it is not.
 func (v *View) place(name string) int {
 	r, _ := v.Get(name)
 	if r.Key == nil {
 		return -1
 	}
-	i, _ := slices.BinarySearchFunc(v.ring, *r.Key, func(r Record, key int64) int { return cmp.Compare(*r.Key, key) })
+	i := v.above(*r.Key)
 	if v.ring[i].Name != name {
 		return -1
 	}
@@ -101,8 +113,7 @@ func (v *View) Owner(key int64) (Record, bool) {
 	if len(v.ring) == 0 {
 		return Record{}, false
 	}
-	i, _ := slices.BinarySearchFunc(v.ring, key, func(r Record, key int64) int { return cmp.Compare(*r.Key, key) })
-	return v.ring[i%len(v.ring)], true
+	return v.ring[v.above(key)%len(v.ring)], true
 }
 
 // Neighbours returns the instances next below and next above on the ring, which may

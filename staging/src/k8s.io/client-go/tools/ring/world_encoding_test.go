@@ -91,7 +91,9 @@ func (s *state) encode(b []byte) []byte {
 		}
 		if s.balance != nil {
 			for _, r := range m.view.records {
-				b = append(b, flag(r.Revision > m.balance.calmAt))
+				for _, at := range m.balance.calmAt {
+					b = append(b, flag(r.Revision > at))
+				}
 			}
 		}
 		if m.leave.begun {

@@ -39,10 +39,12 @@ type heavy struct {
 }
 
 // weigh looks for a key that is heavy among those of all objects that the instance owns, and warns
-// of one that stays so. It returns how many objects have the heaviest. It sorts keys.
-func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) (n int) {
+// of one that stays so. It returns how many objects have the heaviest, and how many come before those in
+// the range. It sorts keys.
+func (t *term) weigh(ctx context.Context, now time.Time, keys []int64, owned hashkey.Ranges) (n, before int) {
 	weight := int64(len(keys))
 	key, n := ring.Heaviest(keys)
+	before = ring.Before(key, keys, owned)
 	share, is := ring.Heavy(t.self.Name, weight, n, t.machine.View())
 	t.cfg.Metrics.Heaviest(share)
 	switch {
@@ -52,7 +54,7 @@ func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) (n int) {
 		t.heavy = heavy{key: key, since: now}
 	}
 	if !is || t.heavy.warned || now.Sub(t.heavy.since) < heavyAfter {
-		return n
+		return n, before
 	}
 	t.heavy.warned = true
 	what := "hash key " + hashkey.Format(key)
@@ -62,5 +64,5 @@ func (t *term) weigh(ctx context.Context, now time.Time, keys []int64) (n int) {
 	klog.FromContext(ctx).Info("One key is a large part of the ring's load, and no range can be split within it", "key", hashkey.Format(key), "of", what, "objects", n, "share", share)
 	t.cfg.Events.Eventf(reference(t.observer.self), v1.EventTypeWarning, eventHeavy,
 		"%s has %d objects, %.0f %% of the load of ring %s, which cannot be split: its owner has more to do than others, however many instances there are", what, n, 100*share, t.cfg.Ring)
-	return n
+	return n, before
 }

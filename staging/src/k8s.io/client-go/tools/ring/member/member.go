@@ -51,8 +51,8 @@ const (
 	DefaultHungLimit = 2 * time.Minute
 )
 
-// Source is one of the informers that a controller works from. If it is a fmt.Stringer, people see it
-// under that name.
+// Source is one of the informers that a controller works from. If it is a fmt.Stringer, people see
+// it under that name.
 type Source interface {
 	// SetRanges says which keys the informer should hold and follow from now on.
 	// It does not block.

@@ -142,7 +142,8 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
 	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
 	t.cfg.Metrics.Work(float64(n.status.Work) / 1000)
-	n.status.Heaviest = int64(t.weigh(ctx, now, keys))
+	heaviest, before := t.weigh(ctx, now, keys, owned)
+	n.status.Heaviest, n.status.BeforeHeaviest = int64(heaviest), int64(before)
 	if bytes, collections := t.cfg.Heap.live(); collections != n.collections {
 		n.collections = collections
 		n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Objects: objects}

@@ -628,7 +628,7 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		ctx := testContext(t)
 		r := newRegistry(t)
 		i := newInstance(t, r)
-		i.sources[0].keys = []int64{1, 2, 150}
+		i.sources[0].keys = []int64{1, 150, 150}
 		term := i.owner(ctx)
 		i.heap, i.collections = 1<<20, 1
 		term.news.work.shares = map[string]float64{controllerName: 0.25, "another": 0.5}
@@ -643,16 +643,18 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 		term.reported(ctx, ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All(), Follow: hashkey.All(), Report: gives})
 		status := i.record().Status
 		want := shardingv1alpha1.ControllerInstanceStatus{
-			Phase:       shardingv1alpha1.InstanceActive,
-			Cached:      ring.StatusCached(hashkey.All()),
-			Weight:      3,
-			Heaviest:    1,
-			Busy:        1,
-			Work:        500,
-			Epoch:       4,
-			Gives:       &shardingv1alpha1.Gift{To: "b", HashKey: 99},
-			Heap:        &shardingv1alpha1.ProcessHeap{LiveBytes: 1 << 20, Objects: 3},
-			Controllers: []shardingv1alpha1.ControllerState{{Name: controllerName, Working: true}},
+			Phase:    shardingv1alpha1.InstanceActive,
+			Cached:   ring.StatusCached(hashkey.All()),
+			Weight:   3,
+			Heaviest: 2,
+
+			BeforeHeaviest: 1,
+			Busy:           1,
+			Work:           500,
+			Epoch:          4,
+			Gives:          &shardingv1alpha1.Gift{To: "b", HashKey: 99},
+			Heap:           &shardingv1alpha1.ProcessHeap{LiveBytes: 1 << 20, Objects: 3},
+			Controllers:    []shardingv1alpha1.ControllerState{{Name: controllerName, Working: true}},
 		}
 		if !reflect.DeepEqual(status, want) {
 			t.Errorf("the record says %+v, want %+v", status, want)

@@ -49,8 +49,8 @@ type Process struct {
 type Snapshot struct {
 	Ring   string `json:"ring"`
 	Holder string `json:"holder"`
-	// Name and UID are those of its record; "" while it is not registered. All that follows from the
-	// log is absent then.
+	// Name and UID are those of its record; "" while it is not registered. All that follows from
+	// the log is absent then.
 	Name string    `json:"name,omitempty"`
 	UID  types.UID `json:"uid,omitempty"`
 	// RoundAgeSeconds is for how long it has not decided anything. If that is more than a few
@@ -75,8 +75,8 @@ type Snapshot struct {
 
 	// Open is what its gate is open for.
 	Open string `json:"open"`
-	// BelievesForSeconds is how long work may begin, and requests be sent, if no renewal is answered;
-	// 0: they may not.
+	// BelievesForSeconds is how long work may begin, and requests be sent, if no renewal is
+	// answered; 0: they may not.
 	BelievesForSeconds float64 `json:"believesForSeconds"`
 	// Barred says why no controller may send a request.
 	Barred  string        `json:"barred,omitempty"`
