@@ -168,7 +168,9 @@ func (a *asker) ask(ctx context.Context, address string) (got answer) {
 	response, err := a.client.Do(request)
 	if err != nil {
 		if outer := (*url.Error)(nil); errors.As(err, &outer) {
-			err = outer.Err
+			if err = outer.Err; outer.Timeout() {
+				err = fmt.Errorf("no answer within %v", a.client.Timeout)
+			}
 		}
 		return answer{err: err}
 	}

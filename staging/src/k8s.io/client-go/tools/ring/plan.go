@@ -168,15 +168,19 @@ func (p *Plan) from(name string) []Shift {
 	return out
 }
 
-// most is how much may change hands where it cannot be exactly as much as it is to: less than twice
-// that, and not so much that what the larger of the two has does not fall by half of it. So it does not
-// come back.
+// most is how much may change hands where it cannot be exactly as much as it is to. One that has too
+// much may give less than twice that, if the larger load of the two falls by half of what is too much.
+// So it does not come back.
 func (p *Plan) most(s Shift) int64 {
-	held := func(name string) int64 {
-		i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
-		return p.Parts[i].Load + p.Parts[i].Own
+	part := func(name string) Part {
+		return p.Parts[slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })]
 	}
-	return max(s.Load, min(2*s.Load-1, held(s.Donor)-held(s.Receiver)-s.Load/2))
+	donor, receiver := part(s.Donor), part(s.Receiver)
+	if donor.surplus == 0 {
+		return s.Load
+	}
+	falls := donor.Load + donor.Own - receiver.Load - receiver.Own - (min(s.Load, donor.surplus)+1)/2
+	return max(s.Load, min(2*s.Load-1, falls))
 }
 
 // spare is what an instance can give in one handover at the end of its range where side lies. It keeps
