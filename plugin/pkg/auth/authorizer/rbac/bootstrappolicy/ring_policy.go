@@ -32,7 +32,7 @@ const shardingGroup = "sharding.k8s.io"
 // addRingRules lets kube-controller-manager take part in rings: it keeps the records of its
 // instances, and as a donor writes to those of receivers. It does so under its own identity.
 // Its ring controllers, which may have identities of their own, write in the name of those
-// instances.
+// instances. Who may look at a process's status may look at its part in the rings.
 func addRingRules(roles []rbacv1.ClusterRole) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		return
@@ -44,6 +44,9 @@ func addRingRules(roles []rbacv1.ClusterRole) {
 				rbacv1helpers.NewRule("get", "list", "watch", "create", "update", "patch", "delete").Groups(shardingGroup).Resources("controllerinstances").RuleOrDie(),
 				rbacv1helpers.NewRule("get", "update", "patch").Groups(shardingGroup).Resources("controllerinstances/status").RuleOrDie(),
 			)
+		}
+		if role.Name == "system:monitoring" {
+			role.Rules = append(role.Rules, rbacv1helpers.NewRule("get").URLs("/ringz").RuleOrDie())
 		}
 		for _, ring := range catalogue.Rings() {
 			if role.Name == "system:kube-controller-manager" || slices.ContainsFunc(ring.Controllers, func(c catalogue.Controller) bool { return role.Name == saRolePrefix+c.ServiceAccount }) {

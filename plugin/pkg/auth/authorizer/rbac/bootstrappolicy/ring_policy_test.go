@@ -76,6 +76,27 @@ func TestRingRules(t *testing.T) {
 	}
 }
 
+func TestWhoMayLookAtTheStatusMayLookAtTheRings(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, genericfeatures.ControllerRing, on)
+		var may []string
+		for _, role := range append(ClusterRoles(), ControllerRoles()...) {
+			for _, rule := range role.Rules {
+				if slices.Contains(rule.NonResourceURLs, "/ringz") {
+					may = append(may, role.Name+" "+strings.Join(rule.Verbs, ","))
+				}
+			}
+		}
+		want := []string{"system:monitoring get"}
+		if !on {
+			want = nil
+		}
+		if !slices.Equal(may, want) {
+			t.Errorf("with the feature gate %v: %q, want %q", on, may, want)
+		}
+	}
+}
+
 func TestRingRulesGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, genericfeatures.ControllerRing, false)
 	for _, resource := range []string{"controllerinstances", "controllerinstances/status", "rings"} {
