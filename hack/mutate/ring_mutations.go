@@ -174,7 +174,7 @@ var ringMutations = []change{
 	{"a load is evened out while a neighbour hands over", "balance.go", "if r.stirred() {", "if false {"},
 	{"a neighbour's other boundary does not count", "balance.go", "m.view.ring[(i+j-2+2*n)%n]", "m.view.ring[(i+max(j, 1)-2+2*n)%n]"},
 	{"what is not worth a handover moves", "plan.go", "< tolerated/4 {", "< 0 {"},
-	{"what a process holds beside small objects counts", "load.go", " * max(0, min(1, large))", ""},
+	{"what a process holds beside few objects counts", "load.go", " * max(0, min(1, many))", ""},
 	{"a load is evened out as soon as an instance has gone", "balance.go", "if b.went > 0 && b.went+policy.AfterLoss > in.Now {", "if false {"},
 	{"who has about too much gets more", "plan.go", "part.room = max(0, -above(i, tolerated/2))", "part.room = 1 << 40"},
 	{"moves come before joins", "balance.go", "return r.Donor == m.name && r.joins() &&", "return false &&"},

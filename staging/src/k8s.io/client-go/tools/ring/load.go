@@ -27,10 +27,11 @@ const (
 	// to do counts, and one that never rests as much as an even share of the ring.
 	idleWork = 500
 	// baseBytes is about what a process holds without objects; what it holds beside them counts
-	// from sideBytes on. It counts in full where the objects of a process are twice as large.
+	// from sideBytes on.
 	baseBytes = 16 << 20
 	sideBytes = 16 << 20
-	// fewObjects are too few to say how large one is.
+	// fewObjects are too few to say how large one is, and to make up for what a process holds beside
+	// them. Three times as many make up for all of it.
 	fewObjects = 1000
 	// mostLoad is what a record may tell of a load that counts, so that sums do not overflow.
 	mostLoad = 1 << 40
@@ -68,8 +69,7 @@ func (v *View) parts(policy Policy) []Part {
 		out[i] = Part{Name: r.Name, Weight: min(r.Weight, mostLoad)}
 		total += out[i].Weight
 	}
-	bytes := v.bytesOfObject()
-	share := v.shareOfHeaps(bytes)
+	bytes, share := v.bytesOfObject(), v.shareOfHeaps()
 	for i, r := range v.ring {
 		part := &out[i]
 		part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
@@ -133,8 +133,8 @@ func (v *View) bytesOfObject() float64 {
 }
 
 // shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring makes
-// up for: as large a part as it has of all objects, and less where these are small, as it would not help.
-func (v *View) shareOfHeaps(bytes float64) float64 {
+// up for: as large a part as it has of all objects, and less where these are few, as it would not help.
+func (v *View) shareOfHeaps() float64 {
 	var weight, objects, processes float64
 	for _, r := range v.ring {
 		if r.HeapObjects >= fewObjects {
@@ -146,8 +146,8 @@ func (v *View) shareOfHeaps(bytes float64) float64 {
 	if objects == 0 {
 		return 0
 	}
-	large := bytes*objects/processes/sideBytes - 1
-	return min(1, weight/objects) * max(0, min(1, large))
+	many := (objects/processes - fewObjects) / (2 * fewObjects)
+	return min(1, weight/objects) * max(0, min(1, many))
 }
 
 // own returns the share that counts of what the instance's process holds beside its rings, in objects
