@@ -170,13 +170,14 @@ var ringMutations = []change{
 	{"what a record says of a controller means that it works", "record.go", "if s.Working {", "if true {"},
 
 	// Balance.
-	{"a load is evened out at once", "balance.go", "max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}])", "m.rests[registration{}]"},
+	{"a load is evened out at once", "balance.go", "due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}])", "due := m.rests[registration{}]"},
 	{"a load is evened out while a neighbour hands over", "balance.go", "if r.stirred() {", "if false {"},
 	{"a neighbour's other boundary does not count", "balance.go", "m.view.ring[(i+j-2+2*n)%n]", "m.view.ring[(i+max(j, 1)-2+2*n)%n]"},
 	{"what is not worth a handover moves", "plan.go", "< tolerated/4 {", "< 0 {"},
 	{"what a process holds beside few objects counts", "load.go", " * max(0, min(1, many))", ""},
-	{"a load is evened out as soon as an instance has gone", "balance.go", "if b.went > 0 && b.went+policy.AfterLoss > in.Now {", "if false {"},
+	{"a load is evened out as soon as an instance has gone", "balance.go", "due = max(due, b.went+policy.AfterLoss)", ""},
 	{"who has about too much gets more", "plan.go", "part.room = max(0, -above(i, tolerated/2))", "part.room = 1 << 40"},
+	{"all begin to move at once", "balance.go", "time.Duration(m.view.place(m.name)) * spread", "0"},
 	{"moves come before joins", "balance.go", "return r.Donor == m.name && r.joins() &&", "return false &&"},
 	{"a join that rests holds moves up", "balance.go", " && m.restsUntil(r) <= in.Now })", " })"},
 	{"old news count", "balance.go", "return r.Revision > m.balance.calmAt[place] || m.balance.calmSince+oldNews <= now", "return true"},

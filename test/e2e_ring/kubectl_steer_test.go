@@ -60,7 +60,7 @@ func namesInArchive(name string) (names []string) {
 
 var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() {
 	ginkgo.BeforeAll(func(ctx context.Context) {
-		expectRing(ctx, instances)
+		expectRing(ctx, len(cluster.ControllerManagers()))
 	})
 
 	ginkgo.It("says what would even out the load, and turns that off and on", func(ctx context.Context) {
@@ -80,7 +80,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 		gomega.Expect(json.Unmarshal([]byte(says(ctx, 0, gomega.Not(gomega.BeEmpty()), "balance", "workloads", "-o", "json")), &states)).To(gomega.Succeed())
 		gomega.Expect(states.Rings).To(gomega.HaveLen(1))
 		gomega.Expect(states.Rings[0].OffBy).To(gomega.HavePrefix("workloads-"))
-		gomega.Expect(states.Rings[0].Instances).To(gomega.HaveLen(instances))
+		gomega.Expect(states.Rings[0].Instances).To(gomega.HaveLen(len(cluster.ControllerManagers())))
 
 		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims: balance is off\n"), gomega.ContainSubstring("workloads: balance is off already\n")), "balance", "off")
 		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims: balance is on\n"), gomega.ContainSubstring("workloads: balance is on\n")), "balance", "on")
@@ -117,8 +117,9 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 		namespace := newNamespace(ctx)
 		var during []*appsv1.ReplicaSet
 		var old, anew []string
-		for n := range instances - 1 {
-			i := expectRingOf(ctx, instances-n)[0]
+		all := len(cluster.ControllerManagers())
+		for n := range all - 1 {
+			i := expectRingOf(ctx, all-n)[0]
 			for m := range 5 {
 				during = append(during, createReplicaSet(ctx, namespace, fmt.Sprintf("drained-%d-%d", n, m), 3))
 			}
@@ -146,7 +147,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 		for _, name := range anew {
 			says(ctx, 0, gomega.ContainSubstring("is not drained any more"), "undrain", name)
 		}
-		expectRing(ctx, instances)
+		expectRing(ctx, len(cluster.ControllerManagers()))
 		says(ctx, 0, gomega.ContainSubstring("every hash key"), "status", "--wait", "--timeout=3m")
 		expectFilled(ctx, during)
 	})
@@ -197,7 +198,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 		says(ctx, 0, gomega.ContainSubstring("SHOULD HAVE"), "balance", "--as=reader")
 
-		self := expectRing(ctx, instances).Instances[0].Name
+		self := expectRing(ctx, len(cluster.ControllerManagers())).Instances[0].Name
 		for _, args := range [][]string{{"drain", self}, {"drain", self, "--wait"}, {"balance", "off"}} {
 			says(ctx, 1, gomega.ContainSubstring("forbidden"), append(args, "--as=reader")...)
 		}
@@ -208,7 +209,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 		none := filepath.Join(ginkgo.GinkgoT().TempDir(), "none.tar.gz")
 		says(ctx, 1, gomega.And(gomega.ContainSubstring("nothing could be read"), gomega.ContainSubstring("refused")), "bundle", "--server=https://127.0.0.1:1", "--output="+none)
 		gomega.Expect(none).NotTo(gomega.BeAnExistingFile())
-		expectRing(ctx, instances)
+		expectRing(ctx, len(cluster.ControllerManagers()))
 	})
 })
 
@@ -235,7 +236,7 @@ func expectRingOf(ctx context.Context, owners int) (found []shardingv1alpha1.Con
 	gomega.Eventually(ctx, func(g gomega.Gomega) {
 		list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{FieldSelector: "spec.ring=workloads"})
 		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(list.Items).To(gomega.HaveLen(instances))
+		g.Expect(list.Items).To(gomega.HaveLen(len(cluster.ControllerManagers())))
 		found = nil
 		for _, i := range list.Items {
 			if i.Spec.HashKey != nil {

@@ -29,6 +29,10 @@ import (
 // since: one that has as much as before tells nothing.
 const oldNews = 30 * time.Second
 
+// spread is by how much later than the one before it in the ring an instance begins to move boundaries
+// after an instance has come or gone.
+const spread = 10 * time.Millisecond
+
 // Balance says how an instance evens its ring out.
 type Balance struct {
 	Policy
@@ -175,12 +179,16 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	policy, b := in.Balance.Policy, &m.balance
-	if due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}]); due > in.Now {
-		d.wakeAt(due)
-		return
+	due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}])
+	if b.went > 0 {
+		due = max(due, b.went+policy.AfterLoss)
 	}
-	if b.went > 0 && b.went+policy.AfterLoss > in.Now {
-		d.wakeAt(b.went + policy.AfterLoss)
+	if due != b.calmSince+policy.Calm {
+		// Else all of a large ring begin at the same moment.
+		due += time.Duration(m.view.place(m.name)) * spread
+	}
+	if due > in.Now {
+		d.wakeAt(due)
 		return
 	}
 	if slices.ContainsFunc(m.view.records, func(r Record) bool { return r.Donor == m.name && r.joins() && m.restsUntil(r) <= in.Now }) {
@@ -196,7 +204,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	if len(mine) == 0 || !m.told(self, 1, in.Now) {
 		return
 	}
-	limit, least := m.allowance(policy, donorsOf(plan.Shifts), free, in.Now)
+	limit, least := m.allowance(policy, plan.donors(), free, in.Now)
 	keys := m.view.load(self, policy, d.Owned, in.Keys(d.Owned), in.Work)
 	for _, s := range mine {
 		key, width, given := keys.cut(s.Boundary == m.name, s.Load, plan.most(s), limit)
@@ -233,11 +241,16 @@ func (m *Machine) takes(s Shift, now time.Duration) bool {
 	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now
 }
 
-// donorsOf returns how many instances are to give something, at least one.
-func donorsOf(shifts []Shift) uint64 {
+// donors returns how many instances may give something, at least one.
+func (p *Plan) donors() uint64 {
 	donors := map[string]bool{}
-	for _, s := range shifts {
+	for _, s := range p.Shifts {
 		donors[s.Donor] = true
+	}
+	for _, part := range p.Parts {
+		if part.surplus > 0 {
+			donors[part.Name] = true
+		}
 	}
 	return uint64(max(1, len(donors)))
 }

@@ -479,3 +479,17 @@ func TestADrainedInstanceAsksNobody(t *testing.T) {
 		t.Errorf("the owner writes %+v", d.Write)
 	}
 }
+
+func TestNotAllBeginToMoveAtOnceAfterAJoin(t *testing.T) {
+	e := uneven(t, "b", 100, 300, 100)
+	e.change("d", func(r *Record) { *r = Record{Name: "d", UID: "d", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)} })
+	e.decide()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		e.change(name, func(*Record) {})
+	}
+	// It is the third in the ring now.
+	e.now += DefaultPolicy.AfterJoin + 2*spread - 1
+	e.quiet("those before it begin first")
+	e.now++
+	e.moves()
+}
