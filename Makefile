@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults leader explore mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects rollout build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: ## run all checks and tests
 
 explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
 	@hack/test.sh explore
+
+simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without; INSTANCES=200 is a minute or two, SEED= picks another day
+	@hack/test.sh simulate
 
 mutate: tree ## break the pure packages (ring, follower) in one place at a time and see their tests notice
 	@go run ./hack/mutate
@@ -67,6 +70,9 @@ bench-leader: build ## measure what the process that leads holds of pods, into d
 
 bench-objects: build ## measure what the process that leads holds of Nodes, Secrets and the like, into docs/benchmarks-objects.md
 	@cd _output/kubernetes && go run ./test/benchmark/process -only=objects -bin=$(CURDIR)/_output/bin -out=$(CURDIR)/docs/benchmarks-objects.md
+
+bench-balance: build ## measure how the ring of workloads evens out its load, into docs/benchmarks-balance.md; an hour and a half; OBJECTS= sizes it, BALANCE="-churn=0" passes flags
+	@cd _output/kubernetes && go run ./test/benchmark/balance -bin=$(CURDIR)/_output/bin -dir=$(CURDIR)/_output/balance -objects=$(or $(OBJECTS),20000) -out=$(CURDIR)/docs/benchmarks-balance.md -plot=$(CURDIR)/docs/balance.svg $(BALANCE)
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin=$(CURDIR)/_output/bin $(ROLLOUT)

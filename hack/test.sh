@@ -122,6 +122,11 @@ explore() {
   [ -z "${TIME-}" ] || export RING_EXPLORATION_TIME=$TIME
   (cd "$tree" && go test -v -count=1 -timeout 24h -run '^Test(Roster)?Exploration$' k8s.io/client-go/tools/ring)
 }
+# simulate lets a large ring, of INSTANCES, live through a day, that of SEED.
+simulate() {
+  export RING_SIMULATION=long RING_SIMULATION_SEED=${SEED-} RING_SIMULATION_INSTANCES=${INSTANCES-}
+  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^TestSimulatedDay$' k8s.io/client-go/tools/ring)
+}
 
 # upstream runs those of upstream's integration tests that our patches could break, and
 # kubectl's suite, all unchanged. It takes hours. PACKAGES names some of them, such as
@@ -359,13 +364,13 @@ rm -f "$results"/*.json
 count() {
   cat "$results"/*.json 2>/dev/null | grep '"Test":' | grep -c "\"Action\":\"$1\"" || true
 }
-# counted says whether any step is there whose results are counted. The faults and the
-# exploration close with a line of their own.
+# counted says whether any step is there whose results are counted. The faults, the
+# exploration and the simulation close with lines of their own.
 counted() {
   local step
   for step in "${steps[@]}"; do
     case $step in
-    faults | explore) ;;
+    faults | explore | simulate) ;;
     *) return 0 ;;
     esac
   done

@@ -118,7 +118,7 @@ var ringMutations = []change{
 	{"a leaver lets go of what a predecessor relies on", "leave.go", ".Intersect(self.Cached.Union(in.Told)))", ".Intersect(nil))"},
 	{"a leaver lets go of what it has told a moment ago", "leave.go", "self.Cached.Union(in.Told)", "self.Cached"},
 	{"a leaver that owns nothing waits", "leave.go", "if m.view.Owned(m.name).Empty() {", "if false {"},
-	{"a delete of the record is not obeyed", "machine.go", "(in.Leaving || self.Deleting)", "in.Leaving"},
+	{"a delete of the record is not obeyed", "machine.go", "(in.Leaving || self.Deleting || ", "(in.Leaving || "},
 	{"a leaver waits without end", "leave.go", " && in.Now-m.leave.since < m.limits.Leave {", " {"},
 	{"a leaver waits for half its limit", "leave.go", "m.limits.Leave {", "m.limits.Leave/2 {"},
 	{"a leaver goes without draining", "leave.go", "case in.Idle(hashkey.All()):", "case in.Idle(hashkey.All()) || true:"},
@@ -140,7 +140,7 @@ var ringMutations = []change{
 	{"a handover with another key is granted", "handover.go", "*r.Key == *h.Record.Next:", "r.Next == nil:"},
 	{"a range that was left counts as a crash", "handover.go", "case former.leaving():", "case false:"},
 	{"the later of two waits wakes", "decision.go", "at < d.Wake", "at > d.Wake"},
-	{"two instances with one key both own ranges", "view.go", "v.ring = slices.CompactFunc(v.ring, func(a, b Record) bool { return *a.Key == *b.Key })", ""},
+	{"two instances with one key both own ranges", "view.go", "places = slices.CompactFunc(places, func(a, b int) bool { return *records[a].Key == *records[b].Key })", ""},
 
 	// The roster.
 	{"an instance begins before its record says that it works", "roster.go", "told && may && in.Reported(controller):", "told && may:"},

@@ -328,23 +328,46 @@ func (c *Cluster) waitReady(ctx context.Context, m *member) error {
 // AddControllerManager starts one more controller manager, and returns its name once
 // it is ready. The flags apply to this one only, and override Config.Args.
 func (c *Cluster) AddControllerManager(ctx context.Context, args ...string) (name string, err error) {
+	names, err := c.AddControllerManagers(ctx, 1, args...)
+	if len(names) > 0 {
+		name = names[0]
+	}
+	return name, err
+}
+
+// AddControllerManagers starts n more controller managers at once, and returns their names once
+// all are ready. The flags apply to these only, and override Config.Args.
+func (c *Cluster) AddControllerManagers(ctx context.Context, n int, args ...string) (names []string, err error) {
 	err = c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
-		what, err := c.nextControllerManager()
-		if err != nil {
-			return err
+		var all []*member
+		kill := func(err error) error {
+			errs := []error{err}
+			for _, m := range all {
+				errs = append(errs, m.kill())
+			}
+			return errors.Join(errs...)
 		}
-		name = what.name
-		what.last = args
-		m, err := launch(what)
-		if err != nil {
-			return err
+		for range n {
+			what, err := c.nextControllerManager()
+			if err != nil {
+				return kill(err)
+			}
+			names = append(names, what.name)
+			what.last = args
+			m, err := launch(what)
+			if err != nil {
+				return kill(err)
+			}
+			all = append(all, m)
 		}
-		if err := c.waitReady(ctx, m); err != nil {
-			return errors.Join(err, m.kill())
+		for _, m := range all {
+			if err := c.waitReady(ctx, m); err != nil {
+				return kill(err)
+			}
 		}
 		return nil
 	})
-	return name, err
+	return names, err
 }
 
 // StartAgain restarts a process that has ended, with the same flags, and returns once

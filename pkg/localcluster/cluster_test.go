@@ -146,6 +146,24 @@ func TestDeathWhileAdding(t *testing.T) {
 	}
 }
 
+func TestSeveralControllerManagersAtOnce(t *testing.T) {
+	cluster := startFake(t, Config{})
+	want := []string{"kube-controller-manager-1", "kube-controller-manager-2", "kube-controller-manager-3"}
+	if names, err := cluster.AddControllerManagers(t.Context(), 3); err != nil || !slices.Equal(names, want) {
+		t.Fatalf("AddControllerManagers: %q, %v, want %q", names, err, want)
+	}
+	if got := cluster.ControllerManagers(); !slices.Equal(got, want) {
+		t.Errorf("ControllerManagers: %v, want %v", got, want)
+	}
+	// One that dies takes those that were started with it along.
+	if names, err := cluster.AddControllerManagers(t.Context(), 2, "--fake-die"); err == nil {
+		t.Errorf("AddControllerManagers: %q, want an error", names)
+	}
+	if got := cluster.ControllerManagers(); !slices.Equal(got, want) {
+		t.Errorf("ControllerManagers: %v, want %v", got, want)
+	}
+}
+
 func TestStartEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := Start(ctx, Config{

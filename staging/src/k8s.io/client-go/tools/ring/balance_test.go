@@ -482,7 +482,9 @@ func TestADrainedInstanceAsksNobody(t *testing.T) {
 
 func TestNotAllBeginToMoveAtOnceAfterAJoin(t *testing.T) {
 	e := uneven(t, "b", 100, 300, 100)
-	e.change("d", func(r *Record) { *r = Record{Name: "d", UID: "d", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)} })
+	e.change("d", func(r *Record) {
+		*r = Record{Name: "d", UID: "d", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)}
+	})
 	e.decide()
 	for _, name := range []string{"a", "b", "c", "d"} {
 		e.change(name, func(*Record) {})

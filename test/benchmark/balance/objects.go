@@ -1,0 +1,294 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// spaces is how many namespaces there are. The ring of namespaces shares them evenly, so no
+	// process holds much more of them than others.
+	spaces = 100
+	// podsPerSet is how many pods a ReplicaSet has that has any.
+	podsPerSet = 40
+	// writers is how many requests are under way while objects are created.
+	writers = 16
+	// While objects come and go there are about so many Deployments of up to mostReplicas, and so
+	// many are created or deleted in a second; more are until there are that many.
+	churnDeployments = 1000
+	mostReplicas     = 4
+	churnRate        = 5
+	fillRate         = 20
+)
+
+func space(i int) string { return fmt.Sprintf("balance-%02d", i%spaces) }
+
+// fill creates the objects before there is a controller manager, so it has nothing to create: half of
+// them pods, and the others ReplicationControllers without pods. Unlike ReplicaSets, no other
+// controller of the ring reads these.
+func (b *bench) fill(ctx context.Context) error {
+	begin := time.Now()
+	for i := range spaces {
+		if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space(i)}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	sets := b.objects / 2 / podsPerSet
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range sets {
+		group.Go(func() error { return b.createSet(groupCtx, i) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	log.Printf("%d ReplicaSets with %d pods created in %.0f s", sets, sets*podsPerSet, time.Since(begin).Seconds())
+	return b.createControllers(ctx, b.objects-sets*(podsPerSet+1))
+}
+
+// createSet creates a ReplicaSet with all its pods.
+func (b *bench) createSet(ctx context.Context, i int) error {
+	labels := map[string]string{"app": fmt.Sprintf("set-%05d", i)}
+	set, err := b.client.AppsV1().ReplicaSets(space(i)).Create(ctx, &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(podsPerSet)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *podTemplate(labels)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for n := range podsPerSet {
+		if _, err := b.client.CoreV1().Pods(set.Namespace).Create(ctx, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("%s-%05d", set.Name, n), Labels: labels, Annotations: set.Spec.Template.Annotations,
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
+			},
+			Spec: set.Spec.Template.Spec,
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createControllers creates n ReplicationControllers without pods.
+func (b *bench) createControllers(ctx context.Context, n int) error {
+	begin := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range n {
+		group.Go(func() error {
+			labels := map[string]string{"app": fmt.Sprintf("controller-%05d", i)}
+			_, err := b.client.CoreV1().ReplicationControllers(space(i)).Create(ctx, &v1.ReplicationController{
+				ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
+				Spec:       v1.ReplicationControllerSpec{Replicas: ptr.To(int32(0)), Selector: labels, Template: podTemplate(labels)},
+			}, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	log.Printf("%d ReplicationControllers created in %.0f s", n, time.Since(begin).Seconds())
+	return nil
+}
+
+// podTemplate returns one for pods of about a kilobyte that nothing schedules.
+func podTemplate(labels map[string]string) *v1.PodTemplateSpec {
+	return &v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat("x", 500)}},
+		Spec: v1.PodSpec{
+			AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none",
+			Containers: []v1.Container{{Name: "container", Image: "registry.example.com/some/team/image:v1.2.3"}},
+		},
+	}
+}
+
+// grow has one ReplicaSet get as many pods as all others have.
+func (b *bench) grow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	pods := int32(b.objects/2/podsPerSet-1) * podsPerSet
+	const name = "set-00000"
+	sets := b.client.AppsV1().ReplicaSets(space(0))
+	set, err := sets.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	// The controller's own writes of the status do not conflict with this.
+	scale := fmt.Appendf(nil, `[{"op": "replace", "path": "/spec/replicas", "value": %d}]`, pods)
+	if set, err = sets.Patch(ctx, name, "application/json-patch+json", scale, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	for set.Status.Replicas < pods {
+		if err := sleep(ctx, time.Second); err != nil {
+			return fmt.Errorf("%s has %d of %d pods: %w", name, set.Status.Replicas, pods, err)
+		}
+		if set, err = sets.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteAll deletes all objects, and waits until they are gone.
+func (b *bench) deleteAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	background := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	// Who creates others comes first.
+	for _, of := range []struct {
+		what   string
+		delete func(ctx context.Context, namespace string) error
+		left   func(ctx context.Context, one metav1.ListOptions) (int, error)
+	}{
+		{"Deployments", func(ctx context.Context, namespace string) error {
+			return b.client.AppsV1().Deployments(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
+		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
+			list, err := b.client.AppsV1().Deployments("").List(ctx, one)
+			return len(list.Items), err
+		}},
+		{"ReplicaSets", func(ctx context.Context, namespace string) error {
+			return b.client.AppsV1().ReplicaSets(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
+		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
+			list, err := b.client.AppsV1().ReplicaSets("").List(ctx, one)
+			return len(list.Items), err
+		}},
+		{"ReplicationControllers", func(ctx context.Context, namespace string) error {
+			return b.client.CoreV1().ReplicationControllers(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
+		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
+			list, err := b.client.CoreV1().ReplicationControllers("").List(ctx, one)
+			return len(list.Items), err
+		}},
+		{"pods", func(ctx context.Context, namespace string) error {
+			return b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
+		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
+			list, err := b.client.CoreV1().Pods("").List(ctx, one)
+			return len(list.Items), err
+		}},
+	} {
+		begin := time.Now()
+		for {
+			group, groupCtx := errgroup.WithContext(ctx)
+			group.SetLimit(writers)
+			for i := range spaces {
+				group.Go(func() error {
+					// The garbage collector may be faster.
+					if err := of.delete(groupCtx, space(i)); !apierrors.IsNotFound(err) {
+						return err
+					}
+					return nil
+				})
+			}
+			if err := group.Wait(); err != nil {
+				return err
+			}
+			left, err := of.left(ctx, metav1.ListOptions{Limit: 1})
+			if err != nil {
+				return err
+			}
+			if left == 0 {
+				break
+			}
+			if err := sleep(ctx, time.Second); err != nil {
+				return err
+			}
+		}
+		log.Printf("all %s are deleted after %.0f s", of.what, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// churned has the Deployments that come and go, each in the namespace of its number.
+type churned struct {
+	next int
+	live []int
+}
+
+// comeAndGo creates and deletes Deployments at random, and kills and restarts a controller manager
+// from time to time.
+func (b *bench) comeAndGo(ctx context.Context) error {
+	// The same in both modes.
+	random := rand.New(rand.NewPCG(1, 2))
+	every := min(killEvery, b.churn/2)
+	begin, kills := time.Now(), 0
+	for {
+		since := time.Since(begin)
+		if since >= b.churn {
+			return nil
+		}
+		if int(since/every) > kills {
+			name := b.managers[kills%len(b.managers)]
+			kills++
+			if err := b.count(ctx, name); err != nil {
+				return err
+			}
+			if err := b.cluster.Kill(name); err != nil {
+				return err
+			}
+			if err := b.cluster.StartAgain(ctx, name); err != nil {
+				return err
+			}
+			h := replay(b.records.all())
+			log.Printf("killed and restarted %s; before that max : mean was %.2f, with %d Deployments", name, h.loads[len(h.loads)-1].ratio, len(b.churned.live))
+		}
+		if err := b.churnOnce(ctx, random); err != nil {
+			return err
+		}
+		rate := churnRate
+		if b.churned.next < churnDeployments {
+			rate = fillRate
+		}
+		if err := sleep(ctx, time.Second/time.Duration(rate)); err != nil {
+			return err
+		}
+	}
+}
+
+// churnOnce creates or deletes a Deployment, the rather the fewer there are.
+func (b *bench) churnOnce(ctx context.Context, random *rand.Rand) error {
+	c := &b.churned
+	if c.next >= churnDeployments && random.IntN(2*churnDeployments) < len(c.live) {
+		n := random.IntN(len(c.live))
+		i := c.live[n]
+		c.live[n] = c.live[len(c.live)-1]
+		c.live = c.live[:len(c.live)-1]
+		return b.client.AppsV1().Deployments(space(i)).Delete(ctx, fmt.Sprintf("churn-%06d", i), metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+	}
+	i := c.next
+	c.next++
+	c.live = append(c.live, i)
+	labels := map[string]string{"app": fmt.Sprintf("churn-%06d", i)}
+	_, err := b.client.AppsV1().Deployments(space(i)).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(random.Int32N(mostReplicas + 1)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *podTemplate(labels)},
+	}, metav1.CreateOptions{})
+	return err
+}
