@@ -93,7 +93,7 @@ func (s suite) run(ctx context.Context, folder, overlay string) result {
 func shortExploration(environ []string) []string {
 	var out []string
 	for _, e := range environ {
-		if !strings.HasPrefix(e, "RING_EXPLORATION") {
+		if !strings.HasPrefix(e, "RING_EXPLORATION") && !strings.HasPrefix(e, "RING_SIMULATION") {
 			out = append(out, e)
 		}
 	}

@@ -342,6 +342,7 @@ func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
 func (r *run) balance(ctx context.Context, balance shardingv1alpha1.Balance) error {
 	var names []string
 	r.history.see(func(c *checker) { names = slices.Collect(maps.Keys(c.instances)) })
+	r.still = balance == shardingv1alpha1.BalanceDisabled
 	for _, name := range names {
 		patch := fmt.Appendf(nil, `{"spec":{"balance":%q,"pinnedHashKey":null}}`, balance)
 		if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

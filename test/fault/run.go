@@ -68,6 +68,8 @@ type run struct {
 	lock      sync.Mutex
 	processes []*process
 	refused   int
+	// still says that the load of the rings is not evened out.
+	still bool
 	// loading is held while the ReplicaSets' replicas are changed.
 	loading sync.Mutex
 	// grown counts how often a claim has asked for more.
@@ -460,7 +462,7 @@ func (r *run) settle(ctx context.Context) error {
 			left = append(left, fmt.Sprintf("%d ReplicaSets of %d, %d Deployments of %d", bare, len(r.sets), len(c.deployments), r.deployments))
 		}
 		if !r.stock {
-			left = append(left, c.unringed(len(running))...)
+			left = append(left, c.unringed(len(running), r.still)...)
 		}
 		return len(left) == 0
 	})
@@ -477,8 +479,9 @@ func (r *run) settleWithoutLoad(ctx context.Context) error {
 	return r.settle(ctx)
 }
 
-// unringed lists what differs from rings of n Active instances with no handover open.
-func (c *checker) unringed(n int) []string {
+// unringed lists what differs from rings of n instances that work on a range. No handover is open if
+// they are still; else boundaries may move to even out the load.
+func (c *checker) unringed(n int, still bool) []string {
 	var left []string
 	for _, ring := range catalogue.Rings() {
 		if now := len(c.ring(ring.Name)); now != n {
@@ -486,7 +489,8 @@ func (c *checker) unringed(n int) []string {
 		}
 	}
 	for _, i := range c.instances {
-		if i.phase != shardingv1alpha1.InstanceActive || i.key == nil || i.next != nil {
+		moves := !still && i.phase == shardingv1alpha1.InstanceWait
+		if i.phase != shardingv1alpha1.InstanceActive && !moves || i.key == nil || i.next != nil && still {
 			left = append(left, fmt.Sprintf("%s is %s", i.name, i.phase))
 		}
 	}
