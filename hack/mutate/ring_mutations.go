@@ -197,6 +197,7 @@ var ringMutations = []change{
 	{"what others have moved is not counted", "balance.go", "(most - min(most, m.balance.inMotion(now))) / donors", "most / donors"},
 	{"each moves all that may be moved", "balance.go", "min(most, m.balance.inMotion(now))) / donors", "min(most, m.balance.inMotion(now)))"},
 	{"an instance passes on what may never come", "balance.go", "policy.Pass = policy.Tolerance", ""},
+	{"a heap counts while caches are filled", "balance.go", "policy.Beside = false", ""},
 	{"a pinned boundary moves", "plan.go", "return r.PinnedKey != nil && (is(r.Key) || is(r.Next))", "return false"},
 	{"a boundary that is not where it was to be is pinned", "plan.go", "&& (is(r.Key) || is(r.Next))", ""},
 	{"an instance gives its heaviest key away", "plan.go", "p.Load-max(p.least, p.heaviest)", "p.Load-p.least"},

@@ -196,7 +196,9 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	free := in.Now < max(b.came, b.went)+policy.Free
-	if !free {
+	if free {
+		policy.Beside = false
+	} else {
 		policy.Pass = policy.Tolerance
 	}
 	plan := m.view.Plan(policy)

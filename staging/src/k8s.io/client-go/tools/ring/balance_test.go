@@ -495,3 +495,16 @@ func TestNotAllBeginToMoveAtOnceAfterAJoin(t *testing.T) {
 	e.now++
 	e.moves()
 }
+
+func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
+	e := uneven(t, "a", 4000, 4000, 4000)
+	e.balance.Rate = 1
+	for _, r := range holds(e.View(), 4000, 0, 0).Ring() {
+		e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+	}
+	if _, given := e.moves(); given < 500 {
+		t.Errorf("gives %d", given)
+	}
+	e.balance.Free = 2 * time.Hour
+	e.quiet("an instance has come an hour ago")
+}

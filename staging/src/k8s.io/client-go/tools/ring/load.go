@@ -72,7 +72,9 @@ func (v *View) parts(policy Policy) []Part {
 	bytes, share := v.bytesOfObject(), v.shareOfHeaps()
 	for i, r := range v.ring {
 		part := &out[i]
-		part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
+		if policy.Beside {
+			part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
+		}
 		work := v.work(r, policy, total)
 		part.Load = part.Weight + v.seed(r, policy, total) + work
 		if part.Weight > 0 {

@@ -34,13 +34,16 @@ type Policy struct {
 	// Seed is how many objects there are to be to an instance, on average. What is missing is taken
 	// to lie evenly on the line of keys: the ranges of a ring without objects become equally wide.
 	Seed int64
+	// Beside says that what a process holds beside its rings counts.
+	Beside bool
 	// Pass is the part of what it should have that an instance may give, from 0 to 1, before it gets
 	// as much from its other neighbour.
 	Pass float64
 	// Rate is the part of all keys, from 0 to 1, that all instances together move in a minute.
 	Rate float64
-	// Free is for how long after an instance has come or gone the rate does not count. Later on an
-	// instance passes no more than Tolerance on, as what it waits for may never come.
+	// Free is for how long after an instance has come or gone the rate does not count, nor does what a
+	// process holds beside: heaps swing while caches are filled. Later on an instance passes no more
+	// than Tolerance on, as what it waits for may never come.
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
@@ -54,6 +57,7 @@ var DefaultPolicy = Policy{
 	Tolerance: 0.1,
 	Least:     20,
 	Seed:      200,
+	Beside:    true,
 	Pass:      0.5,
 	Rate:      0.05,
 	Free:      2 * time.Minute,
