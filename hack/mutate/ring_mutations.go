@@ -193,7 +193,7 @@ var ringMutations = []change{
 	{"a pinned boundary moves for want of another", "plan.go", "if !p.fixed[s.Boundary] && ", "if "},
 	{"an instance is emptied", "plan.go", "p.Load-max(p.least, p.heaviest)", "p.Load-p.heaviest"},
 	{"what is near enough moves", "plan.go", "if above(i, tolerated) <= 0 {", "if above(i, 0) <= 0 {"},
-	{"keys move without a limit", "balance.go", "\tif free {\n", "\tif true {\n"},
+	{"keys move without a limit", "balance.go", "if free {\n\t\treturn hashkey.Limit, 0", "if true {\n\t\treturn hashkey.Limit, 0"},
 	{"what others have moved is not counted", "balance.go", "(most - min(most, m.balance.inMotion(now))) / donors", "most / donors"},
 	{"each moves all that may be moved", "balance.go", "min(most, m.balance.inMotion(now))) / donors", "min(most, m.balance.inMotion(now)))"},
 	{"an instance passes on what may never come", "balance.go", "policy.Pass = policy.Tolerance", ""},
