@@ -117,3 +117,14 @@ func TestWritingARecordMakesAnotherView(t *testing.T) {
 		t.Error("a view has changed")
 	}
 }
+
+func TestOfTwoInstancesWithOneKeyOnlyTheFirstIsInTheRing(t *testing.T) {
+	v := NewView(1, member("b", at(5)), member("a", at(5)), member("c", at(9)))
+	var names []string
+	for _, r := range v.Ring() {
+		names = append(names, r.Name)
+	}
+	if len(names) != 2 || names[0] != "a" || names[1] != "c" {
+		t.Errorf("in the ring are %v, want a and c", names)
+	}
+}
