@@ -195,6 +195,9 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		// Joins come before moves.
 		return
 	}
+	if !m.told(self, 1, in.Now) {
+		return
+	}
 	free := in.Now < max(b.came, b.went)+policy.Free
 	if free {
 		policy.Beside = false
@@ -203,7 +206,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	}
 	plan := m.view.Plan(policy)
 	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s, in.Now) })
-	if len(mine) == 0 || !m.told(self, 1, in.Now) {
+	if len(mine) == 0 {
 		return
 	}
 	limit, least := m.allowance(policy, plan.donors(), free, in.Now)
@@ -213,7 +216,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		if given == 0 || 2*given < policy.Least || width < least && 2*given < s.Load || m.view.CheckMove(s.Boundary, key) != nil {
 			continue
 		}
-		d.Proposal = m.propose(plan, s, key, given)
+		d.Proposal = plan.propose(s, key, given)
 		if in.Balance.DryRun {
 			return
 		}
@@ -267,15 +270,8 @@ func (m *Machine) allowance(policy Policy, donors uint64, free bool, now time.Du
 	return (most - min(most, m.balance.inMotion(now))) / donors, most / donors / 2
 }
 
-func (m *Machine) propose(plan Plan, s Shift, key, given int64) *Proposal {
-	p := &Proposal{Shift: s, Key: key, Given: given}
-	for _, part := range plan.Parts {
-		switch part.Name {
-		case s.Donor:
-			p.Has, p.Wanted = part.Load, part.Wanted
-		case s.Receiver:
-			p.Takes, p.Needs = part.Load, part.Wanted
-		}
-	}
-	return p
+// propose returns the move that gives so much of the shift.
+func (p *Plan) propose(s Shift, key, given int64) *Proposal {
+	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
+	return &Proposal{Shift: s, Key: key, Given: given, Has: donor.Load, Wanted: donor.Wanted, Takes: receiver.Load, Needs: receiver.Wanted}
 }

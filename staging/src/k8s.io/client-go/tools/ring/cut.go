@@ -24,21 +24,18 @@ import (
 
 // loaded are the keys of a donor's load, one for each object of it, in order along its range.
 type loaded struct {
-	// first is the first key of the range, which may lie above the last one.
-	first, width uint64
-	// distances are those of the keys from first.
+	arc
+	// distances are those of the keys, in order.
 	distances []uint64
 }
 
 // load returns the load of the instance's range, from the keys of its objects and those of its work.
 // Both are taken as a sample of what the record tells.
 func (v *View) load(r Record, policy Policy, owned hashkey.Ranges, objects, work []int64) loaded {
-	const mask = hashkey.Limit - 1
-	l := loaded{width: owned.Width()}
-	l.first = (uint64(*r.Key) + 1 - l.width) & mask
+	l := loaded{arc: newArc(*r.Key, owned)}
 	total := v.total()
 	add := func(key int64) {
-		if d := (uint64(key) - l.first) & mask; d < l.width {
+		if d := l.distance(key); d < l.width {
 			l.distances = append(l.distances, d)
 		}
 	}
@@ -86,5 +83,5 @@ func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, wid
 			best, width, given = d, w, gives
 		}
 	}
-	return int64((l.first + best) & (hashkey.Limit - 1)), width, given
+	return l.key(best), width, given
 }

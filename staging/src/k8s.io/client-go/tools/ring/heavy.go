@@ -52,14 +52,10 @@ func Before(key int64, keys []int64, owned hashkey.Ranges) (n int) {
 	if owned.Empty() {
 		return 0
 	}
-	// A range that goes round the seam begins in its upper part.
-	first := owned[0].Start
-	if last := owned[len(owned)-1]; len(owned) > 1 && last.End == hashkey.Limit {
-		first = last.Start
-	}
-	distance := func(key int64) uint64 { return (uint64(key) - first) & (hashkey.Limit - 1) }
+	// A range that goes round the seam ends with its lower part.
+	along := newArc(int64(owned[0].End-1), owned)
 	for _, other := range keys {
-		if distance(other) < distance(key) {
+		if along.distance(other) < along.distance(key) {
 			n++
 		}
 	}

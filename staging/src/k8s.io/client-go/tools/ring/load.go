@@ -49,6 +49,8 @@ type Part struct {
 	// counts up to half of what one has on average.
 	Own int64
 
+	// pinned says that the upper end of its range is.
+	pinned bool
 	// heaviest is the load that cannot be taken from it, before and after what comes before and after
 	// it in the range. It is fixed if that alone is more than it should have: it gets nothing then.
 	heaviest, before, after int64
@@ -60,18 +62,11 @@ type Part struct {
 
 // parts returns the parts of all that own a range, in order of key, without what they should have.
 func (v *View) parts(policy Policy) []Part {
-	if len(v.ring) == 0 {
-		return nil
-	}
 	out := make([]Part, len(v.ring))
-	total := int64(0)
-	for i, r := range v.ring {
-		out[i] = Part{Name: r.Name, Weight: min(r.Weight, mostLoad)}
-		total += out[i].Weight
-	}
-	bytes, share := v.bytesOfObject(), v.shareOfHeaps()
+	total, bytes, share := v.total(), v.bytesOfObject(), v.shareOfHeaps()
 	for i, r := range v.ring {
 		part := &out[i]
+		part.Name, part.Weight, part.pinned = r.Name, min(r.Weight, mostLoad), r.Pinned()
 		if policy.Beside {
 			part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
 		}

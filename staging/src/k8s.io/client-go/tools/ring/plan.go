@@ -73,9 +73,11 @@ type Plan struct {
 	// Shifts are those that bring the ring nearer to what each should have, at most one for each
 	// boundary, in order of the boundaries' keys. There are none where it is near enough.
 	Shifts []Shift
+}
 
-	// fixed are the instances whose boundaries stay as they are.
-	fixed map[string]bool
+// part returns the part of the instance of that name, which owns a range.
+func (p *Plan) part(name string) *Part {
+	return &p.Parts[slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })]
 }
 
 // Shift is load that an instance is to give to one of its neighbours.
@@ -109,18 +111,13 @@ func (r Record) Pinned() bool {
 // it should have stays as it is, so that what is told late or roughly moves nothing. No load passes
 // boundaries that are pinned: what lies between two of them is evened out by itself.
 func (v *View) Plan(policy Policy) Plan {
-	p := Plan{Parts: v.parts(policy), fixed: map[string]bool{}}
-	for _, r := range v.ring {
-		if r.Pinned() {
-			p.fixed[r.Name] = true
-		}
-	}
+	p := Plan{Parts: v.parts(policy)}
 	n := len(p.Parts)
 	flows := make([]int64, n)
-	first := slices.IndexFunc(v.ring, Record.Pinned) + 1
+	first := slices.IndexFunc(p.Parts, func(part Part) bool { return part.pinned }) + 1
 	for begin := 0; begin < n; {
 		end := begin + 1
-		for end < n && !v.ring[(first+end-1)%n].Pinned() {
+		for end < n && !p.Parts[(first+end-1)%n].pinned {
 			end++
 		}
 		l := line{round: first == 0}
@@ -154,18 +151,15 @@ func (p *Plan) from(name string) []Shift {
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
 	out := slices.DeleteFunc(slices.Clone(p.Shifts), func(s Shift) bool { return s.Donor != name })
 	slices.SortStableFunc(out, func(x, y Shift) int { return cmp.Compare(y.Load, x.Load) })
-	self := p.Parts[i]
+	self := &p.Parts[i]
 	for _, j := range []int{(i + n - 1) % n, (i + 1) % n} {
-		other := p.Parts[j]
-		side := self.after
+		other := &p.Parts[j]
+		boundary, side := self, self.after
 		if j != (i+1)%n {
-			side = self.before
+			boundary, side = other, self.before
 		}
-		s := Shift{Boundary: name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
-		if j != (i+1)%n {
-			s.Boundary = other.Name
-		}
-		if !p.fixed[s.Boundary] && s.Load > 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
+		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
+		if !boundary.pinned && s.Load > 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
 			out = append(out, s)
 		}
 	}
@@ -176,10 +170,7 @@ func (p *Plan) from(name string) []Shift {
 // much may give less than twice that, if the larger load of the two falls by half of what is too much.
 // So it does not come back.
 func (p *Plan) most(s Shift) int64 {
-	part := func(name string) Part {
-		return p.Parts[slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })]
-	}
-	donor, receiver := part(s.Donor), part(s.Receiver)
+	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
 	if donor.surplus == 0 {
 		return s.Load
 	}
@@ -218,11 +209,15 @@ func (l *line) evenOut(policy Policy) []int64 {
 	tolerated := max(policy.Least, int64(policy.Tolerance*float64(total)/float64(len(l.parts))))
 	above := func(i int, tolerated int64) int64 { return l.loads[i] - l.parts[i].Wanted - tolerated }
 	below := func(i int, tolerated int64) int64 { return l.parts[i].Wanted - tolerated - l.loads[i] }
+	room := func(i int) int64 {
+		if l.parts[i].fixed {
+			return 0
+		}
+		return max(0, -above(i, tolerated/2))
+	}
 	for i, part := range l.parts {
 		part.least = part.Wanted - max(tolerated, int64(policy.Pass*float64(part.Wanted)))
-		if !part.fixed {
-			part.room = max(0, -above(i, tolerated/2))
-		}
+		part.room = room(i)
 	}
 	// Who has too much gives so much that a little more does not make it too much again.
 	l.carry(+1, func(i int) int64 {
@@ -231,12 +226,7 @@ func (l *line) evenOut(policy Policy) []int64 {
 		}
 		l.parts[i].surplus = above(i, tolerated/2)
 		return l.parts[i].surplus
-	}, func(i int) int64 {
-		if l.parts[i].fixed {
-			return 0
-		}
-		return -above(i, tolerated/2)
-	})
+	}, room)
 	// Who has too little may have twice that too little.
 	l.carry(-1, func(i int) int64 {
 		if below(i, 2*tolerated) <= 0 {

@@ -126,24 +126,23 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		return Record{}, fmt.Errorf("ControllerInstance %s has resourceVersion %q, want a number: %w", instance.Name, instance.ResourceVersion, err)
 	}
 	var heap shardingv1alpha1.ProcessHeap
-	if told := instance.Status.Heap; told != nil {
-		heap = *told
+	if instance.Status.Heap != nil {
+		heap = *instance.Status.Heap
 	}
 	return Record{
-		Name:       instance.Name,
-		UID:        instance.UID,
-		Ring:       instance.Spec.Ring,
-		Holder:     instance.Spec.HolderIdentity,
-		Revision:   revision,
-		Generation: instance.Generation,
-		Key:        instance.Spec.HashKey,
-		Next:       instance.Spec.NextHashKey,
-		Donor:      instance.Spec.Donor,
-		Phase:      instance.Status.Phase,
-		Cached:     CachedRanges(instance.Status.Cached),
-		Weight:     instance.Status.Weight,
-		Heaviest:   instance.Status.Heaviest,
-
+		Name:           instance.Name,
+		UID:            instance.UID,
+		Ring:           instance.Spec.Ring,
+		Holder:         instance.Spec.HolderIdentity,
+		Revision:       revision,
+		Generation:     instance.Generation,
+		Key:            instance.Spec.HashKey,
+		Next:           instance.Spec.NextHashKey,
+		Donor:          instance.Spec.Donor,
+		Phase:          instance.Status.Phase,
+		Cached:         CachedRanges(instance.Status.Cached),
+		Weight:         instance.Status.Weight,
+		Heaviest:       instance.Status.Heaviest,
 		BeforeHeaviest: instance.Status.BeforeHeaviest,
 		LiveBytes:      heap.LiveBytes,
 		HeapObjects:    heap.Objects,

@@ -29,14 +29,8 @@ import (
 // middle of the range. owned holds two keys or more; the result is never the owner's own key.
 func split(owned hashkey.Ranges, view *View, owner string, keys []int64) int64 {
 	record, _ := view.Get(owner)
-	last := *record.Key
-	// Distances along the ring from the first key of the range, which may lie
-	// above the last one if the range goes round the seam. (last+1) - width is
-	// that first key, modulo the line's length.
-	const mask = hashkey.Limit - 1
-	width := owned.Width()
-	first := (uint64(last) + 1 - width) & mask
-	distance := func(key int64) uint64 { return (uint64(key) - first) & mask }
+	along := newArc(*record.Key, owned)
+	width, distance := along.width, along.distance
 	at := width/2 - 1
 	if len(keys) >= 2 {
 		sort.Slice(keys, func(i, j int) bool { return distance(keys[i]) < distance(keys[j]) })
@@ -45,5 +39,5 @@ func split(owned hashkey.Ranges, view *View, owner string, keys []int64) int64 {
 			at = distance(keys[min(end, len(keys)/2)-1])
 		}
 	}
-	return int64((first + at) & mask)
+	return along.key(at)
 }
