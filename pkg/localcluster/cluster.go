@@ -421,6 +421,17 @@ func (c *Cluster) Kill(process string) error {
 	return m.kill()
 }
 
+// StopNodes ends kube-scheduler and kwok, for pods that only have to exist. It stops at the first
+// that it cannot end.
+func (c *Cluster) StopNodes(ctx context.Context) error {
+	for _, process := range []Component{KubeScheduler, Kwok} {
+		if err := c.StopProcess(ctx, string(process)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // StopProcess ends a process with SIGTERM, and with SIGKILL if it runs on for ten
 // seconds or beyond the end of ctx. It returns when the process has ended.
 func (c *Cluster) StopProcess(ctx context.Context, process string) error {

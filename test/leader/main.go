@@ -142,10 +142,8 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, r.cluster.Stop(context.WithoutCancel(ctx))) }()
-	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
-		if err := r.cluster.StopProcess(ctx, string(idle)); err != nil {
-			return s, err
-		}
+	if err := r.cluster.StopNodes(ctx); err != nil {
+		return s, err
 	}
 	rest := r.cluster.RESTConfig()
 	rest.QPS = -1

@@ -175,11 +175,8 @@ func (r *run) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.servers = []string{strings.TrimPrefix(endpoint, "https://")}
-	// The pods need no nodes.
-	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
-		if err := r.cluster.StopProcess(ctx, string(idle)); err != nil {
-			return err
-		}
+	if err := r.cluster.StopNodes(ctx); err != nil {
+		return err
 	}
 	r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig())
 	return err

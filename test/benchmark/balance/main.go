@@ -148,11 +148,8 @@ func (s *settings) measure(ctx context.Context, r *result) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	// The pods need no nodes.
-	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
-		if err := b.cluster.StopProcess(ctx, string(idle)); err != nil {
-			return err
-		}
+	if err := b.cluster.StopNodes(ctx); err != nil {
+		return err
 	}
 	rest := b.cluster.RESTConfig()
 	rest.QPS = -1

@@ -18,9 +18,10 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
+
+	"k8s.io/kubernetes/test/benchmark/svg"
 )
 
 const (
@@ -35,22 +36,12 @@ const (
 // colours of the panels, which differ on white and on black.
 var colours = []string{"#3c9a6b", "#d9792b", "#3d82c9"}
 
-const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">
-  <style>
-    .paper { fill: #fff } .ink { fill: #222 } .faint { fill: #555 } .grid { stroke: #e3e6ea } .axis { stroke: #8a94a3 } .mark { stroke: #444 }
-    @media (prefers-color-scheme: dark) {
-      .paper { fill: #0d1117 } .ink { fill: #e6e6e6 } .faint { fill: #a8b0bb } .grid { stroke: #262c36 } .axis { stroke: #6b7480 } .mark { stroke: #b5bcc6 }
-    }
-  </style>
-  <rect class="paper" width="%d" height="%d"/>
-`
-
 // plot draws the largest weight : the mean one over time as SVG, beside heavy keys: a panel for
 // each result.
 func plot(results []*result) string {
 	var b strings.Builder
 	height := panelTop + panelEvery*len(results)
-	fmt.Fprintf(&b, head, width, height, width, height)
+	b.WriteString(svg.Head(width, height))
 	last := 0.0
 	for _, r := range results {
 		last = max(last, r.phases[len(r.phases)-1].end.Sub(r.phases[0].begin).Seconds())
@@ -75,7 +66,7 @@ func panel(b *strings.Builder, r *result, top int, last float64, colour string) 
 	for v := 1.0; v <= highest; v++ {
 		fmt.Fprintf(b, `  <path class="grid" d="M%d %.1fH%d"/><text class="faint" x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", left, y(v), right, left-8, y(v)+4, v)
 	}
-	step := tick(last)
+	step := svg.Tick(last)
 	for v := 0.0; v <= last; v += step {
 		at := begin.Add(time.Duration(v * float64(time.Second)))
 		fmt.Fprintf(b, `  <path class="axis" d="M%.1f %dv5"/><text class="faint" x="%.1f" y="%d" text-anchor="middle">%g</text>`+"\n", x(at), bottom, x(at), bottom+19, v)
@@ -141,15 +132,4 @@ func lines(r *result) (pieces [][]load) {
 		}
 	}
 	return pieces
-}
-
-// tick returns a round step of which about five fit into the length.
-func tick(length float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(length/5)))
-	for _, step := range []float64{1, 2, 5} {
-		if step*power >= length/5 {
-			return step * power
-		}
-	}
-	return 10 * power
 }

@@ -102,11 +102,8 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	// The pods only have to exist, so they need no nodes.
-	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
-		if err := b.cluster.StopProcess(ctx, string(idle)); err != nil {
-			return err
-		}
+	if err := b.cluster.StopNodes(ctx); err != nil {
+		return err
 	}
 	if b.client, err = clientFor(b.cluster.RESTConfig()); err != nil {
 		return err

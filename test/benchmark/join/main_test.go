@@ -82,14 +82,6 @@ func TestPlotIsXML(t *testing.T) {
 	}
 }
 
-func TestTick(t *testing.T) {
-	for length, want := range map[float64]float64{1: 0.2, 3: 1, 17: 5, 120: 50, 100: 20} {
-		if got := tick(length); got != want {
-			t.Errorf("tick(%v) = %v, want %v", length, got, want)
-		}
-	}
-}
-
 // TestReportIsNarrow: lines other than those of tables and images have at most 100 columns.
 func TestReportIsNarrow(t *testing.T) {
 	report, _ := example(0.25, 1).render("docs/benchmarks-join.md", "docs/join.svg")

@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"k8s.io/kubernetes/test/benchmark/svg"
 )
 
 const (
@@ -31,20 +33,10 @@ const (
 // colours of the processes, which differ on white and on black.
 var colours = []string{"#3d82c9", "#3c9a6b", "#9a6fc0", "#8a94a3", "#d9792b"}
 
-const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">
-  <style>
-    .paper { fill: #fff } .ink { fill: #222 } .faint { fill: #555 } .grid { stroke: #e3e6ea } .axis { stroke: #8a94a3 } .mark { stroke: #444 }
-    @media (prefers-color-scheme: dark) {
-      .paper { fill: #0d1117 } .ink { fill: #e6e6e6 } .faint { fill: #a8b0bb } .grid { stroke: #262c36 } .axis { stroke: #6b7480 } .mark { stroke: #b5bcc6 }
-    }
-  </style>
-  <rect class="paper" width="%d" height="%d"/>
-`
-
 // plot draws a join as SVG: the live heap of each process, and the bytes it received.
 func plot(r *recording, moved float64) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, head, width, height, width, height)
+	b.WriteString(svg.Head(width, height))
 	receiver := len(r.ring) - 1
 	for i := range r.ring {
 		name := fmt.Sprintf("instance %d", i+1)
@@ -76,10 +68,10 @@ func panel(b *strings.Builder, r *recording, top int, title string, lines [][]sa
 	y := func(bytes float64) float64 { return float64(bottom) - bytes/1e6/highest*panelHeight }
 
 	fmt.Fprintf(b, `  <text class="ink" x="%d" y="%d" font-size="14" font-weight="bold">%s</text>`+"\n", left, top-22, title)
-	for step, v := tick(highest), 0.0; v <= highest; v += step {
+	for step, v := svg.Tick(highest), 0.0; v <= highest; v += step {
 		fmt.Fprintf(b, `  <path class="grid" d="M%d %.1fH%d"/><text class="faint" x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", left, y(v*1e6), right, left-8, y(v*1e6)+4, v)
 	}
-	step := tick(last - first)
+	step := svg.Tick(last - first)
 	for v := math.Ceil(first/step) * step; v <= last; v += step {
 		fmt.Fprintf(b, `  <path class="axis" d="M%.1f %dv5"/><text class="faint" x="%.1f" y="%d" text-anchor="middle">%g</text>`+"\n", x(v), bottom, x(v), bottom+19, v)
 	}
@@ -101,15 +93,4 @@ func panel(b *strings.Builder, r *recording, top int, title string, lines [][]sa
 		}
 		fmt.Fprintf(b, `  <polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(points.String()), colours[i%len(colours)])
 	}
-}
-
-// tick returns a round step of which about five fit into the length.
-func tick(length float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(length/5)))
-	for _, step := range []float64{1, 2, 5} {
-		if step*power >= length/5 {
-			return step * power
-		}
-	}
-	return 10 * power
 }

@@ -181,11 +181,8 @@ func (b *benchmark) with(ctx context.Context, r *result, unlimited bool, measure
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	// The pods need no nodes.
-	for _, idle := range []localcluster.Component{localcluster.KubeScheduler, localcluster.Kwok} {
-		if err := b.cluster.StopProcess(ctx, string(idle)); err != nil {
-			return err
-		}
+	if err := b.cluster.StopNodes(ctx); err != nil {
+		return err
 	}
 	rest := b.cluster.RESTConfig()
 	rest.QPS = -1
