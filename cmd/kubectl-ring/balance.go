@@ -63,8 +63,8 @@ a guess: as if the load lay evenly in each range. An instance knows where its ob
 What is taken to be even enough is the default. A controller manager's settings file can say otherwise.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"", "json", "yaml"}, output) {
-				return fmt.Errorf("--output is %q, want json or yaml, or none for tables", output)
+			if err := checkOutput(output); err != nil {
+				return err
 			}
 			client, err := connect(flags)
 			if err != nil {
@@ -142,20 +142,9 @@ type balanceShift struct {
 
 // balance prints how the load of the named ring, or of all, is shared, and what would even it out.
 func balance(ctx context.Context, client kubernetes.Interface, names []string, output string, out io.Writer) error {
-	rings, err := ringtable.List(ctx, client)
+	rings, present, err := listPresent(ctx, client, names)
 	if err != nil {
 		return err
-	}
-	rings = slices.DeleteFunc(rings, func(r *ringtable.Ring) bool { return len(r.Instances) == 0 })
-	var present []string
-	for _, r := range rings {
-		present = append(present, r.Name)
-	}
-	if len(names) > 0 {
-		if err := known(names, present); err != nil {
-			return err
-		}
-		rings = slices.DeleteFunc(rings, func(r *ringtable.Ring) bool { return r.Name != names[0] })
 	}
 	states := []balanceState{}
 	for _, r := range rings {
@@ -311,11 +300,10 @@ func switchBalance(ctx context.Context, client kubernetes.Interface, names []str
 		}
 		return switchRing(ctx, client, r.Name, off, out)
 	}
-	rings, err := ringtable.List(ctx, client)
+	rings, _, err := listPresent(ctx, client, nil)
 	if err != nil {
 		return err
 	}
-	rings = slices.DeleteFunc(rings, func(r *ringtable.Ring) bool { return len(r.Instances) == 0 })
 	if len(rings) == 0 {
 		return errors.New("no ring has instances, whose records would hold it")
 	}

@@ -32,7 +32,6 @@ import (
 	"github.com/spf13/cobra"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -49,8 +48,7 @@ const (
 )
 
 func newDrainCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
-	var waits bool
-	timeout := 5 * time.Minute
+	var waits *waiting
 	command := &cobra.Command{
 		Use:   "drain INSTANCE",
 		Short: "Have an instance give its range away, and stay on the ring without one",
@@ -64,11 +62,9 @@ A process that is started anew is not drained.`,
   kubectl ring drain workloads-x7k2p --wait`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			switch {
-			case command.Flags().Changed("timeout") && !waits:
-				return errors.New("--timeout is how long --wait waits: give both")
-			case timeout <= 0:
-				return fmt.Errorf("--timeout is %v, want more than 0", timeout)
+			timeout, err := waits.limit(command)
+			if err != nil {
+				return err
 			}
 			client, err := connect(flags)
 			if err != nil {
@@ -76,14 +72,10 @@ A process that is started anew is not drained.`,
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if !waits {
-				timeout = 0
-			}
 			return drain(ctx, client, args[0], timeout, command.OutOrStdout())
 		},
 	}
-	command.Flags().BoolVar(&waits, "wait", false, "Wait until it owns nothing, and say how far it is.")
-	command.Flags().DurationVar(&timeout, "timeout", timeout, "How long to wait.")
+	waits = addWaiting(command, "Wait until it owns nothing, and say how far it is.")
 	flags.AddFlags(command.Flags())
 	return command
 }
@@ -122,13 +114,12 @@ func drain(ctx context.Context, client kubernetes.Interface, name string, timeou
 
 // checkDrain says why the instance is not to be drained; nil: it can be.
 func checkDrain(record ring.Record, view *ring.View) error {
+	if view.Spare(record.Name) {
+		return nil
+	}
 	var drained []string
 	for _, r := range view.Records() {
-		switch {
-		case r.Name == record.Name || r.Deleting || r.Phase == shardingv1alpha1.InstanceLeaving:
-		case !r.Drained:
-			return nil
-		default:
+		if r.Name != record.Name && r.Drained && !r.Deleting && r.Phase != shardingv1alpha1.InstanceLeaving {
 			drained = append(drained, r.Name)
 		}
 	}
@@ -175,10 +166,9 @@ func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.R
 		r, err := ringtable.Get(ctx, client, record.Ring)
 		failed = err
 		switch {
-		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err):
+		case isRefused(err):
 			return false, err
 		case err != nil:
-			// A server that restarts is waited for, too.
 			return false, nil
 		}
 		text, done, err := drainState(record, r)

@@ -122,11 +122,19 @@ type tableOptions struct {
 }
 
 func (o *tableOptions) check() error {
-	switch {
-	case !slices.Contains([]string{"", "json", "yaml"}, o.output):
-		return fmt.Errorf("--output is %q, want json or yaml, or none for tables", o.output)
-	case o.watch && o.output != "":
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
+	if o.watch && o.output != "" {
 		return errors.New("--watch shows tables: give it without --output")
+	}
+	return nil
+}
+
+// checkOutput says what is wrong with a value of --output.
+func checkOutput(output string) error {
+	if !slices.Contains([]string{"", "json", "yaml"}, output) {
+		return fmt.Errorf("--output is %q, want json or yaml, or none for tables", output)
 	}
 	return nil
 }
@@ -180,6 +188,25 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 		return nil
 	}
 	return err
+}
+
+// listPresent returns the rings that have instances, those of these names if there are any, and the
+// names of all that have. It fails for a name that known does not know.
+func listPresent(ctx context.Context, client kubernetes.Interface, names []string) (rings []*ringtable.Ring, present []string, err error) {
+	all, err := ringtable.List(ctx, client)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range all {
+		if len(r.Instances) == 0 {
+			continue
+		}
+		present = append(present, r.Name)
+		if len(names) == 0 || slices.Contains(names, r.Name) {
+			rings = append(rings, r)
+		}
+	}
+	return rings, present, known(names, present)
 }
 
 // known fails for a ring that has no instance and is none of kube-controller-manager's.

@@ -29,7 +29,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
@@ -40,8 +39,7 @@ import (
 const statusPeriod = time.Second
 
 func newStatusCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
-	var waits bool
-	timeout := 5 * time.Minute
+	var waits *waiting
 	command := &cobra.Command{
 		Use:   "status [RING...]",
 		Short: "Say whether every hash key is owned and worked on",
@@ -53,11 +51,9 @@ An instance that has died looks alive until its lease ends, after six seconds by
 		Example: `  # In a script, after controller managers were restarted
   kubectl ring status --wait --timeout=2m`,
 		RunE: func(command *cobra.Command, args []string) error {
-			switch {
-			case command.Flags().Changed("timeout") && !waits:
-				return errors.New("--timeout is how long --wait waits: give both")
-			case timeout <= 0:
-				return fmt.Errorf("--timeout is %v, want more than 0", timeout)
+			timeout, err := waits.limit(command)
+			if err != nil {
+				return err
 			}
 			client, err := connect(flags)
 			if err != nil {
@@ -65,14 +61,10 @@ An instance that has died looks alive until its lease ends, after six seconds by
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if !waits {
-				timeout = 0
-			}
 			return status(ctx, client, args, timeout, command.OutOrStdout())
 		},
 	}
-	command.Flags().BoolVar(&waits, "wait", false, "Wait until it is so.")
-	command.Flags().DurationVar(&timeout, "timeout", timeout, "How long to wait.")
+	waits = addWaiting(command, "Wait until it is so.")
 	flags.AddFlags(command.Flags())
 	return command
 }
@@ -99,10 +91,9 @@ func status(ctx context.Context, client kubernetes.Interface, names []string, ti
 	var failed error
 	err := wait.PollUntilContextTimeout(ctx, statusPeriod, timeout, true, func(ctx context.Context) (ok bool, err error) {
 		ok, failed = look(ctx)
-		if apierrors.IsForbidden(failed) || apierrors.IsUnauthorized(failed) || apierrors.IsNotFound(failed) {
+		if isRefused(failed) {
 			return false, failed
 		}
-		// A server that restarts is waited for, too.
 		return ok && failed == nil, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {

@@ -77,10 +77,10 @@ or a password. With --controllers-ca it is verified, and all that the kubeconfig
   kubectl ring views workloads`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			switch {
-			case !slices.Contains([]string{"", "json", "yaml"}, output):
-				return fmt.Errorf("--output is %q, want json or yaml, or none for tables", output)
-			case timeout <= 0:
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if timeout <= 0 {
 				return fmt.Errorf("--timeout is %v, want more than 0", timeout)
 			}
 			client, err := connect(flags)
@@ -265,20 +265,9 @@ func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker
 	agreed := map[types.UID]instanceView{}
 	deadline := time.Now().Add(asker.settle)
 	for first := true; ; first = false {
-		rings, err := ringtable.List(ctx, client)
+		rings, _, err := listPresent(ctx, client, names)
 		if err != nil {
 			return nil, err
-		}
-		rings = slices.DeleteFunc(rings, func(r *ringtable.Ring) bool { return len(r.Instances) == 0 })
-		var present []string
-		for _, r := range rings {
-			present = append(present, r.Name)
-		}
-		if err := known(names, present); err != nil {
-			return nil, err
-		}
-		if len(names) > 0 {
-			rings = slices.DeleteFunc(rings, func(r *ringtable.Ring) bool { return !slices.Contains(names, r.Name) })
 		}
 		var addresses []string
 		each(rings, func(_ *ringtable.Ring, i *ringtable.Instance, record ring.Record) {

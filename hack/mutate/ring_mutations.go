@@ -207,8 +207,8 @@ var ringMutations = []change{
 	{"a key is cut in two", "cut.go", "i+1 < n && l.distances[i+1] == d || ", ""},
 
 	// Draining.
-	{"a drained instance stays", "machine.go", " || self.Drained && self.Key != nil && m.spare()", ""},
-	{"a drained instance leaves though no other can own its range", "machine.go", " && self.Key != nil && m.spare()", " && self.Key != nil"},
+	{"a drained instance stays", "machine.go", " || self.Drained && self.Key != nil && m.view.Spare(m.name)", ""},
+	{"a drained instance leaves though no other can own its range", "machine.go", " && self.Key != nil && m.view.Spare(m.name)", " && self.Key != nil"},
 	{"a drained instance joins", "join.go", "if self.Drained && !named {", "if false {"},
 	{"an owner names a key for one that is drained", "record.go", " && !r.Drained }", " }"},
 }

@@ -208,7 +208,7 @@ func (m *Machine) Decide(in Input) Decision {
 	}
 	m.history.observe(m.view, in.Now)
 	m.balance.observe(m, in.Now)
-	if (in.Leaving || self.Deleting || self.Drained && self.Key != nil && m.spare()) && !m.leave.begun {
+	if (in.Leaving || self.Deleting || self.Drained && self.Key != nil && m.view.Spare(m.name)) && !m.leave.begun {
 		m.leave = leaving{begun: true, since: in.Now}
 	}
 	switch {
@@ -224,11 +224,6 @@ func (m *Machine) Decide(in Input) Decision {
 		d.Open = d.Open.Intersect(in.Serving)
 	}
 	return d
-}
-
-// spare says whether another instance can own the range of this one, which is drained.
-func (m *Machine) spare() bool {
-	return slices.ContainsFunc(m.view.Records(), func(r Record) bool { return r.Name != m.name && r.stays() })
 }
 
 // await notes what this instance waits for, and returns since when.

@@ -133,6 +133,12 @@ func (v *View) Successor(name string) (Record, bool) {
 	return successor, ok
 }
 
+// Spare says whether another instance can own the range of that one: it does not leave, and is not
+// drained.
+func (v *View) Spare(name string) bool {
+	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Name != name && r.stays() })
+}
+
 // With returns the view that this one becomes when r is written.
 func (v *View) With(r Record) *View {
 	i, found := v.find(r.Name)

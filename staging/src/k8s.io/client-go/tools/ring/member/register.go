@@ -18,7 +18,6 @@ package member
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -26,7 +25,6 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
@@ -99,14 +97,10 @@ func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstan
 // turnBalanceOff has the new record say, as others do, that the load of the ring is not to be evened
 // out: they may go before it. If that fails, they say it still.
 func (m *Member) turnBalanceOff(ctx context.Context, self fence.Identity) {
-	body, err := json.Marshal([]operation{
+	if _, err := m.patch(ctx, self.Name, []operation{
 		{"test", "/metadata/uid", self.UID},
 		{"add", "/spec/balance", shardingv1alpha1.BalanceDisabled},
-	})
-	if err == nil {
-		_, err = m.cfg.Client.Patch(ctx, self.Name, types.JSONPatchType, body, metav1.PatchOptions{})
-	}
-	if err != nil {
+	}); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not say in the new record that the load of the ring is not to be evened out, as others do", "instance", self.Name)
 	}
 }

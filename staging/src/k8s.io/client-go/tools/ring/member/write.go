@@ -136,11 +136,16 @@ func (t *term) send(ctx context.Context, w ring.Write) (ring.Record, error) {
 		}
 		return ring.Record{}, err
 	}
-	body, err := json.Marshal(specPatch(&w))
+	return t.patch(ctx, w.Name, specPatch(&w))
+}
+
+// patch changes the record of that name, and returns what has become of it.
+func (m *Member) patch(ctx context.Context, name string, operations []operation) (ring.Record, error) {
+	body, err := json.Marshal(operations)
 	if err != nil {
 		return ring.Record{}, err
 	}
-	result, err := t.cfg.Client.Patch(ctx, w.Name, types.JSONPatchType, body, metav1.PatchOptions{})
+	result, err := m.cfg.Client.Patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{})
 	if err != nil {
 		return ring.Record{}, err
 	}
