@@ -17,10 +17,8 @@ limitations under the License.
 package ring
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -127,33 +125,18 @@ type dayExtent struct {
 
 func readDay(getenv func(string) string) (dayExtent, error) {
 	how := dayExtent{size: size{instances: 40, keys: 20_000}, seed: 1, story: 30}
-	var errs []error
-	switch value := getenv("RING_SIMULATION"); value {
-	case "":
-	case "long":
+	e := environment{getenv: getenv}
+	if e.long("RING_SIMULATION") {
 		how.size = size{instances: 1000, keys: 1_000_000, long: true}
-	default:
-		errs = append(errs, fmt.Errorf("RING_SIMULATION is %q, want long or nothing", value))
 	}
-	number := func(name string, least, most int) (int, bool) {
-		value := getenv(name)
-		if value == "" {
-			return 0, false
-		}
-		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
-			errs = append(errs, fmt.Errorf("%s is %q, want a number from %d to %d", name, value, least, most))
-		}
-		return n, true
+	if seed := e.number("RING_SIMULATION_SEED", 0, 1<<31-1); seed != nil {
+		how.seed = int64(*seed)
 	}
-	if seed, ok := number("RING_SIMULATION_SEED", 0, 1<<31-1); ok {
-		how.seed = int64(seed)
+	if n := e.number("RING_SIMULATION_INSTANCES", 20, 5000); n != nil {
+		how.keys = how.keys / how.instances * int(*n)
+		how.instances = int(*n)
 	}
-	if n, ok := number("RING_SIMULATION_INSTANCES", 20, 5000); ok {
-		how.keys = how.keys / how.instances * n
-		how.instances = n
-	}
-	return how, errors.Join(errs...)
+	return how, e.err()
 }
 
 // A test that cannot fail shows nothing: without the drain, keys do not stay apart.

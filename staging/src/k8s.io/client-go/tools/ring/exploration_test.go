@@ -17,10 +17,8 @@ limitations under the License.
 package ring
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -119,33 +117,19 @@ type extent struct {
 }
 
 func readExtent(getenv func(string) string) (extent, error) {
-	var how extent
-	var errs []error
-	switch value := getenv("RING_EXPLORATION"); value {
-	case "", "long":
-		how.long = value == "long"
-	default:
-		errs = append(errs, fmt.Errorf("RING_EXPLORATION is %q, want long or nothing", value))
+	e := environment{getenv: getenv}
+	how := extent{
+		long:   e.long("RING_EXPLORATION"),
+		steps:  e.number("RING_EXPLORATION_STEPS", 0, 1<<31-1),
+		faults: e.number("RING_EXPLORATION_FAULTS", 0, 1<<8-1),
 	}
-	number := func(name string, bits int) *uint64 {
-		value := getenv(name)
-		if value == "" {
-			return nil
-		}
-		n, err := strconv.ParseUint(value, 10, bits)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s is %q, want a number from 0 to %d", name, value, 1<<bits-1))
-		}
-		return &n
-	}
-	how.steps, how.faults = number("RING_EXPLORATION_STEPS", 31), number("RING_EXPLORATION_FAULTS", 8)
 	if value := getenv("RING_EXPLORATION_TIME"); value != "" {
 		var err error
 		if how.time, err = time.ParseDuration(value); err != nil || how.time <= 0 {
-			errs = append(errs, fmt.Errorf("RING_EXPLORATION_TIME is %q, want a duration above 0 such as 10m", value))
+			e.fail("RING_EXPLORATION_TIME is %q, want a duration above 0 such as 10m", value)
 		}
 	}
-	return how, errors.Join(errs...)
+	return how, e.err()
 }
 
 // of returns how far the scene is to be explored.
