@@ -60,7 +60,9 @@ Below the table are the moves that would bring the ring nearer to that, one for 
 holds them back. The instances make them by themselves unless balance is off. Where a boundary would be is
 a guess: as if the load lay evenly in each range. An instance knows where its objects lie.
 
-What is taken to be even enough is the default. A controller manager's settings file can say otherwise.`,
+What is taken to be even enough is the default. A controller manager's settings file can say otherwise.
+For two minutes after an instance has come or gone more moves, and what processes hold beside their rings
+does not count: the plan is one of those only if an instance has registered since.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
@@ -148,7 +150,7 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 	}
 	states := []balanceState{}
 	for _, r := range rings {
-		states = append(states, balanceOf(r.View(), r.Name, ring.DefaultPolicy))
+		states = append(states, balanceOf(r, ring.DefaultPolicy, time.Now()))
 	}
 	switch {
 	case output != "":
@@ -176,10 +178,13 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 	return nil
 }
 
-// balanceOf returns how even the ring is.
-func balanceOf(view *ring.View, name string, policy ring.Policy) balanceState {
-	plan := view.Plan(policy)
-	s := balanceState{Name: name, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
+// balanceOf returns how even the ring is, and what its instances would do about it now, as far as the
+// registry tells: it does not tell that an instance has gone lately.
+func balanceOf(r *ringtable.Ring, policy ring.Policy, now time.Time) balanceState {
+	joined := func(i ringtable.Instance) bool { return !i.Owned.Empty() && now.Sub(i.Created) < policy.Free }
+	view := r.View()
+	plan := view.Plan(policy, slices.ContainsFunc(r.Instances, joined))
+	s := balanceState{Name: r.Name, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
 	s.OffBy, _ = view.BalanceOff()
 	var most, sum int64
 	for i, part := range plan.Parts {

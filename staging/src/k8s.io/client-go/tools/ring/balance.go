@@ -170,7 +170,7 @@ func (b *balancing) inMotion(now time.Duration) (keys uint64) {
 }
 
 // decideBalance names a key for a boundary of this instance's range, if the ring is to be evened out
-// and nothing else is to be done.
+// and nothing else is to be done: who wishes a key gets it first.
 func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	if in.Balance == nil || d.Write != nil || d.Phase != shardingv1alpha1.InstanceActive || len(m.view.ring) < 2 {
 		return
@@ -191,20 +191,11 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		d.wakeAt(due)
 		return
 	}
-	if slices.ContainsFunc(m.view.records, func(r Record) bool { return r.Donor == m.name && r.joins() && m.restsUntil(r) <= in.Now }) {
-		// Joins come before moves.
-		return
-	}
 	if !m.told(self, 1, in.Now) {
 		return
 	}
 	free := in.Now < max(b.came, b.went)+policy.Free
-	if free {
-		policy.Beside = false
-	} else {
-		policy.Pass = policy.Tolerance
-	}
-	plan := m.view.Plan(policy)
+	plan := m.view.Plan(policy, free)
 	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s, in.Now) })
 	if len(mine) == 0 {
 		return

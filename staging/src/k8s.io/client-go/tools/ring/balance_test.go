@@ -236,10 +236,11 @@ func TestThoseWhoGiveShareWhatMayBeMoved(t *testing.T) {
 }
 
 func TestABoundaryRestsBeforeItMoves(t *testing.T) {
-	e := uneven(t, "a", 300, 100, 200)
+	e := uneven(t, "a", 300, 100, 200, 200)
 	for what, f := range map[string]func(*evener){
 		"the successor's key changes":   func(e *evener) { e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) }) },
-		"the predecessor's key changes": func(e *evener) { e.change("c", func(r *Record) { r.Key = at(*r.Key - 1) }) },
+		"the predecessor's key changes": func(e *evener) { e.change("d", func(r *Record) { r.Key = at(*r.Key - 1) }) },
+		"its predecessor's key changes": func(e *evener) { e.change("c", func(r *Record) { r.Key = at(*r.Key - 1) }) },
 		"a neighbour hands over": func(e *evener) {
 			e.change("b", func(r *Record) { r.Gives = &Gift{"b", 7} })
 			e.decide()
@@ -258,7 +259,7 @@ func TestABoundaryRestsBeforeItMoves(t *testing.T) {
 		if d := l.decide(); d.Write != nil || d.Wake != l.now+DefaultPolicy.Calm {
 			t.Errorf("%s: writes %+v, wakes at %v", what, d.Write, d.Wake)
 		}
-		for _, name := range []string{"a", "b", "c"} {
+		for _, name := range []string{"a", "b", "d"} {
 			l.change(name, func(*Record) {})
 		}
 		l.now += DefaultPolicy.Calm - 1
@@ -351,9 +352,12 @@ func TestAPinnedBoundaryStays(t *testing.T) {
 		t.Errorf("a is pinned: moves %s", boundary)
 	}
 	// What a person once wanted, and did not get, pins nothing.
+	pin("b", true)
 	e.change("a", func(r *Record) { r.PinnedKey = at(3) })
-	e.moves()
-	if plan := e.View().Plan(e.balance.Policy); len(plan.Shifts) == 0 {
+	if boundary, _ := e.moves(); boundary != "a" {
+		t.Errorf("a is where nobody wants it: moves %s", boundary)
+	}
+	if plan := e.View().Plan(e.balance.Policy, true); len(plan.Shifts) == 0 {
 		t.Error("nothing is to move")
 	}
 }
@@ -363,7 +367,7 @@ func TestBetweenPinnedBoundariesTheLoadIsEvenedOutByItself(t *testing.T) {
 	for _, name := range []string{"b", "d"} {
 		e.change(name, func(r *Record) { r.PinnedKey = r.Key })
 	}
-	if got, want := wanted(e.View().Plan(e.balance.Policy)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
+	if got, want := wanted(e.View().Plan(e.balance.Policy, true)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
 		t.Errorf("wanted are %v, want %v", got, want)
 	}
 }
@@ -401,6 +405,36 @@ func TestADonorGivesToTheOtherNeighbourWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	}
 	e.change("a", func(r *Record) { r.PinnedKey = r.Key })
 	e.quiet("the other boundary is pinned")
+}
+
+// Both ends of a range of two lie towards the same neighbour.
+func TestADonorOfTwoGivesAtTheOtherEndWhereAHeavyKeyIsInTheWay(t *testing.T) {
+	e := uneven(t, "a", 300, 100)
+	e.balance.Rate = 1
+	e.change("a", func(r *Record) { r.Heaviest = 170 })
+	upper := *mustGet(e.View(), "a").Key - 1
+	e.objects = slices.Repeat([]int64{upper}, 170)
+	for i := range int64(130) {
+		e.objects = append(e.objects, (i+1)*1000)
+	}
+	if boundary, given := e.moves(); boundary != "b" || given < 80 || given > 100 {
+		t.Errorf("moves the boundary of %s and gives %d", boundary, given)
+	}
+	e.change("b", func(r *Record) { r.PinnedKey = r.Key })
+	e.quiet("the other end is pinned")
+}
+
+// Who has not too much does not come to have too little, whatever its neighbour lacks.
+func TestAGiverWithoutASurplusGivesNoMoreThanItIsTo(t *testing.T) {
+	e := uneven(t, "e", 1060, 1060, 1060, 1060, 1060, 700)
+	e.balance.Rate = 1
+	if boundary, given := e.moves(); boundary != "e" || given < 80 || given > 110 {
+		t.Errorf("moves the boundary of %s and gives %d", boundary, given)
+	}
+	owned, upper := e.View().Owned("e"), *mustGet(e.View(), "e").Key-1
+	e.objects = slices.DeleteFunc(e.objects, func(key int64) bool { return owned.Contains(key) && key > upper-int64(owned.Width()/6) })
+	e.objects = append(e.objects, slices.Repeat([]int64{upper}, 170)...)
+	e.quiet("the last key has twice as many")
 }
 
 func mustGet(v *View, name string) Record {

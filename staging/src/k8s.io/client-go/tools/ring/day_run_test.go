@@ -277,7 +277,7 @@ func (d *day) everySecond() {
 	if changed {
 		d.donors = d.donors[:0]
 		if _, off := view.BalanceOff(); !off {
-			plan := view.Plan(d.balance.Policy)
+			plan := view.Plan(d.balance.Policy, true)
 			gives := map[string]bool{}
 			for _, s := range plan.Shifts {
 				gives[s.Donor] = true

@@ -61,13 +61,14 @@ type Part struct {
 }
 
 // parts returns the parts of all that own a range, in order of key, without what they should have.
-func (v *View) parts(policy Policy) []Part {
+// beside says whether what processes hold beside their rings counts.
+func (v *View) parts(policy Policy, beside bool) []Part {
 	out := make([]Part, len(v.ring))
 	total, bytes, share := v.total(), v.bytesOfObject(), v.shareOfHeaps()
 	for i, r := range v.ring {
 		part := &out[i]
 		part.Name, part.Weight, part.pinned = r.Name, min(r.Weight, mostLoad), r.Pinned()
-		if policy.Beside {
+		if beside {
 			part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
 		}
 		work := v.work(r, policy, total)

@@ -34,16 +34,10 @@ type Policy struct {
 	// Seed is how many objects there are to be to an instance, on average. What is missing is taken
 	// to lie evenly on the line of keys: the ranges of a ring without objects become equally wide.
 	Seed int64
-	// Beside says that what a process holds beside its rings counts.
-	Beside bool
-	// Pass is the part of what it should have that an instance may give, from 0 to 1, before it gets
-	// as much from its other neighbour.
-	Pass float64
 	// Rate is the part of all keys, from 0 to 1, that all instances together move in a minute.
 	Rate float64
-	// Free is for how long after an instance has come or gone the rate does not count, nor does what a
-	// process holds beside: heaps swing while caches are filled. Later on an instance passes no more
-	// than Tolerance on, as what it waits for may never come.
+	// Free is for how long after an instance has come or gone a plan is a free one, and Rate does not
+	// count.
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
@@ -57,8 +51,6 @@ var DefaultPolicy = Policy{
 	Tolerance: 0.1,
 	Least:     20,
 	Seed:      200,
-	Beside:    true,
-	Pass:      0.5,
 	Rate:      0.05,
 	Free:      2 * time.Minute,
 	Calm:      time.Second,
@@ -110,8 +102,17 @@ func (r Record) Pinned() bool {
 // see the same records come to the same plan, so each donor can do its part alone. What has about what
 // it should have stays as it is, so that what is told late or roughly moves nothing. No load passes
 // boundaries that are pinned: what lies between two of them is evened out by itself.
-func (v *View) Plan(policy Policy) Plan {
-	p := Plan{Parts: v.parts(policy)}
+//
+// A free plan is one for the time after an instance has come or gone. What processes hold beside their
+// rings does not count in it, as heaps swing while caches are filled; and an instance may give half of
+// what it should have before it gets as much from its other neighbour. In others it passes no more than
+// is tolerated on, as what it waits for may never come.
+func (v *View) Plan(policy Policy, free bool) Plan {
+	p := Plan{Parts: v.parts(policy, !free)}
+	pass := policy.Tolerance
+	if free {
+		pass = 0.5
+	}
 	n := len(p.Parts)
 	flows := make([]int64, n)
 	first := slices.IndexFunc(p.Parts, func(part Part) bool { return part.pinned }) + 1
@@ -124,7 +125,7 @@ func (v *View) Plan(policy Policy) Plan {
 		for i := begin; i < end; i++ {
 			l.parts = append(l.parts, &p.Parts[(first+i)%n])
 		}
-		for i, flow := range l.evenOut(policy) {
+		for i, flow := range l.evenOut(policy, pass) {
 			flows[(first+begin+i)%n] = flow
 		}
 		begin = end
@@ -152,10 +153,10 @@ func (p *Plan) from(name string) []Shift {
 	out := slices.DeleteFunc(slices.Clone(p.Shifts), func(s Shift) bool { return s.Donor != name })
 	slices.SortStableFunc(out, func(x, y Shift) int { return cmp.Compare(y.Load, x.Load) })
 	self := &p.Parts[i]
-	for _, j := range []int{(i + n - 1) % n, (i + 1) % n} {
-		other := &p.Parts[j]
+	for _, step := range []int{-1, 1} {
+		other := &p.Parts[(i+step+n)%n]
 		boundary, side := self, self.after
-		if j != (i+1)%n {
+		if step < 0 {
 			boundary, side = other, self.before
 		}
 		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
@@ -197,8 +198,9 @@ type line struct {
 	loads, flows []int64
 }
 
-// evenOut sets what each part should have, and returns the flows that bring it near enough.
-func (l *line) evenOut(policy Policy) []int64 {
+// evenOut sets what each part should have, and returns the flows that bring it near enough. One may
+// give pass of what it should have, from 0 to 1, before it gets as much.
+func (l *line) evenOut(policy Policy, pass float64) []int64 {
 	var total int64
 	for _, part := range l.parts {
 		total += part.Load
@@ -216,7 +218,7 @@ func (l *line) evenOut(policy Policy) []int64 {
 		return max(0, -above(i, tolerated/2))
 	}
 	for i, part := range l.parts {
-		part.least = part.Wanted - max(tolerated, int64(policy.Pass*float64(part.Wanted)))
+		part.least = part.Wanted - max(tolerated, int64(pass*float64(part.Wanted)))
 		part.room = room(i)
 	}
 	// Who has too much gives so much that a little more does not make it too much again.
