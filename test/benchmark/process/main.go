@@ -128,16 +128,21 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 	}
 	for round := range rounds {
 		for _, r := range results {
-			var f filled
-			if err := b.with(ctx, r, true, func(ctx context.Context) (err error) { f, err = b.fill(ctx, r.managers, evenly); return err }); err != nil {
+			measure := func(ctx context.Context) (err error) { r.filled, err = b.fill(ctx, evenly); return err }
+			if round == rounds-1 {
+				measure = func(ctx context.Context) error { return b.fillAndHold(ctx, r) }
+			}
+			if err := b.with(ctx, r, true, measure); err != nil {
 				return "", 0, err
 			}
-			log.Printf("round %d of %d, %s: %.0f pods a second without a limit", round+1, rounds, r.name(), f.rate)
-			r.rounds = append(r.rounds, f)
+			log.Printf("round %d of %d, %s: %.0f pods a second without a limit", round+1, rounds, r.name(), r.rate)
+			r.rounds = append(r.rounds, r.filled)
 		}
 	}
 	for _, r := range results {
+		processes := r.processes
 		r.filled = median(r.rounds)
+		r.processes = processes
 		if r.managers > 4 {
 			continue
 		}
@@ -147,7 +152,7 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 		log.Printf("%s: %.1f Jobs a second", r.name(), r.ran.rate)
 	}
 	apart := &result{managers: 1, apart: true}
-	if err := b.with(ctx, apart, true, func(ctx context.Context) (err error) { apart.filled, err = b.fill(ctx, 1, evenly); return err }); err != nil {
+	if err := b.with(ctx, apart, true, func(ctx context.Context) error { return b.fillAndHold(ctx, apart) }); err != nil {
 		return "", 0, err
 	}
 	report, missed = render(b.pods, results, apart)

@@ -47,7 +47,7 @@ type result struct {
 	ran ran
 }
 
-// filled is what was measured while all pods came without a limit.
+// filled is what was measured while all pods came without a limit, and once the rings were even.
 type filled struct {
 	// rate is pods a second.
 	rate float64
@@ -64,11 +64,12 @@ func median(rounds []filled) filled {
 	return rounds[len(rounds)/2]
 }
 
-// usage is what a process has used until all pods were there.
+// usage is what a process has used until all pods were there, and what it holds once the rings are even.
 type usage struct {
 	live, peak uint64
-	cpu        time.Duration
-	received   int64
+	// cpu and received are without what it has taken to even the rings out.
+	cpu      time.Duration
+	received int64
 	// types has the types of objects that hold most of the heap, in order.
 	types []held
 	// pods and replicaSets are those that its informers of the ring of workloads hold, or stock's.
@@ -138,7 +139,7 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 }
 
 // fill measures how long all pods take without a limit, and what the processes have used then.
-func (b *benchmark) fill(ctx context.Context, managers int, namespace func(int) string) (f filled, err error) {
+func (b *benchmark) fill(ctx context.Context, namespace func(int) string) (f filled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	c, err := b.follow(ctx)
@@ -173,14 +174,48 @@ func (b *benchmark) fill(ctx context.Context, managers int, namespace func(int) 
 	}
 	f.podSize = podSize(&pods.Items[0])
 	for i, m := range b.managers {
-		u, err := b.use(ctx, m)
+		u, err := spent(m)
 		if err != nil {
 			return f, err
 		}
 		u.leads = i == 0
 		f.processes = append(f.processes, u)
 	}
-	return f, b.count(ctx, managers, f.processes)
+	return f, nil
+}
+
+// hold measures what each process holds once the rings are even.
+func (b *benchmark) hold(ctx context.Context, managers int, processes []usage) error {
+	if managers > 1 {
+		if err := b.evenOut(ctx); err != nil {
+			return err
+		}
+	}
+	for i, m := range b.managers {
+		if err := b.weigh(ctx, m, &processes[i]); err != nil {
+			return err
+		}
+	}
+	return b.count(ctx, managers, processes)
+}
+
+// spent returns what a process has used until now.
+func spent(m *manager) (u usage, err error) {
+	u.received = m.proxy.Received()
+	_, u.cpu, err = measure.Usage(m.pid)
+	return u, err
+}
+
+// weigh measures what a process holds, and has held at most.
+func (b *benchmark) weigh(ctx context.Context, m *manager, u *usage) (err error) {
+	if u.peak, _, err = measure.Usage(m.pid); err != nil {
+		return err
+	}
+	if u.live, err = measure.LeastLive(ctx, b.cluster, m.name); err != nil {
+		return err
+	}
+	u.types, err = b.heldBy(ctx, m)
+	return err
 }
 
 func podSize(pod *v1.Pod) int { return pod.Size() }
@@ -199,19 +234,6 @@ func (b *benchmark) complete(ctx context.Context) error {
 		}
 		return true, nil
 	})
-}
-
-// use measures what a process has used. Its own collection is not counted.
-func (b *benchmark) use(ctx context.Context, m *manager) (u usage, err error) {
-	if u.peak, u.cpu, err = measure.Usage(m.pid); err != nil {
-		return u, err
-	}
-	u.received = m.proxy.Received()
-	if u.live, err = measure.LeastLive(ctx, b.cluster, m.name); err != nil {
-		return u, err
-	}
-	u.types, err = b.heldBy(ctx, m)
-	return u, err
 }
 
 // count counts which objects the informers of the rings hold in each process. An instance holds the

@@ -169,7 +169,12 @@ func (b *benchmark) mix(ctx context.Context) (u usage, err error) {
 	if err := b.still(ctx); err != nil {
 		return u, err
 	}
-	return b.use(ctx, b.managers[0])
+	leader := b.managers[0]
+	if u, err = spent(leader); err != nil {
+		return u, err
+	}
+	err = b.weigh(ctx, leader, &u)
+	return u, err
 }
 
 // still waits until the process that leads receives next to nothing any more.
