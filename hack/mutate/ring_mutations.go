@@ -91,8 +91,8 @@ var ringMutations = []change{
 	{"a better donor is asked though a key is named", "join.go", "case named, best == asked:", "case best == asked:"},
 
 	// The empty ring.
-	{"a younger instance takes the empty ring", "join.go", "if len(m.older) > 0 {", "if false {"},
-	{"older instances that have gone count", "machine.go", "m.older = slices.DeleteFunc(slices.Clone(m.older), gone)", ""},
+	{"a younger instance takes the empty ring", "join.go", "if len(m.older()) > 0 {", "if false {"},
+	{"older instances that have gone count", "machine.go", "m.registeredBefore = slices.DeleteFunc(slices.Clone(m.registeredBefore), gone)", ""},
 	{"older instances that have registered anew count", "machine.go", "return !ok || r.UID != older.uid", "return !ok || r.Name != older.name"},
 
 	{"nobody fills its caches when all owners leave", "join.go", "if m.heir() {", "if false {"},

@@ -74,7 +74,7 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 // heir says whether this instance is to take everything once all that own a range have
 // left.
 func (m *Machine) heir() bool {
-	for _, o := range m.older {
+	for _, o := range m.older() {
 		if r, ok := m.view.Get(o.name); ok && !r.leaving() {
 			return false
 		}
@@ -86,7 +86,7 @@ func (m *Machine) heir() bool {
 // everything.
 func (m *Machine) decideFirst(self Record, d *Decision) {
 	m.wait = waiting{}
-	if len(m.older) > 0 {
+	if len(m.older()) > 0 {
 		return
 	}
 	d.Follow = hashkey.All()

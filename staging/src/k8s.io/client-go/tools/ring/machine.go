@@ -37,10 +37,9 @@ type Machine struct {
 	limits Limits
 
 	view *View
-	// older holds the instances that registered before this one and are still there:
-	// those of the first view, which is the registry as of this instance's creation.
-	// The slice is never changed in place.
-	older []registration
+	// registeredBefore holds the instances of the first view, which is the registry as of this
+	// instance's creation, but for those that were seen to be gone. It is never changed in place.
+	registeredBefore []registration
 	// gainedAt is the revision at which there were last more keys to work on: more were
 	// owned, or a handover ended that this instance drained for, or the record came to show
 	// its epoch. What the controller remembered of the drained keys is void, so its caches
@@ -126,7 +125,7 @@ func NewMachine(name string, view *View, limits Limits) *Machine {
 	m := &Machine{name: name, limits: limits, view: view, gainedAt: view.Revision}
 	for _, r := range view.Records() {
 		if r.Name != name {
-			m.older = append(m.older, r.registration())
+			m.registeredBefore = append(m.registeredBefore, r.registration())
 		}
 	}
 	return m
@@ -178,13 +177,19 @@ func (m *Machine) advance(next *View) {
 		m.gainedAt = next.Revision
 	}
 	m.view = next
+}
+
+// older returns the instances that registered before this one and are still there. A registration
+// that has gone does not come back, so it does not matter when that is seen.
+func (m *Machine) older() []registration {
 	gone := func(older registration) bool {
-		r, ok := next.Get(older.name)
+		r, ok := m.view.Get(older.name)
 		return !ok || r.UID != older.uid
 	}
-	if slices.ContainsFunc(m.older, gone) {
-		m.older = slices.DeleteFunc(slices.Clone(m.older), gone)
+	if slices.ContainsFunc(m.registeredBefore, gone) {
+		m.registeredBefore = slices.DeleteFunc(slices.Clone(m.registeredBefore), gone)
 	}
+	return m.registeredBefore
 }
 
 // Decide returns what is to be done now. The machine remembers what it has decided

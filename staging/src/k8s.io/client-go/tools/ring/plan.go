@@ -258,33 +258,35 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 			open[i] = [2]int64{part.before, part.after}
 		}
 	}
-	needs := map[int]int64{}
-	blocked := map[[2]int]bool{}
+	needs, blocked := make([]int64, n), make([][2]bool, n)
 	var order []int
+	free := int64(0)
 	for i := range l.parts {
 		if needs[i] = need(i); needs[i] > 0 {
 			order = append(order, i)
 		}
+		free += max(0, room(i))
 	}
-	for distance := 1; distance < n && len(order) > 0; distance++ {
+	for distance := 1; distance < n && len(order) > 0 && free > 0; distance++ {
 		for _, i := range order {
 			for _, step := range []int{1, -1} {
-				j := i + step*distance
-				if !l.round && (j < 0 || j >= n) || blocked[[2]int{i, step}] {
+				j, way := i+step*distance, (1+step)/2
+				if !l.round && (j < 0 || j >= n) || blocked[i][way] {
 					continue
 				}
 				j = (j + n) % n
-				blocked[[2]int{i, step}] = l.parts[j].fixed
+				blocked[i][way] = l.parts[j].fixed
 				// What flows leaves its donor at the end that lies towards the receiver.
-				side := &open[i][(1+step)/2]
+				side := &open[i][way]
 				if sign < 0 {
-					side = &open[j][(1-step)/2]
+					side = &open[j][1-way]
 				}
 				load := min(needs[i], room(j), *side)
 				if load <= 0 {
 					continue
 				}
 				needs[i] -= load
+				free -= load
 				*side -= load
 				l.loads[i] -= sign * load
 				l.loads[j] += sign * load

@@ -68,8 +68,9 @@ func (s *state) encode(b []byte) []byte {
 			byte(p.read-s.base()), byte(max(0, p.settled-p.read)), byte(max(0, p.heldAt-p.read)),
 			byte(p.serving), byte(p.busy), byte(p.follow), byte(p.held), byte(s.fresh[i]), byte(p.owned), phaseByte(p.phase))
 		m := &p.machine
-		b = append(b, byte(len(m.older)))
-		for _, o := range m.older {
+		older := m.older()
+		b = append(b, byte(len(older)))
+		for _, o := range older {
 			b = append(b, o.name[0])
 		}
 		if m.give == (give{}) {
