@@ -148,9 +148,17 @@ func (b *bundler) write(ctx context.Context, file string, out io.Writer) error {
 	if len(failed) > 0 {
 		fmt.Fprintf(out, "%d parts are missing or not complete: errors.txt says why\n", len(failed))
 	}
-	_, err := fmt.Fprintf(out, "Wrote %s\n", file)
-	return err
+	if _, err := fmt.Fprintf(out, "Wrote %s\n", file); err != nil {
+		return err
+	}
+	if _, ok := files[instancesFile]; !ok {
+		return errors.New("the bundle says little: the ControllerInstances could not be read")
+	}
+	return nil
 }
+
+// instancesFile is the one without which a bundle says little.
+const instancesFile = "controllerinstances.yaml"
 
 // collect returns the files by name, and why some are missing.
 func (b *bundler) collect(ctx context.Context) (files map[string][]byte, failed []error) {
@@ -171,7 +179,7 @@ func (b *bundler) collect(ctx context.Context) (files map[string][]byte, failed 
 		all, err := b.raw(ctx, "/metrics")
 		return aboutRings(all), err
 	})
-	step("controllerinstances.yaml", func(ctx context.Context) ([]byte, error) {
+	step(instancesFile, func(ctx context.Context) ([]byte, error) {
 		list, err := b.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
@@ -209,7 +217,7 @@ func (b *bundler) collect(ctx context.Context) (files map[string][]byte, failed 
 				addresses = append(addresses, i.Host())
 			}
 		}
-		return []byte(tables(rings, present, bundleWidth, b.now)), nil
+		return []byte(tables(rings, present, func(r *ringtable.Ring) string { return r.Text(bundleWidth, b.now) })), nil
 	})
 	step("status.txt", func(ctx context.Context) ([]byte, error) {
 		text, _, err := state(ctx, b.client, nil)

@@ -173,6 +173,14 @@ func TestABundleIsMadeOfWhatThereIs(t *testing.T) {
 		t.Errorf("got %d files, %v", len(files), failed)
 	}
 
+	little := filepath.Join(t.TempDir(), "little.tar.gz")
+	if err := b.write(t.Context(), little, io.Discard); err == nil || !strings.Contains(err.Error(), "the ControllerInstances could not be read") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(little); err != nil {
+		t.Error(err)
+	}
+
 	b.raw = func(context.Context, string) ([]byte, error) { return nil, nothing }
 	file := filepath.Join(t.TempDir(), "none.tar.gz")
 	if err := b.write(t.Context(), file, io.Discard); err == nil || !strings.Contains(err.Error(), "nothing could be read: ") || !errors.Is(err, nothing) {

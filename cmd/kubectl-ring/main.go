@@ -97,7 +97,7 @@ seconds by default.`,
 	}
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rings until interrupted.")
 	command.Flags().BoolVar(&o.count, "count", false, "Count the pods of the ReplicaSets that each instance owns. That lists and watches all ReplicaSets.")
-	command.Flags().StringVarP(&o.output, "output", "o", "", "Print json or yaml, for programs, in place of tables.")
+	command.Flags().StringVarP(&o.output, "output", "o", "", "Print json or yaml, for programs, in place of tables, or wide: tables with more columns.")
 	flags.AddFlags(command.Flags())
 	command.AddCommand(newStatusCommand(flags), newOwnerCommand(), newMoveCommand(flags), newCancelCommand(flags), newHistoryCommand(flags))
 	command.AddCommand(newDrainCommand(flags), newUndrainCommand(flags), newReleaseCommand(flags), newBalanceCommand(flags), newBundleCommand(flags), newViewsCommand(flags))
@@ -122,16 +122,21 @@ type tableOptions struct {
 }
 
 func (o *tableOptions) check() error {
-	if err := checkOutput(o.output); err != nil {
-		return err
-	}
-	if o.watch && o.output != "" {
-		return errors.New("--watch shows tables: give it without --output")
+	switch {
+	case o.output == wide:
+		return nil
+	case checkOutput(o.output) != nil:
+		return fmt.Errorf("--output is %q, want json, yaml or wide, or none for tables", o.output)
+	case o.watch && o.output != "":
+		return errors.New("--watch shows tables: give it without --output, or with --output=wide")
 	}
 	return nil
 }
 
-// checkOutput says what is wrong with a value of --output.
+// wide is the value of --output for tables with more columns.
+const wide = "wide"
+
+// checkOutput says what is wrong with a value of --output of a command that has no wide table.
 func checkOutput(output string) error {
 	if !slices.Contains([]string{"", "json", "yaml"}, output) {
 		return fmt.Errorf("--output is %q, want json or yaml, or none for tables", output)
@@ -173,8 +178,13 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 			rings = append(rings, ring)
 		}
 		text := ""
-		if o.output == "" {
-			text = tables(rings, present, screen.Width(), now)
+		if o.output == "" || o.output == wide {
+			text = tables(rings, present, func(r *ringtable.Ring) string {
+				if o.output == wide {
+					return r.Wide(now)
+				}
+				return r.Text(screen.Width(), now)
+			})
 		} else if text, err = marshal(statesOf(rings), o.output); err != nil {
 			return false, err
 		}
@@ -228,14 +238,15 @@ func withInstances(present []string) string {
 	return "rings with instances: " + strings.Join(present, ", ")
 }
 
-// tables returns the rings as tables. present are the names of those that have instances.
-func tables(rings []*ringtable.Ring, present []string, width int, now time.Time) string {
+// tables returns the rings as tables, each as table says. present are the names of those that have
+// instances.
+func tables(rings []*ringtable.Ring, present []string, table func(*ringtable.Ring) string) string {
 	if len(rings) == 0 {
 		return "No ring has instances.\n"
 	}
 	var texts []string
 	for _, ring := range rings {
-		text := ring.Text(width, now)
+		text := table(ring)
 		if len(rings) > 1 {
 			text = ring.Name + ":\n" + text
 		}

@@ -111,7 +111,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		options tableOptions
 		want    string
 	}{
-		{tableOptions{output: "xml"}, `--output is "xml", want json or yaml`},
+		{tableOptions{output: "xml"}, `--output is "xml", want json, yaml or wide`},
 		{tableOptions{output: "json", watch: true}, "--watch shows tables"},
 	} {
 		if err := tc.options.check(); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -18,6 +18,7 @@ package ringtable
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,6 +44,8 @@ type layout struct {
 	// digits is how many leading digits of a key are shown.
 	digits                int
 	host, ages, bar, work bool
+	// wide adds what is not looked at every day.
+	wide bool
 }
 
 // layouts are in the order in which they are tried: what is first given up can best
@@ -60,13 +63,20 @@ var layouts = []layout{
 // everything, hosts are left out, then keys cut short, then ages and phases' ages left
 // out, then the bars and the work. With a zero now
 // there are no ages: the text changes only with the ring.
-func (r *Ring) Text(width int, now time.Time) string {
+func (r *Ring) Text(width int, now time.Time) string { return r.text(width, now, false) }
+
+// Wide returns the ring as a table with more columns, however long its lines are: the objects of the
+// heaviest key, what the process held after its last garbage collection, and its whole name.
+func (r *Ring) Wide(now time.Time) string { return r.text(math.MaxInt, now, true) }
+
+func (r *Ring) text(width int, now time.Time, wide bool) string {
 	if len(r.Instances) == 0 {
 		return r.sum() + "\n"
 	}
 	var table [][]string
 	var used, bars, shareColumn int
 	for _, l := range layouts {
+		l.wide = wide
 		if now.IsZero() {
 			l.ages = false
 		}
@@ -120,6 +130,9 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 		header = append(header, "SINCE")
 	}
 	header = append(header, "RANGE", shareHeader, "WEIGHT")
+	if l.wide {
+		header = append(header, "HEAVIEST KEY", "HEAP")
+	}
 	if l.work {
 		header = append(header, "WORK")
 	}
@@ -130,7 +143,10 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 	if l.ages {
 		header = append(header, "AGE")
 	}
-	if l.host {
+	switch {
+	case l.wide:
+		header = append(header, "HOLDER")
+	case l.host:
 		header = append(header, "HOST")
 	}
 	table := [][]string{header}
@@ -140,6 +156,9 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 			row = append(row, i.Since(now))
 		}
 		row = append(row, i.rangeText(l.digits), percent(i.Owned), fmt.Sprint(i.Weight))
+		if l.wide {
+			row = append(row, fmt.Sprint(i.Heaviest), i.heapText())
+		}
 		if l.work {
 			row = append(row, fmt.Sprintf("%d%%", (i.Work+5)/10))
 		}
@@ -150,7 +169,10 @@ func (r *Ring) cells(l layout, now time.Time) [][]string {
 		if l.ages {
 			row = append(row, age(i.Created, now))
 		}
-		if l.host {
+		switch {
+		case l.wide:
+			row = append(row, i.Holder)
+		case l.host:
 			row = append(row, i.Host())
 		}
 		table = append(table, row)
@@ -279,4 +301,12 @@ func bar(ranges hashkey.Ranges, cells int) string {
 
 func age(then, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(then)))
+}
+
+// heapText returns what the instance's process held; "-": it has not told.
+func (i *Instance) heapText() string {
+	if i.LiveBytes == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%dMi", i.LiveBytes>>20)
 }

@@ -254,3 +254,16 @@ func TestAgeIsNeverNegative(t *testing.T) {
 		t.Errorf("got\n%s", text)
 	}
 }
+
+func TestWideText(t *testing.T) {
+	a := instance("a", key(math.MaxInt64))
+	a.Spec.HolderIdentity, a.Status.Weight, a.Status.Heaviest = "host_123_abcde", 70, 30
+	a.Status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: 5 << 20}
+	b := instance("b", key(1<<62))
+	text := of(t, []*shardingv1alpha1.ControllerInstance{a, b}).Wide(time.Time{})
+	for _, want := range []string{"WEIGHT  HEAVIEST KEY  HEAP  WORK", " 70      30            5Mi   0% ", " host_123_abcde\n", " 0       0             -     0% "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}

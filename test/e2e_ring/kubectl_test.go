@@ -79,6 +79,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 			gomega.Expect(r.Instances).NotTo(gomega.BeEmpty())
 		}
 		says(ctx, 0, gomega.ContainSubstring("imbalance:"), "workloads", "-o", "yaml")
+		says(ctx, 0, gomega.MatchRegexp(`HEAVIEST KEY +HEAP .* HOLDER`), "workloads", "-o", "wide")
 		says(ctx, 0, gomega.MatchRegexp(`(Joined|TookOver) .* Works on`), "history", "workloads")
 	})
 
@@ -122,13 +123,13 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 		says(ctx, 1, gomega.ContainSubstring("there is no ring x, and no such command; rings with instances: claims, namespaces, workloads"), "x")
 		says(ctx, 1, gomega.ContainSubstring("x: no instance is on the ring"), "status", "x")
 		says(ctx, 1, gomega.ContainSubstring("give both"), "status", "--timeout=1m")
-		says(ctx, 1, gomega.ContainSubstring("want json or yaml"), "-o", "xml")
+		says(ctx, 1, gomega.ContainSubstring("want json, yaml or wide"), "-o", "xml")
 		// Nobody answers there.
 		says(ctx, 1, gomega.ContainSubstring("refused"), "status", "--server=https://127.0.0.1:1")
 	})
 
 	ginkgo.It("says what somebody without rights may not do", func(ctx context.Context) {
-		for _, args := range [][]string{{}, {"status"}, {"status", "--wait"}, {"history"}, {"move", "a", "0000000000000010"}, {"cancel", "a"}, {"owner", "pod/a"}} {
+		for _, args := range [][]string{{}, {"status"}, {"status", "--wait"}, {"history"}, {"move", "a", "0000000000000010"}, {"cancel", "a"}, {"owner", "pod/a"}, {"bundle", "--output=" + filepath.Join(ginkgo.GinkgoT().TempDir(), "refused.tar.gz")}} {
 			output, code := kubectlRing(ctx, append(args, "--as=nobody")...)
 			gomega.Expect(code).To(gomega.Equal(1), fmt.Sprint(args))
 			gomega.Expect(output).To(gomega.ContainSubstring("forbidden"), fmt.Sprint(args))
