@@ -129,7 +129,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 	})
 
 	ginkgo.It("says what somebody without rights may not do", func(ctx context.Context) {
-		for _, args := range [][]string{{}, {"status"}, {"status", "--wait"}, {"history"}, {"move", "a", "0000000000000010"}, {"cancel", "a"}, {"owner", "pod/a"}}} {
+		for _, args := range [][]string{{}, {"status"}, {"status", "--wait"}, {"history"}, {"move", "a", "0000000000000010"}, {"cancel", "a"}, {"owner", "pod/a"}} {
 			output, code := kubectlRing(ctx, append(args, "--as=nobody")...)
 			gomega.Expect(code).To(gomega.Equal(1), fmt.Sprint(args))
 			gomega.Expect(output).To(gomega.ContainSubstring("forbidden"), fmt.Sprint(args))
