@@ -65,7 +65,7 @@ For two minutes after an instance has come or gone more moves, and what processe
 does not count: the plan is one of those only if an instance has registered since.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := checkOutput(output, "json or yaml"); err != nil {
 				return err
 			}
 			client, err := connect(flags)

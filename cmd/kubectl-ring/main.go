@@ -122,12 +122,13 @@ type tableOptions struct {
 }
 
 func (o *tableOptions) check() error {
-	switch {
-	case o.output == wide:
+	if o.output == "" || o.output == wide {
 		return nil
-	case checkOutput(o.output) != nil:
-		return fmt.Errorf("--output is %q, want json, yaml or wide, or none for tables", o.output)
-	case o.watch && o.output != "":
+	}
+	if err := checkOutput(o.output, "json, yaml or wide"); err != nil {
+		return err
+	}
+	if o.watch {
 		return errors.New("--watch shows tables: give it without --output, or with --output=wide")
 	}
 	return nil
@@ -136,10 +137,11 @@ func (o *tableOptions) check() error {
 // wide is the value of --output for tables with more columns.
 const wide = "wide"
 
-// checkOutput says what is wrong with a value of --output of a command that has no wide table.
-func checkOutput(output string) error {
+// checkOutput says what is wrong with a value of --output that is to be for programs, and what the command
+// takes.
+func checkOutput(output, takes string) error {
 	if !slices.Contains([]string{"", "json", "yaml"}, output) {
-		return fmt.Errorf("--output is %q, want json or yaml, or none for tables", output)
+		return fmt.Errorf("--output is %q, want %s, or none for tables", output, takes)
 	}
 	return nil
 }
@@ -178,15 +180,15 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 			rings = append(rings, ring)
 		}
 		text := ""
-		if o.output == "" || o.output == wide {
-			text = tables(rings, present, func(r *ringtable.Ring) string {
-				if o.output == wide {
-					return r.Wide(now)
-				}
-				return r.Text(screen.Width(), now)
-			})
-		} else if text, err = marshal(statesOf(rings), o.output); err != nil {
-			return false, err
+		switch o.output {
+		case "":
+			text = tables(rings, present, func(r *ringtable.Ring) string { return r.Text(screen.Width(), now) })
+		case wide:
+			text = tables(rings, present, func(r *ringtable.Ring) string { return r.Wide(now) })
+		default:
+			if text, err = marshal(statesOf(rings), o.output); err != nil {
+				return false, err
+			}
 		}
 		if !o.watch {
 			// All of it, however long.

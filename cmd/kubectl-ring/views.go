@@ -77,7 +77,7 @@ or a password. With --controllers-ca it is verified, and all that the kubeconfig
   kubectl ring views workloads`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := checkOutput(output, "json or yaml"); err != nil {
 				return err
 			}
 			if timeout <= 0 {

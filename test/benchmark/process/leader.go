@@ -31,21 +31,16 @@ func (b *benchmark) measureLeader(ctx context.Context) (report string, missed in
 	apart := &result{managers: 1, apart: true}
 	results := []*result{{}, {managers: 4}, {managers: 8}}
 	for _, r := range append(results, apart) {
-		if err := b.with(ctx, r, true, func(ctx context.Context) error { return b.fillAndHold(ctx, r) }); err != nil {
+		if err := b.with(ctx, r, true, func(ctx context.Context) (err error) {
+			r.filled, err = b.fillAndHold(ctx, r.managers, evenly)
+			return err
+		}); err != nil {
 			return "", 0, err
 		}
 		log.Printf("%s: the leader holds %s with %d pods", r.name(), megabytes(r.processes[0].live), b.pods)
 	}
 	report, missed = renderLeader(b.pods, results, apart)
 	return report, missed, nil
-}
-
-// fillAndHold measures one round, and what the processes hold after it.
-func (b *benchmark) fillAndHold(ctx context.Context, r *result) (err error) {
-	if r.filled, err = b.fill(ctx, evenly); err != nil {
-		return err
-	}
-	return b.hold(ctx, r.managers, r.processes)
 }
 
 // renderLeader returns the results as Markdown, and how many bars were missed. Stock's come first.

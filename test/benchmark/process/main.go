@@ -130,7 +130,10 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 		for _, r := range results {
 			measure := func(ctx context.Context) (err error) { r.filled, err = b.fill(ctx, evenly); return err }
 			if round == rounds-1 {
-				measure = func(ctx context.Context) error { return b.fillAndHold(ctx, r) }
+				measure = func(ctx context.Context) (err error) {
+					r.filled, err = b.fillAndHold(ctx, r.managers, evenly)
+					return err
+				}
 			}
 			if err := b.with(ctx, r, true, measure); err != nil {
 				return "", 0, err
@@ -140,9 +143,9 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 		}
 	}
 	for _, r := range results {
-		processes := r.processes
 		r.filled = median(r.rounds)
-		r.processes = processes
+		// What they hold is measured once.
+		r.processes = r.rounds[rounds-1].processes
 		if r.managers > 4 {
 			continue
 		}
@@ -152,7 +155,7 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 		log.Printf("%s: %.1f Jobs a second", r.name(), r.ran.rate)
 	}
 	apart := &result{managers: 1, apart: true}
-	if err := b.with(ctx, apart, true, func(ctx context.Context) error { return b.fillAndHold(ctx, apart) }); err != nil {
+	if err := b.with(ctx, apart, true, func(ctx context.Context) (err error) { apart.filled, err = b.fillAndHold(ctx, 1, evenly); return err }); err != nil {
 		return "", 0, err
 	}
 	report, missed = render(b.pods, results, apart)

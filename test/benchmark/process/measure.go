@@ -184,6 +184,14 @@ func (b *benchmark) fill(ctx context.Context, namespace func(int) string) (f fil
 	return f, nil
 }
 
+// fillAndHold does what fill does, and measures what the processes hold after it.
+func (b *benchmark) fillAndHold(ctx context.Context, managers int, namespace func(int) string) (f filled, err error) {
+	if f, err = b.fill(ctx, namespace); err == nil {
+		err = b.hold(ctx, managers, f.processes)
+	}
+	return f, err
+}
+
 // hold measures what each process holds once the rings are even.
 func (b *benchmark) hold(ctx context.Context, managers int, processes []usage) error {
 	if managers > 1 {

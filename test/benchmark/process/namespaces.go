@@ -52,10 +52,8 @@ func (b *benchmark) measureNamespaces(ctx context.Context) (report string, misse
 		}{{&r.even, evenly}, {&r.uneven, unevenly}} {
 			*spread.filled = &filled{}
 			if err := b.with(ctx, &result{managers: n}, true, func(ctx context.Context) (err error) {
-				if **spread.filled, err = b.fill(ctx, spread.namespace); err != nil {
-					return err
-				}
-				return b.hold(ctx, n, (*spread.filled).processes)
+				**spread.filled, err = b.fillAndHold(ctx, n, spread.namespace)
+				return err
 			}); err != nil {
 				return "", 0, err
 			}

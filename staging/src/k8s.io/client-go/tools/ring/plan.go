@@ -260,14 +260,15 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 	}
 	needs, blocked := make([]int64, n), make([][2]bool, n)
 	var order []int
-	free := int64(0)
+	// left is how much can find a place at all.
+	left := int64(0)
 	for i := range l.parts {
 		if needs[i] = need(i); needs[i] > 0 {
 			order = append(order, i)
 		}
-		free += max(0, room(i))
+		left += max(0, room(i))
 	}
-	for distance := 1; distance < n && len(order) > 0 && free > 0; distance++ {
+	for distance := 1; distance < n && len(order) > 0 && left > 0; distance++ {
 		for _, i := range order {
 			for _, step := range []int{1, -1} {
 				j, way := i+step*distance, (1+step)/2
@@ -286,7 +287,7 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 					continue
 				}
 				needs[i] -= load
-				free -= load
+				left -= load
 				*side -= load
 				l.loads[i] -= sign * load
 				l.loads[j] += sign * load
