@@ -95,3 +95,11 @@ func cellsOf(rs hashkey.Ranges) cellSet {
 	}
 	return set
 }
+
+// cellsAt are the cells that end at these keys.
+func cellsAt(keys []int64) (set cellSet) {
+	for _, key := range keys {
+		set |= 1 << cellOfKey(&key)
+	}
+	return set
+}

@@ -50,9 +50,8 @@ type Handover struct {
 	Void error
 	// closer calls a void handover off; "": the oldest instance does.
 	closer string
-	// before is the view that it is open in, after the one that a grant makes, once somebody has asked
-	// for that.
-	before, after *View
+	// before is the view that it is open in.
+	before *View
 }
 
 // Handovers returns the open ones, in order of their records' names.
@@ -136,12 +135,7 @@ func (h *Handover) Share(name string, owned hashkey.Ranges) hashkey.Ranges {
 
 // OwnedAfter returns what the instance owns once the handover is granted.
 func (h *Handover) OwnedAfter(name string) hashkey.Ranges {
-	if h.after == nil {
-		granted := h.Record
-		granted.Key, granted.Next = h.Record.Next, nil
-		h.after = h.before.With(granted)
-	}
-	return h.after.Owned(name)
+	return h.before.ownedAfter(h.Record, *h.Record.Next, name)
 }
 
 // up says whether a boundary moves into the range of its instance's successor.

@@ -46,7 +46,7 @@ type Part struct {
 	// Wanted is the load that it should have.
 	Wanted int64
 	// Own is what its process holds beside the ring: as many objects would take as much memory. It
-	// counts up to half of what one has on average.
+	// counts up to two thirds of what one has on average.
 	Own int64
 
 	// pinned says that the upper end of its range is.
@@ -69,7 +69,7 @@ func (v *View) parts(policy Policy, beside bool) []Part {
 		part := &out[i]
 		part.Name, part.Weight, part.pinned = r.Name, min(r.Weight, mostLoad), r.Pinned()
 		if beside {
-			part.Own = min(own(r, bytes, share), total/int64(len(v.ring))/2)
+			part.Own = min(own(r, bytes, share), 2*total/int64(3*len(v.ring)))
 		}
 		work := v.work(r, policy, total)
 		part.Load = part.Weight + v.seed(r, policy, total) + work

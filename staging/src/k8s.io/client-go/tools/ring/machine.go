@@ -45,12 +45,14 @@ type Machine struct {
 	// its epoch. What the controller remembered of the drained keys is void, so its caches
 	// must hold its own last work there, as they must hold another's.
 	gainedAt int64
+	// vacated are the keys in its range where those of others ended that have gone. It is never
+	// changed in place.
+	vacated []int64
 	// epoch rises with each handover for which this instance has drained, and with each
 	// call of Raise. It never falls.
 	epoch int64
 	// history says which processes have died young.
 	history history
-
 	// give is the handover in which this instance is the donor, wait what it waits
 	// for as the receiver, leave its own leaving.
 	give  give
@@ -176,6 +178,7 @@ func (m *Machine) advance(next *View) {
 	if grew || m.give.draining && !m.give.openIn(next) || !then.Report.Equal(self.Report) {
 		m.gainedAt = next.Revision
 	}
+	m.vacated = vacated(m.vacated, m.view, next, m.name)
 	m.view = next
 }
 

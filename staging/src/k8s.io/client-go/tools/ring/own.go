@@ -190,7 +190,7 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 			d.wakeAt(until)
 			continue
 		}
-		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned))
+		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned), m.vacated)
 		d.Write = write(ReasonSplit, r, nil, &key, r.Donor)
 		return
 	}

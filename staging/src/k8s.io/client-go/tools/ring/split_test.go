@@ -26,6 +26,7 @@ func TestASplitHalvesTheObjectsOrElseTheRange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		records []Record
 		keys    []int64
+		vacated []int64
 		want    int64
 	}{
 		"the middle of the whole line without objects": {
@@ -58,6 +59,29 @@ func TestASplitHalvesTheObjectsOrElseTheRange(t *testing.T) {
 			keys:    []int64{200, 120, 200, 110, 200, 200},
 			want:    120,
 		},
+		"where a boundary was": {
+			records: []Record{member("a", at(100)), member("b", at(200))},
+			keys:    []int64{110, 115, 120, 125, 130, 135, 140, 145, 150, 155},
+			vacated: []int64{127},
+			want:    127,
+		},
+		"not where a boundary was if one side has less than two fifths": {
+			records: []Record{member("a", at(100)), member("b", at(200))},
+			keys:    []int64{110, 115, 120, 125, 130, 135, 140, 145, 150},
+			vacated: []int64{124, 137, 200},
+			want:    125,
+		},
+		"at the most even of several boundaries, round the seam": {
+			records: []Record{member("a", at(1000)), member("b", at(100))},
+			keys:    []int64{2000, 3000, 4000, 5000, 50},
+			vacated: []int64{3500, 4500, 5500},
+			want:    3500,
+		},
+		"where a boundary was, without objects": {
+			records: []Record{member("a", at(100)), member("b", at(400))},
+			vacated: []int64{199, 230, 301},
+			want:    230,
+		},
 		"a range of two keys": {
 			records: []Record{member("a", at(100)), member("b", at(102))},
 			want:    101,
@@ -66,7 +90,7 @@ func TestASplitHalvesTheObjectsOrElseTheRange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			view := NewView(1, tc.records...)
 			owner := tc.records[len(tc.records)-1].Name
-			if got := split(view.Owned(owner), view, owner, tc.keys); got != tc.want {
+			if got := split(view.Owned(owner), view, owner, tc.keys, tc.vacated); got != tc.want {
 				t.Errorf("split at %d, want %d", got, tc.want)
 			}
 		})

@@ -32,6 +32,8 @@ type View struct {
 	// records are all records in order of name, ring those that own a range in
 	// order of key.
 	records, ring []Record
+	// shared says that several records have the same key.
+	shared bool
 }
 
 // NewView returns the view of these records as of revision.
@@ -52,7 +54,9 @@ func newView(revision int64, records []Record) *View {
 		}
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(*records[a].Key, *records[b].Key) })
+	keyed := len(places)
 	places = slices.CompactFunc(places, func(a, b int) bool { return *records[a].Key == *records[b].Key })
+	v.shared = len(places) < keyed
 	v.ring = make([]Record, 0, len(places))
 	for _, i := range places {
 		v.ring = append(v.ring, records[i])
@@ -106,6 +110,39 @@ func (v *View) Owned(name string) hashkey.Ranges {
 		return nil
 	}
 	return hashkey.Between(*v.ring[(i+len(v.ring)-1)%len(v.ring)].Key, *v.ring[i].Key)
+}
+
+// ownedAfter returns what the instance owns once that record has that key.
+func (v *View) ownedAfter(r Record, key int64, name string) hashkey.Ranges {
+	owner, ok := v.Owner(key)
+	if !ok || v.shared || *owner.Key == key {
+		// One that owned nothing may come to.
+		r.Key, r.Next = &key, nil
+		return v.With(r).Owned(name)
+	}
+	// below returns the key of the others' next one below that place.
+	n, moves := len(v.ring), v.place(r.Name)
+	below := func(i int) int64 {
+		if i = (i + n - 1) % n; i == moves {
+			i = (i + n - 1) % n
+		}
+		return *v.ring[i].Key
+	}
+	if name == r.Name {
+		if n == 1 && moves == 0 {
+			return hashkey.All()
+		}
+		return hashkey.Between(below(v.above(key)), key)
+	}
+	i := v.place(name)
+	if i < 0 {
+		return nil
+	}
+	owned := hashkey.Between(below(i), *v.ring[i].Key)
+	if owned.Contains(key) {
+		return hashkey.Between(key, *v.ring[i].Key)
+	}
+	return owned
 }
 
 // Owner returns the instance that owns the key, and whether there is one.

@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"math/rand"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -115,6 +116,33 @@ func TestWritingARecordMakesAnotherView(t *testing.T) {
 	}
 	if len(view.Records()) != 2 || !view.Owned("c").Equal(keys(2, 7)) || !with.Owned("b").Equal(keys(2, 5)) {
 		t.Error("a view has changed")
+	}
+}
+
+func TestWhatIsOwnedAfterAHandoverIsWhatTheGrantMakes(t *testing.T) {
+	chance := rand.New(rand.NewSource(1))
+	for range 20_000 {
+		var records []Record
+		n, keys := 1+chance.Intn(5), 3+chance.Intn(6)
+		key := func() int64 { return int64(chance.Intn(keys)) }
+		for i := range n {
+			r := member(string(rune('a'+i)), nil)
+			if chance.Intn(4) > 0 {
+				r.Key = at(key())
+			}
+			records = append(records, r)
+		}
+		moves := &records[chance.Intn(n)]
+		moves.Next = at(key())
+		view := NewView(1, records...)
+		h := view.handover(*moves)
+		granted := *moves
+		granted.Key, granted.Next = moves.Next, nil
+		for _, r := range records {
+			if got, want := h.OwnedAfter(r.Name), view.With(granted).Owned(r.Name); !got.Equal(want) {
+				t.Fatalf("%s owns %v after %s has %d, want %v; the records: %+v", r.Name, got, moves.Name, *moves.Next, want, records)
+			}
+		}
 	}
 }
 

@@ -90,6 +90,7 @@ func (s *state) encode(b []byte) []byte {
 		for _, r := range base.records {
 			b = append(b, p.until(m.rests[r.registration()]))
 		}
+		b = append(b, byte(cellsAt(m.vacated)))
 		if s.balance != nil {
 			for _, r := range m.view.records {
 				for _, at := range m.balance.calmAt {
