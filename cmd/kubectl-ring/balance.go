@@ -339,7 +339,7 @@ func switchRing(ctx context.Context, client kubernetes.Interface, name string, o
 				continue
 			}
 			others = append(others, record.Name)
-			switch err := writeSpec(ctx, client, record, specFields{"balance": value}, false, metav1.PatchOptions{}); {
+			switch err := writeSpec(ctx, client, *record, specFields{"balance": value}, false, metav1.PatchOptions{}); {
 			case err == nil:
 				changed[record.Name] = true
 			case !isGone(err):

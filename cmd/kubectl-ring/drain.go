@@ -180,7 +180,7 @@ func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.R
 			return done, err
 		}
 		// A process that has ended does not register anew.
-		isHere := func(other ring.Record) bool { return other.UID == record.UID || other.Holder == record.Holder }
+		isHere := func(other *ring.Record) bool { return other.UID == record.UID || other.Holder == record.Holder }
 		if slices.ContainsFunc(r.View().Records(), isHere) {
 			missing = time.Time{}
 		} else if missing.IsZero() {
@@ -211,11 +211,11 @@ func drainState(record ring.Record, r *ringtable.Ring) (text string, done bool, 
 		i := slices.IndexFunc(r.Instances, func(i ringtable.Instance) bool { return i.Name == record.Name })
 		return drainProgress(&r.Instances[i], to(now, view)), false, nil
 	}
-	i := slices.IndexFunc(view.Records(), func(other ring.Record) bool { return other.Holder == record.Holder })
+	i := slices.IndexFunc(view.Records(), func(other *ring.Record) bool { return other.Holder == record.Holder })
 	if i < 0 {
 		return fmt.Sprintf("%s is gone; its process, %s, has not registered anew yet\n", record.Name, record.Holder), false, nil
 	}
-	switch now := view.Records()[i]; {
+	switch now := *view.Records()[i]; {
 	case !now.Drained:
 		return "", false, fmt.Errorf("the process of %s has registered anew as %s, which is not drained: somebody has undrained it", record.Name, now.Name)
 	case now.Key != nil || now.Next != nil:

@@ -88,7 +88,7 @@ func releaseRing(ctx context.Context, client kubernetes.Interface, name string, 
 			continue
 		}
 		none = false
-		if err := unpin(ctx, client, record, out); err != nil {
+		if err := unpin(ctx, client, *record, out); err != nil {
 			return err
 		}
 	}

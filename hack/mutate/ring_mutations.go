@@ -150,7 +150,7 @@ var ringMutations = []change{
 	{"a handover with another key is granted", "handover.go", "*r.Key == *h.Record.Next:", "r.Next == nil:"},
 	{"a range that was left counts as a crash", "handover.go", "case former.leaving():", "case false:"},
 	{"the later of two waits wakes", "decision.go", "at < d.Wake", "at > d.Wake"},
-	{"two instances with one key both own ranges", "view.go", "places = slices.CompactFunc(places, func(a, b int) bool { return *records[a].Key == *records[b].Key })", ""},
+	{"two instances with one key both own ranges", "view.go", "ring = slices.CompactFunc(ring, func(a, b *Record) bool { return *a.Key == *b.Key })", ""},
 
 	// The roster.
 	{"an instance begins before its record says that it works", "roster.go", "told && may && in.Reported(controller):", "told && may:"},
@@ -210,6 +210,9 @@ var ringMutations = []change{
 	{"a pinned boundary moves", "plan.go", "return r.PinnedKey != nil && (is(r.Key) || is(r.Next))", "return false && is(r.Key)"},
 	{"a boundary that is not where it was to be is pinned", "plan.go", "&& (is(r.Key) || is(r.Next))", "&& (is(r.Key) || true)"},
 	{"an instance gives its heaviest key away", "plan.go", "p.Load-max(p.least, p.heaviest)", "p.Load-p.least"},
+	{"what was planned for another view counts", "balance.go", "p.view != b.view || ", ""},
+	{"what was planned by another policy counts", "balance.go", "p.policy != policy || ", ""},
+	{"what was planned soon after a join counts long after", "balance.go", " || p.free != free {", " {"},
 	{"what a process holds beside is not counted", "load.go", "min(own(r, bytes, share), 2*total/int64(3*len(v.ring)))", "min(own(r, bytes, share), 0)"},
 	{"work is no load", "load.go", "v.seed(r, policy, total) + work", "v.seed(r, policy, total)"},
 	{"a ring without objects stays as it is", "load.go", "part.Weight + v.seed(r, policy, total) + work", "part.Weight + work"},

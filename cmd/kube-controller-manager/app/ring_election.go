@@ -136,7 +136,7 @@ func (e *ringElection) decide(views *ring.Views) []string {
 // registered says whether the registry has this process's record on each of its rings.
 func (e *ringElection) registered(views ring.Views) bool {
 	for _, part := range e.host.parts() {
-		if !slices.ContainsFunc(views.Ring(part.Name).Records(), func(r ring.Record) bool { return r.Holder == e.host.identity }) {
+		if !slices.ContainsFunc(views.Ring(part.Name).Records(), func(r *ring.Record) bool { return r.Holder == e.host.identity }) {
 			return false
 		}
 	}
@@ -603,7 +603,7 @@ func workingBeside(views ring.Views, leader ring.Leader) []ring.Record {
 	for _, name := range ring.ManagerRings {
 		for _, r := range views.Ring(name).Records() {
 			if slices.ContainsFunc(r.Working, leader.Runs) {
-				working = append(working, r)
+				working = append(working, *r)
 			}
 		}
 	}

@@ -71,6 +71,24 @@ type balancing struct {
 	calmAt    [3]int64
 	// moves are the boundaries that have moved in the last minute. It is never changed in place.
 	moves []moved
+	// planned is what was planned last; nil: nothing. It is never changed in place.
+	planned *planned
+}
+
+// planned is a plan, and what it was made of.
+type planned struct {
+	view   *View
+	policy Policy
+	free   bool
+	plan   Plan
+}
+
+// plan returns the plan for the view that was observed last. It must not be changed.
+func (b *balancing) plan(policy Policy, free bool) *Plan {
+	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free {
+		b.planned = &planned{b.view, policy, free, b.view.Plan(policy, free)}
+	}
+	return &b.planned.plan
 }
 
 // moved is a boundary that has moved.
@@ -121,7 +139,7 @@ func (r Record) stirred() bool {
 
 // compare notes what has changed hands since before.
 func (b *balancing) compare(before *View, now time.Duration) {
-	same := func(x, y Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
+	same := func(x, y *Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
 	if slices.EqualFunc(before.ring, b.view.ring, same) {
 		return
 	}
@@ -195,7 +213,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	free := in.Now < max(b.came, b.went)+policy.Free
-	plan := m.view.Plan(policy, free)
+	plan := b.plan(policy, free)
 	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s, in.Now) })
 	if len(mine) == 0 {
 		return

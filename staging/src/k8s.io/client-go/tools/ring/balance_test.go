@@ -173,6 +173,8 @@ func TestALoadIsOnlyEvenedOutWhereItIsToBe(t *testing.T) {
 	e.quiet("a record says that it is not to")
 	e.change("b", func(r *Record) { r.BalanceOff = false })
 	e.moves()
+	e.balance.Tolerance = 1
+	e.quiet("by another policy")
 }
 
 func TestNoMoreKeysAreMovedInAMinuteThanMayBe(t *testing.T) {
@@ -541,4 +543,6 @@ func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
 	}
 	e.balance.Free = 2 * time.Hour
 	e.quiet("an instance has come an hour ago")
+	e.now += time.Hour
+	e.moves()
 }

@@ -42,14 +42,14 @@ func (v *View) load(r Record, policy Policy, owned hashkey.Ranges, objects, work
 	for _, key := range objects {
 		add(key)
 	}
-	if n := v.work(r, policy, total); n > 0 && len(work) > 0 {
+	if n := v.work(&r, policy, total); n > 0 && len(work) > 0 {
 		// What is given takes with it its part of all the work, not only of that which counts.
 		n = n * int64(r.Work) / int64(r.Work-idleWork)
 		for i := range n {
 			add(work[i*int64(len(work))/n])
 		}
 	}
-	if n := v.seed(r, policy, total); n > 0 {
+	if n := v.seed(&r, policy, total); n > 0 {
 		gap := l.width / uint64(n+1)
 		for i := range uint64(n) {
 			l.distances = append(l.distances, (i+1)*gap)

@@ -425,6 +425,7 @@ func (p *simulatedProcess) remember() {
 	b.view = m.view
 	b.came, b.went, b.moves = max(b.came, p.view.came), p.view.went, p.view.moves
 	m.history = p.view.history
+	b.planned = *p.view.planned
 }
 
 func (p *simulatedProcess) decide() {
@@ -455,6 +456,7 @@ func (p *simulatedProcess) decide() {
 		Balance: d.balance,
 	}
 	decision := p.machine.Decide(in)
+	*p.view.planned = p.machine.balance.planned
 	if decision.Gone {
 		p.lose("the log says so")
 		return

@@ -30,7 +30,7 @@ type simulatedRegistry struct {
 	*timetable
 	revision int64
 	// records are in order of name, ring those that own a range in order of key.
-	records, ring []Record
+	records, ring []*Record
 	// named says how open handovers were begun.
 	named map[string]naming
 	// stalled is until when nothing can be written.
@@ -60,6 +60,8 @@ type simulatedView struct {
 	came, went time.Duration
 	moves      []moved
 	history    history
+	// planned is what one of them has planned last; they plan the same.
+	planned **planned
 }
 
 // naming is how a handover was begun: for which reason, and whether balance was free to move as
@@ -89,13 +91,13 @@ const (
 
 func newSimulatedRegistry(t *timetable) *simulatedRegistry {
 	g := &simulatedRegistry{timetable: t, named: map[string]naming{}, stirred: map[string]bool{}, perSecond: map[int64]int{}}
-	g.views = []simulatedView{{View: NewView(0)}}
+	g.views = []simulatedView{{View: NewView(0), planned: new(*planned)}}
 	g.observer.view = g.views[0].View
 	return g
 }
 
 func (g *simulatedRegistry) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(g.records, name, func(r Record, name string) int { return cmp.Compare(r.Name, name) })
+	return slices.BinarySearchFunc(g.records, name, func(r *Record, name string) int { return cmp.Compare(r.Name, name) })
 }
 
 func (g *simulatedRegistry) get(name string) (Record, bool) {
@@ -103,17 +105,17 @@ func (g *simulatedRegistry) get(name string) (Record, bool) {
 	if !ok {
 		return Record{}, false
 	}
-	return g.records[i], true
+	return *g.records[i], true
 }
 
 func (g *simulatedRegistry) place(key int64) (int, bool) {
-	return slices.BinarySearchFunc(g.ring, key, func(r Record, key int64) int { return cmp.Compare(*r.Key, key) })
+	return slices.BinarySearchFunc(g.ring, key, func(r *Record, key int64) int { return cmp.Compare(*r.Key, key) })
 }
 
 // at returns the owner at that place, counted around the ring.
 func (g *simulatedRegistry) owner(place int) *Record {
 	n := len(g.ring)
-	return &g.ring[((place%n)+n)%n]
+	return g.ring[((place%n)+n)%n]
 }
 
 // owned returns the keys that the record owns.
@@ -132,7 +134,7 @@ func (g *simulatedRegistry) put(r Record, reason string) Record {
 	i, known := g.find(r.Name)
 	var old Record
 	if known {
-		old = g.records[i]
+		old = *g.records[i]
 	}
 	g.revision++
 	g.perSecond[int64(g.now/time.Second)]++
@@ -145,23 +147,23 @@ func (g *simulatedRegistry) put(r Record, reason string) Record {
 		g.news++
 	}
 	if !known {
-		g.records = slices.Insert(g.records, i, r)
+		g.records = slices.Insert(g.records, i, &r)
 	} else {
-		g.records[i] = r
+		g.records[i] = &r
 	}
 	c := change{revision: g.revision, reason: reason, boundary: r.Name}
 	switch {
 	case sameKey(old.Key, r.Key):
 		if r.Key != nil {
 			at, _ := g.place(*r.Key)
-			g.ring[at] = r
+			g.ring[at] = &r
 		}
 	case old.Key == nil:
 		at, _ := g.place(*r.Key)
 		if len(g.ring) > 0 {
 			c.loser = g.owner(at).Name
 		}
-		g.ring = slices.Insert(g.ring, at, r)
+		g.ring = slices.Insert(g.ring, at, &r)
 		c.gainer, c.keys = r.Name, g.owned(r)
 	default:
 		at, _ := g.place(*old.Key)
@@ -169,7 +171,7 @@ func (g *simulatedRegistry) put(r Record, reason string) Record {
 		successor := g.owner(at + 1).Name
 		g.ring = slices.Delete(g.ring, at, at+1)
 		at, _ = g.place(*r.Key)
-		g.ring = slices.Insert(g.ring, at, r)
+		g.ring = slices.Insert(g.ring, at, &r)
 		after := g.owned(r)
 		if gain := after.Minus(before); !gain.Empty() {
 			c.loser, c.gainer, c.keys = successor, r.Name, gain
@@ -197,7 +199,7 @@ func (g *simulatedRegistry) remove(name, reason string) {
 	if !ok {
 		return
 	}
-	r := g.records[i]
+	r := *g.records[i]
 	g.revision++
 	g.writes++
 	g.perSecond[int64(g.now/time.Second)]++
@@ -286,7 +288,7 @@ func (g *simulatedRegistry) publish() *simulatedView {
 		g.views = g.views[1:]
 		g.skipped++
 	}
-	g.views = append(g.views, simulatedView{view, g.now, g.observer.came, g.observer.went, g.observer.moves, g.history})
+	g.views = append(g.views, simulatedView{view, g.now, g.observer.came, g.observer.went, g.observer.moves, g.history, new(*planned)})
 	return &g.views[len(g.views)-1]
 }
 

@@ -229,8 +229,7 @@ func (d *day) published(stirred map[string]bool) {
 		}
 	}
 	if len(names) > 0 {
-		for i := range d.registry.records {
-			r := &d.registry.records[i]
+		for _, r := range d.registry.records {
 			if r.Key != nil || r.Next != nil && len(d.registry.ring) > 0 || stirred[r.Name] {
 				continue
 			}
@@ -357,7 +356,7 @@ func (d *day) even() bool {
 func (d *day) checkEven() error {
 	_, mean, _ := d.evenness()
 	for i := range d.registry.ring {
-		owned := d.registry.owned(d.registry.ring[i])
+		owned := d.registry.owned(*d.registry.ring[i])
 		most, _ := d.objects.heaviest(owned)
 		weight, heaviest := float64(d.objects.weight(owned)), float64(most)
 		if weight > heaviest+2*mean+float64(DefaultPolicy.Least) {
@@ -524,7 +523,7 @@ func (d *day) checkRest(moves int) error {
 	if moves > 3*len(d.alive) {
 		errs = append(errs, fmt.Errorf("%d ranges changed hands in the last third of the phase", moves))
 	}
-	pinned := slices.ContainsFunc(d.registry.records, Record.Pinned)
+	pinned := slices.ContainsFunc(d.registry.records, (*Record).Pinned)
 	if d.balance != nil && !pinned {
 		errs = append(errs, d.checkEven())
 	}

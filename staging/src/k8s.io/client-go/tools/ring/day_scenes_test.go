@@ -192,8 +192,9 @@ func dayScenes(s size) []dayScene {
 		{name: "pins released", length: minutes(10, 1), begin: func(d *day) {
 			for _, r := range slices.Clone(d.registry.records) {
 				if r.PinnedKey != nil {
-					r.PinnedKey = nil
-					d.registry.put(r, "")
+					released := *r
+					released.PinnedKey = nil
+					d.registry.put(released, "")
 				}
 			}
 		}},
@@ -212,8 +213,9 @@ func dayScenes(s size) []dayScene {
 		{name: "balance on", length: minutes(10, 1), begin: func(d *day) {
 			for _, r := range slices.Clone(d.registry.records) {
 				if r.BalanceOff {
-					r.BalanceOff = false
-					d.registry.put(r, "")
+					on := *r
+					on.BalanceOff = false
+					d.registry.put(on, "")
 				}
 			}
 		}},

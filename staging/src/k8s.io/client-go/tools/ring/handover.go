@@ -59,7 +59,7 @@ func (v *View) Handovers() []Handover {
 	var out []Handover
 	for _, r := range v.records {
 		if r.Next != nil {
-			out = append(out, v.handover(r))
+			out = append(out, v.handover(*r))
 		}
 	}
 	return out
@@ -199,7 +199,7 @@ func (v *View) ReceivedSince(before *View, name string) []Received {
 	var out []Received
 	for _, former := range before.ring {
 		if part := before.Owned(former.Name).Intersect(gain); !part.Empty() {
-			out = append(out, Received{Kind: v.kindOf(before, name, former), Donor: former.Name, Ranges: part})
+			out = append(out, Received{Kind: v.kindOf(before, name, *former), Donor: former.Name, Ranges: part})
 		}
 	}
 	return out

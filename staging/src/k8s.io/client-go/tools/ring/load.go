@@ -94,7 +94,7 @@ func (v *View) total() (total int64) {
 }
 
 // seed is the load of the instance's range by its width alone, if the ring has that many objects.
-func (v *View) seed(r Record, policy Policy, total int64) int64 {
+func (v *View) seed(r *Record, policy Policy, total int64) int64 {
 	missing := policy.Seed*int64(len(v.ring)) - total
 	if missing <= 0 {
 		return 0
@@ -103,7 +103,7 @@ func (v *View) seed(r Record, policy Policy, total int64) int64 {
 }
 
 // work is the load of the instance's work, if the ring has that many objects.
-func (v *View) work(r Record, policy Policy, total int64) int64 {
+func (v *View) work(r *Record, policy Policy, total int64) int64 {
 	n := int64(len(v.ring))
 	mean := max(total, policy.Seed*n) / n
 	return mean * int64(min(max(r.Work-idleWork, 0), 1000-idleWork)) / (1000 - idleWork)
@@ -150,7 +150,7 @@ func (v *View) shareOfHeaps() float64 {
 
 // own returns the share that counts of what the instance's process holds beside its rings, in objects
 // of so many bytes.
-func own(r Record, bytes, share float64) int64 {
+func own(r *Record, bytes, share float64) int64 {
 	if bytes == 0 {
 		return 0
 	}

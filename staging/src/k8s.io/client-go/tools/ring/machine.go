@@ -251,7 +251,7 @@ func (m *Machine) grantLimit() time.Duration { return m.limits.Fill + 2*m.limits
 // withoutLeaving is the view as it will be when all others that are leaving have
 // gone.
 func (m *Machine) withoutLeaving() *View {
-	goes := func(r Record) bool { return r.Name != m.name && r.Key != nil && r.leaving() }
+	goes := func(r *Record) bool { return r.Name != m.name && r.Key != nil && r.leaving() }
 	if !slices.ContainsFunc(m.view.records, goes) {
 		return m.view
 	}

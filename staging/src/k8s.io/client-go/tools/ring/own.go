@@ -186,12 +186,12 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 		if r.Donor != m.name || !r.joins() {
 			continue
 		}
-		if until := m.restsUntil(r); until > in.Now {
+		if until := m.restsUntil(*r); until > in.Now {
 			d.wakeAt(until)
 			continue
 		}
 		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned), m.vacated)
-		d.Write = write(ReasonSplit, r, nil, &key, r.Donor)
+		d.Write = write(ReasonSplit, *r, nil, &key, r.Donor)
 		return
 	}
 }

@@ -85,7 +85,7 @@ type Shift struct {
 // BalanceOff returns the instance whose record says that the ring is not to be evened out, and
 // whether there is one.
 func (v *View) BalanceOff() (name string, off bool) {
-	i := slices.IndexFunc(v.records, func(r Record) bool { return r.BalanceOff })
+	i := slices.IndexFunc(v.records, func(r *Record) bool { return r.BalanceOff })
 	if i < 0 {
 		return "", false
 	}

@@ -74,7 +74,7 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 }
 
 func heaviest(v *View, i int, n int64) *View {
-	r := v.Ring()[i]
+	r := *v.Ring()[i]
 	r.Heaviest = n
 	return v.With(r)
 }
@@ -82,7 +82,8 @@ func heaviest(v *View, i int, n int64) *View {
 // holds lets the processes hold so many objects' bytes beside the ring.
 func holds(v *View, own ...int64) *View {
 	const bytes = 20000
-	for i, r := range v.Ring() {
+	for i := range v.Ring() {
+		r := *v.Ring()[i]
 		r.HeapObjects, r.LiveBytes = r.Weight, baseBytes+bytes*(r.Weight+own[i])
 		if own[i] > 0 {
 			r.LiveBytes += sideBytes
@@ -94,7 +95,8 @@ func holds(v *View, own ...int64) *View {
 
 // works lets the instances work so much, in thousandths.
 func works(v *View, work ...int32) *View {
-	for i, r := range v.Ring() {
+	for i := range v.Ring() {
+		r := *v.Ring()[i]
 		r.Work = work[i]
 		v = v.With(r)
 	}
@@ -196,7 +198,7 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 	policy := Policy{Tolerance: 0.1, Least: 5}
 	heavy := func(before int64) *View {
 		v := heaviest(loads(100, 700, 0, 100), 1, 600)
-		r := v.Ring()[1]
+		r := *v.Ring()[1]
 		r.BeforeHeaviest = before
 		return v.With(r)
 	}

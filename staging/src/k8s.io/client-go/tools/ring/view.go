@@ -30,38 +30,34 @@ type View struct {
 	// Revision is the newest revision that the view has seen.
 	Revision int64
 	// records are all records in order of name, ring those that own a range in
-	// order of key.
-	records, ring []Record
+	// order of key. Views share them.
+	records, ring []*Record
 	// shared says that several records have the same key.
 	shared bool
 }
 
 // NewView returns the view of these records as of revision.
 func NewView(revision int64, records ...Record) *View {
-	records = slices.Clone(records)
-	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Name, b.Name) })
-	return newView(revision, records)
+	own := make([]*Record, 0, len(records))
+	for _, r := range records {
+		own = append(own, &r)
+	}
+	slices.SortFunc(own, func(a, b *Record) int { return cmp.Compare(a.Name, b.Name) })
+	return newView(revision, own)
 }
 
 // newView takes records in order of name.
-func newView(revision int64, records []Record) *View {
-	v := &View{Revision: revision, records: records}
-	// Records are large, so places are sorted.
-	places := make([]int, 0, len(records))
-	for i := range records {
-		if records[i].Key != nil {
-			places = append(places, i)
+func newView(revision int64, records []*Record) *View {
+	ring := make([]*Record, 0, len(records))
+	for _, r := range records {
+		if r.Key != nil {
+			ring = append(ring, r)
 		}
 	}
-	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(*records[a].Key, *records[b].Key) })
-	keyed := len(places)
-	places = slices.CompactFunc(places, func(a, b int) bool { return *records[a].Key == *records[b].Key })
-	v.shared = len(places) < keyed
-	v.ring = make([]Record, 0, len(places))
-	for _, i := range places {
-		v.ring = append(v.ring, records[i])
-	}
-	return v
+	slices.SortStableFunc(ring, func(a, b *Record) int { return cmp.Compare(*a.Key, *b.Key) })
+	keyed := len(ring)
+	ring = slices.CompactFunc(ring, func(a, b *Record) bool { return *a.Key == *b.Key })
+	return &View{Revision: revision, records: records, ring: ring, shared: len(ring) < keyed}
 }
 
 func (v *View) find(name string) (int, bool) {
@@ -74,16 +70,16 @@ func (v *View) Get(name string) (Record, bool) {
 	if !ok {
 		return Record{}, false
 	}
-	return v.records[i], true
+	return *v.records[i], true
 }
 
 // Records returns all records in order of name. They must not be changed.
-func (v *View) Records() []Record { return v.records }
+func (v *View) Records() []*Record { return v.records }
 
 // Ring returns the records that own a range, in order of key. Of several with
 // the same key only the first by name owns anything, so only that one is there.
 // They must not be changed.
-func (v *View) Ring() []Record { return v.ring }
+func (v *View) Ring() []*Record { return v.ring }
 
 // above returns the place in the ring of the first instance whose key is not below that.
 func (v *View) above(key int64) int {
@@ -150,7 +146,7 @@ func (v *View) Owner(key int64) (Record, bool) {
 	if len(v.ring) == 0 {
 		return Record{}, false
 	}
-	return v.ring[v.above(key)%len(v.ring)], true
+	return *v.ring[v.above(key)%len(v.ring)], true
 }
 
 // Neighbours returns the instances next below and next above on the ring, which may
@@ -160,7 +156,7 @@ func (v *View) Neighbours(name string) (predecessor, successor Record, ok bool) 
 	if i < 0 || n == 1 {
 		return Record{}, Record{}, false
 	}
-	return v.ring[(i+n-1)%n], v.ring[(i+1)%n], true
+	return *v.ring[(i+n-1)%n], *v.ring[(i+1)%n], true
 }
 
 // Successor returns the instance next above on the ring, which takes over when
@@ -173,7 +169,7 @@ func (v *View) Successor(name string) (Record, bool) {
 // Spare says whether another instance can own the range of that one: it does not leave, and is not
 // drained.
 func (v *View) Spare(name string) bool {
-	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Name != name && r.stays() })
+	return slices.ContainsFunc(v.records, func(r *Record) bool { return r.Name != name && r.stays() })
 }
 
 // With returns the view that this one becomes when r is written.
@@ -183,7 +179,7 @@ func (v *View) With(r Record) *View {
 	if found {
 		rest = rest[1:]
 	}
-	return newView(v.Revision, slices.Concat(v.records[:i], []Record{r}, rest))
+	return newView(v.Revision, slices.Concat(v.records[:i], []*Record{&r}, rest))
 }
 
 // Without returns the view that this one becomes when the record goes.

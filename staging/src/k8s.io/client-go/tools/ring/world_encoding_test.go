@@ -38,8 +38,8 @@ func (s *state) encode(b []byte) []byte {
 		}
 	}
 	b = append(b, byte(len(base.records)), byte(len(s.log)))
-	for i := range base.records {
-		b = s.encodeRecord(b, &base.records[i])
+	for _, r := range base.records {
+		b = s.encodeRecord(b, r)
 	}
 	for _, e := range s.log {
 		b = append(b, flag(e.deleted))

@@ -87,7 +87,7 @@ func (t *term) waits(d ring.Decision) bool {
 // every write of any resource moves.
 func (t *term) overtake(view *ring.View) {
 	behind := t.machine.View()
-	same := func(a, b ring.Record) bool { return a.UID == b.UID && a.Revision == b.Revision }
+	same := func(a, b *ring.Record) bool { return a.UID == b.UID && a.Revision == b.Revision }
 	if t.ready.asking != nil || view.Revision <= behind.Revision || slices.EqualFunc(behind.Records(), view.Records(), same) {
 		return
 	}

@@ -17,7 +17,6 @@ limitations under the License.
 package member
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,19 +190,19 @@ func TestAListIsTakenOnlyIfItIsAheadAndNobodyWaitsForCaches(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := testContext(t)
 				term := newInstance(t, newRegistry(t)).slow().registered(ctx)
-				records := term.machine.View().Records()
+				list := *term.machine.View()
 				if tc.news {
-					records = append(slices.Clone(records), ring.Record{Name: "x", Revision: 8})
+					list = *list.With(ring.Record{Name: "x", Revision: 8})
 				}
+				list.Revision = 9
 				if tc.log > 0 {
 					term.readTo(tc.log)
 				}
 				if tc.asking {
 					term.hold(ctx, low, 1)
 				}
-				list := ring.NewView(9, records...)
-				term.overtake(list)
-				if taken := term.machine.View() == list; taken != tc.taken {
+				term.overtake(&list)
+				if taken := term.machine.View() == &list; taken != tc.taken {
 					t.Errorf("the list was taken: %t, want %t", taken, tc.taken)
 				}
 			})

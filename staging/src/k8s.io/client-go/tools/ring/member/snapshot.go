@@ -154,7 +154,7 @@ const (
 )
 
 // RecordStates returns these records as an instance shows them.
-func RecordStates(records []ring.Record) []RecordState {
+func RecordStates(records []*ring.Record) []RecordState {
 	states := []RecordState{}
 	for _, r := range records {
 		states = append(states, RecordState{
