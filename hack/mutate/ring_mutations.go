@@ -180,7 +180,7 @@ var ringMutations = []change{
 	{"what a record says of a controller means that it works", "record.go", "if s.Working {", "if true {"},
 
 	// Balance.
-	{"a load is evened out at once", "balance.go", "due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}])", "due := m.rests[registration{}]"},
+	{"a load is evened out at once", "balance.go", "due := max(b.calmSince+policy.Calm, b.steadySince+policy.Steady, b.came+policy.AfterJoin, m.rests[registration{}])", "due := m.rests[registration{}]"},
 	{"a load is evened out while a neighbour hands over", "balance.go", "if r.stirred() {", "if false {"},
 	{"a neighbour's other boundary does not count", "balance.go", "m.view.ring[(i+j-2+2*n)%n]", "m.view.ring[(i+max(j, 1)-2+2*n)%n]"},
 	{"what is not worth a handover moves", "plan.go", "< tolerated/4 {", "< 0 {"},
@@ -210,6 +210,9 @@ var ringMutations = []change{
 	{"a pinned boundary moves", "plan.go", "return r.PinnedKey != nil && (is(r.Key) || is(r.Next))", "return false && is(r.Key)"},
 	{"a boundary that is not where it was to be is pinned", "plan.go", "&& (is(r.Key) || is(r.Next))", "&& (is(r.Key) || true)"},
 	{"an instance gives its heaviest key away", "plan.go", "p.Load-max(p.least, p.heaviest)", "p.Load-p.least"},
+	{"a load is evened out while many objects come or go", "balance.go", "b.steadySince+policy.Steady, ", ""},
+	{"many objects have come or gone each time", "balance.go", "change > b.objects/10 {", "change >= 0 {"},
+	{"few objects come and go as many do", "balance.go", "objects := max(b.view.total(), policy.Seed*int64(len(b.view.ring)))", "objects := b.view.total()"},
 	{"what was planned for another view counts", "balance.go", "p.view != b.view || ", ""},
 	{"what was planned by another policy counts", "balance.go", "p.policy != policy || ", ""},
 	{"what was planned soon after a join counts long after", "balance.go", " || p.free != free {", " {"},

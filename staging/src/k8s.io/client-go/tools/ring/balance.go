@@ -69,6 +69,10 @@ type balancing struct {
 	about     [4]int64
 	calmSince time.Duration
 	calmAt    [3]int64
+	// objects is how many the ring had when that was last another tenth, and at least what it is taken to
+	// have; steadySince is when that was.
+	objects     int64
+	steadySince time.Duration
 	// moves are the boundaries that have moved in the last minute. It is never changed in place.
 	moves []moved
 	// planned is what was planned last; nil: nothing. It is never changed in place.
@@ -166,6 +170,14 @@ func (b *balancing) compare(before *View, now time.Duration) {
 	b.moves = moves
 }
 
+// count notes since when the ring has had about as many objects as now.
+func (b *balancing) count(policy Policy, now time.Duration) {
+	objects := max(b.view.total(), policy.Seed*int64(len(b.view.ring)))
+	if change := max(objects-b.objects, b.objects-objects); change > b.objects/10 {
+		b.objects, b.steadySince = objects, now
+	}
+}
+
 // distance returns how many keys a boundary passes that moves from one key to the other, the shorter
 // way round.
 func distance(from, to int64) uint64 {
@@ -197,7 +209,8 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	policy, b := in.Balance.Policy, &m.balance
-	due := max(b.calmSince+policy.Calm, b.came+policy.AfterJoin, m.rests[registration{}])
+	b.count(policy, in.Now)
+	due := max(b.calmSince+policy.Calm, b.steadySince+policy.Steady, b.came+policy.AfterJoin, m.rests[registration{}])
 	if b.went > 0 {
 		due = max(due, b.went+policy.AfterLoss)
 	}

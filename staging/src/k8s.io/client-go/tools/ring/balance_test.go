@@ -532,6 +532,34 @@ func TestNotAllBeginToMoveAtOnceAfterAJoin(t *testing.T) {
 	e.moves()
 }
 
+func TestARingRestsWhileManyObjectsComeOrGo(t *testing.T) {
+	e := uneven(t, "a", 3000, 1000, 1000)
+	e.balance.Rate = 1
+	e.moves()
+	// A tenth more is none of it.
+	e.tell("c", 1500)
+	e.moves()
+	e.tell("c", 1501)
+	e.quiet("many objects have come")
+	e.now += e.balance.Steady - 1
+	e.quiet("many objects have come lately")
+	e.now++
+	e.moves()
+	e.tell("b", 449)
+	e.quiet("many objects have gone")
+	e.now += e.balance.Steady
+	e.moves()
+	// Of few, all can go.
+	e.balance.Seed = 3000
+	e.quiet("the ring is taken to have more")
+	e.now += e.balance.Steady
+	e.tell("b", 0)
+	e.tell("c", 0)
+	if d := e.decide(); d.Write == nil {
+		t.Error("it moves nothing though the ring is taken to have as many as before")
+	}
+}
+
 func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
 	e := uneven(t, "a", 4000, 4000, 4000)
 	e.balance.Rate = 1

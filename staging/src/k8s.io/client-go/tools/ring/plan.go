@@ -41,6 +41,9 @@ type Policy struct {
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
+	// Steady is how long the ring must have had about as many objects as now, give or take a tenth. While
+	// many come or go, they do so earlier in one range than in another, and that passes by itself.
+	Steady time.Duration
 	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
 	// must have gone: others may be about to come, too, or again.
 	AfterJoin, AfterLoss time.Duration
@@ -54,6 +57,7 @@ var DefaultPolicy = Policy{
 	Rate:      0.05,
 	Free:      2 * time.Minute,
 	Calm:      time.Second,
+	Steady:    5 * time.Second,
 	AfterJoin: 3 * time.Second,
 	AfterLoss: 20 * time.Second,
 }
