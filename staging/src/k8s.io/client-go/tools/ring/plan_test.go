@@ -56,6 +56,7 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 		"a heavy key, and a mean": {heaviest(loads(40, 40, 40), 1, 30), []int64{40, 40, 40}},
 		// Of 20 kB an object, with what each process holds anyway.
 		"a leader":                             {holds(loads(4000, 4000, 4000), 1500, 0, 0), []int64{3000, 4500, 4500}},
+		"a leader of few objects":              {holds(loads(2000, 2000, 2000), 900, 0, 0), []int64{1700, 2150, 2150}},
 		"a leader of two":                      {holds(loads(4000, 4000), 2000, 0), []int64{3000, 5000}},
 		"a leader with a lot":                  {holds(loads(4000, 4000, 4000), 40000, 0, 0), []int64{2222, 4889, 4889}},
 		"a heavy key beside it":                {heaviest(holds(loads(6000, 6000, 6000), 20000, 0, 0), 0, 5000), []int64{5000, 6500, 6500}},
