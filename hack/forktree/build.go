@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -32,51 +33,42 @@ import (
 type binary struct {
 	name, pkg string
 	inTree    bool
+	// onlyReleased says that no cluster on this machine needs it.
+	onlyReleased bool
 }
 
 var binaries = []binary{
-	{"etcd", "go.etcd.io/etcd/server/v3", false},
-	{"kwok", "sigs.k8s.io/kwok/cmd/kwok", false},
-	{"kube-apiserver", "./cmd/kube-apiserver", true},
-	{"kube-controller-manager", "./cmd/kube-controller-manager", true},
-	{"kube-scheduler", "./cmd/kube-scheduler", true},
-	{"kubectl", "./cmd/kubectl", true},
-	{"kubectl-ring", "./cmd/kubectl-ring", true},
-	{"local-up-cluster", "./cmd/local-up-cluster", true},
+	{"etcd", "go.etcd.io/etcd/server/v3", false, false},
+	{"kwok", "sigs.k8s.io/kwok/cmd/kwok", false, false},
+	{"kube-apiserver", "./cmd/kube-apiserver", true, false},
+	{"kube-controller-manager", "./cmd/kube-controller-manager", true, false},
+	{"kube-scheduler", "./cmd/kube-scheduler", true, false},
+	{"kubectl", "./cmd/kubectl", true, false},
+	{"kubectl-ring", "./cmd/kubectl-ring", true, false},
+	{"local-up-cluster", "./cmd/local-up-cluster", true, false},
+	{"kubeadm", "./cmd/kubeadm", true, true},
+	{"kubelet", "./cmd/kubelet", true, true},
 }
 
-// build builds the named binaries into _output/bin. If none is named, it builds all, and makes
-// the tree's OpenAPI and discovery files with them.
+// build builds the named binaries into _output/bin. If none is named, it builds all but those that
+// only a release has, and makes the tree's OpenAPI and discovery files with them.
 func (h *house) build(names []string) error {
-	for _, name := range names {
-		if !slices.ContainsFunc(binaries, func(b binary) bool { return b.name == name }) {
-			return fmt.Errorf("there is no binary %q; choose from: %s", name, binaryNames())
-		}
-	}
-	if _, err := h.tree.commits(); err != nil {
-		return err
-	}
-	flags, err := h.versionFlags()
+	chosen, err := choose(names, func(b binary) bool { return !b.onlyReleased })
 	if err != nil {
 		return err
 	}
-	for _, b := range binaries {
-		if len(names) > 0 && !slices.Contains(names, b.name) {
-			continue
-		}
-		h.say("building %s", b.name)
-		started := time.Now()
-		args := []string{"build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(h.root, "_output", "bin", b.name)}
-		dir := h.root
+	v, err := h.version()
+	if err != nil {
+		return err
+	}
+	for _, b := range chosen {
+		args := []string{"-buildvcs=false"}
 		if b.inTree {
-			args, dir = append(args, "-ldflags", flags), h.tree.dir
+			args = append(args, "-ldflags", v.flags())
 		}
-		cmd := exec.Command("go", append(args, b.pkg)...)
-		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("building %s: %w", b.name, err)
+		if err := h.compile(b, filepath.Join(h.root, "_output", "bin"), nil, args...); err != nil {
+			return err
 		}
-		h.say("built %s in %.1f s", b.name, time.Since(started).Seconds())
 		if b.name == "kwok" {
 			if err := h.writeStages(); err != nil {
 				return err
@@ -89,6 +81,76 @@ func (h *house) build(names []string) error {
 	return runCodegen(h.root, h.tree.dir, "-api", filepath.Join(h.root, "_output", "bin"))
 }
 
+// static builds the named binaries of the tree as they are released, for a platform such as
+// linux/arm64, into _output/static/linux-arm64: they need no library, have no symbols, and carry the
+// tree's version tag as the version of their module. The same source gives the same bytes.
+func (h *house) static(platform string, names []string) error {
+	goos, goarch, ok := strings.Cut(platform, "/")
+	if !ok {
+		return fmt.Errorf("%q is no platform, such as linux/arm64", platform)
+	}
+	chosen, err := choose(names, func(b binary) bool { return b.inTree })
+	if err != nil {
+		return err
+	}
+	v, err := h.version()
+	if err != nil {
+		return err
+	}
+	c, err := h.tree.commits()
+	if err != nil {
+		return err
+	}
+	if err := h.tree.tag(c); err != nil {
+		return err
+	}
+	env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
+	for _, b := range chosen {
+		if !b.inTree {
+			return fmt.Errorf("%s is not of the tree, and not released", b.name)
+		}
+		if err := h.compile(b, filepath.Join(h.root, "_output", "static", goos+"-"+goarch), env, "-buildvcs=true", "-ldflags", "-s -w "+v.flags()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose returns the binaries of these names, or those that are meant if there are none.
+func choose(names []string, meant func(binary) bool) (chosen []binary, err error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(binaries, func(b binary) bool { return b.name == name }) {
+			return nil, fmt.Errorf("there is no binary %q; choose from: %s", name, binaryNames())
+		}
+	}
+	for _, b := range binaries {
+		if slices.Contains(names, b.name) || len(names) == 0 && meant(b) {
+			chosen = append(chosen, b)
+		}
+	}
+	return chosen, nil
+}
+
+// compile builds one binary into a folder.
+func (h *house) compile(b binary, into string, env []string, args ...string) error {
+	if _, err := h.tree.commits(); err != nil {
+		return err
+	}
+	h.say("building %s into %s", b.name, filepath.Base(into))
+	started := time.Now()
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", filepath.Join(into, b.name)}, args, []string{b.pkg})...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = h.root, os.Stdout, os.Stderr
+	if b.inTree {
+		cmd.Dir = h.tree.dir
+	}
+	cmd.Env = append(os.Environ(), env...)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building %s: %w", b.name, err)
+	}
+	h.say("built %s in %.1f s", b.name, time.Since(started).Seconds())
+	return nil
+}
+
 func binaryNames() string {
 	var names []string
 	for _, b := range binaries {
@@ -97,46 +159,65 @@ func binaryNames() string {
 	return strings.Join(names, ", ")
 }
 
-// versionFlags returns the linker flags that set the version of the binaries. The date is
-// the commit's, so the same source always gives the same bytes.
-func (h *house) versionFlags() (string, error) {
+// version is that of what is built. The date is the commit's, so the same source always has the same.
+type version struct {
+	// Version is upstream's with a number that rises with each commit, such as v1.37.1+ringmaster.42,
+	// Upstream is upstream's alone.
+	Version  string    `json:"version"`
+	Upstream string    `json:"upstream"`
+	Commit   string    `json:"commit"`
+	Date     time.Time `json:"date"`
+	// State is clean, or dirty if anything is uncommitted or the tree has edits.
+	State string `json:"state"`
+}
+
+// version returns the version of what would be built now.
+func (h *house) version() (*version, error) {
 	u, err := h.pinned()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	number, commit, date := "0", "unknown", time.Unix(0, 0).UTC()
+	v := &version{Upstream: u.version, Commit: "unknown", Date: time.Unix(0, 0).UTC(), State: "clean"}
+	number := "0"
 	g := git{h.root}
 	if _, err := g.run("rev-parse", "-q", "--verify", "HEAD"); err == nil {
 		number, err = g.run("rev-list", "--count", "HEAD")
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		out, err := g.run("log", "-1", "--format=%H %cI")
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		var at string
-		commit, at, _ = strings.Cut(strings.TrimSpace(out), " ")
-		if date, err = time.Parse(time.RFC3339, at); err != nil {
-			return "", err
+		v.Commit, at, _ = strings.Cut(strings.TrimSpace(out), " ")
+		date, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			return nil, err
 		}
+		v.Date = date.UTC()
 	}
+	v.Version = u.version + "+ringmaster." + strings.TrimSpace(number)
 	clean, err := h.clean()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	state := "clean"
 	if !clean {
-		state = "dirty"
+		v.State = "dirty"
 	}
-	version := strings.Split(strings.TrimPrefix(u.version, "v"), ".")
+	return v, nil
+}
+
+// flags returns the linker flags that set it.
+func (v *version) flags() string {
+	numbers := strings.Split(strings.TrimPrefix(v.Upstream, "v"), ".")
 	values := []struct{ name, value string }{
-		{"buildDate", date.UTC().Format(time.RFC3339)},
-		{"gitCommit", commit},
-		{"gitTreeState", state},
-		{"gitVersion", u.version + "+ringmaster." + strings.TrimSpace(number)},
-		{"gitMajor", version[0]},
-		{"gitMinor", version[1]},
+		{"buildDate", v.Date.Format(time.RFC3339)},
+		{"gitCommit", v.Commit},
+		{"gitTreeState", v.State},
+		{"gitVersion", v.Version},
+		{"gitMajor", numbers[0]},
+		{"gitMinor", numbers[1]},
 	}
 	var flags []string
 	for _, v := range values {
@@ -144,7 +225,16 @@ func (h *house) versionFlags() (string, error) {
 			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, v.name, v.value))
 		}
 	}
-	return strings.Join(flags, " "), nil
+	return strings.Join(flags, " ")
+}
+
+// printVersion prints the version of what would be built now, as JSON.
+func (h *house) printVersion() error {
+	v, err := h.version()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(h.out).Encode(v)
 }
 
 // clean reports whether the binaries are built from exactly the repository's last commit.

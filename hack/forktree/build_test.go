@@ -27,9 +27,9 @@ func TestVersionFlags(t *testing.T) {
 	must(t, h.make())
 	flags := func() string {
 		t.Helper()
-		flags, err := h.versionFlags()
+		v, err := h.version()
 		must(t, err)
-		return flags
+		return v.flags()
 	}
 	has := func(flags, want string) {
 		t.Helper()

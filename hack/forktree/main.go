@@ -46,6 +46,9 @@ const usage = `usage: go run ./hack/forktree VERB
   verify            check the round trip: make a scratch tree, save it, expect no diff
   rebase VERSION    try all patches on another upstream version (v1.37.2); changes nothing
   build [NAME...]   build the tree's binaries into _output/bin
+  static PLATFORM [NAME...]
+                    build them for a release, static, into _output/static/linux-arm64, say
+  version           print the version of what would be built now, as JSON
 `
 
 func main() {
@@ -74,12 +77,14 @@ func run(args []string) error {
 		args int
 		run  func() error
 	}{
-		"make":   {0, h.make},
-		"save":   {0, h.save},
-		"check":  {0, h.check},
-		"verify": {0, h.verify},
-		"rebase": {1, func() error { return h.rebase(args[0]) }},
-		"build":  {len(args), func() error { return h.build(args) }},
+		"make":    {0, h.make},
+		"save":    {0, h.save},
+		"check":   {0, h.check},
+		"verify":  {0, h.verify},
+		"rebase":  {1, func() error { return h.rebase(args[0]) }},
+		"build":   {len(args), func() error { return h.build(args) }},
+		"static":  {max(1, len(args)), func() error { return h.static(args[0], args[1:]) }},
+		"version": {0, h.printVersion},
 	}
 	do, known := verbs[verb]
 	if !known {

@@ -31,9 +31,10 @@ import (
 const (
 	ringmasterMessage = "ringmaster's files and patches"
 	generatedMessage  = "generated code"
+	upstreamSubject   = "upstream "
 )
 
-func upstreamMessage(u *upstream) string { return "upstream " + u.version + "\n\nsums: " + u.key() }
+func upstreamMessage(u *upstream) string { return upstreamSubject + u.version + "\n\nsums: " + u.key() }
 
 // make makes or updates the tree. It does not touch files whose content stays the same, so
 // their times stay, too.
