@@ -36,13 +36,15 @@ import (
 type file struct {
 	data []byte
 	exec bool
+	// link says that it is a symbolic link to what data says.
+	link bool
 }
 
 func (f *file) equal(g *file) bool {
 	if f == nil || g == nil {
 		return f == g
 	}
-	return f.exec == g.exec && bytes.Equal(f.data, g.data)
+	return f.exec == g.exec && f.link == g.link && bytes.Equal(f.data, g.data)
 }
 
 func readFile(path string) (*file, error) {
@@ -150,7 +152,7 @@ func (g git) read(entries map[string]entry, paths []string) (map[string]*file, e
 		if _, err := io.ReadFull(answers, data); err != nil {
 			return nil, fmt.Errorf("git cat-file in %s: %s: %w", g.dir, path, err)
 		}
-		files[path] = &file{data: data[:size], exec: entries[path].mode == "100755"}
+		files[path] = &file{data: data[:size], exec: entries[path].mode == "100755", link: entries[path].mode == linkMode}
 	}
 	return files, nil
 }
@@ -207,7 +209,10 @@ func (g git) commit(parent, message string, changes iter.Seq2[string, *file]) (s
 			continue
 		}
 		mode := "100644"
-		if f.exec {
+		switch {
+		case f.link:
+			mode = linkMode
+		case f.exec:
 			mode = "100755"
 		}
 		fmt.Fprintf(w, "M %s inline %s\ndata %d\n", mode, path, len(f.data))
@@ -228,6 +233,9 @@ func (g git) commit(parent, message string, changes iter.Seq2[string, *file]) (s
 }
 
 // scratchRef refers to a commit while it is being made.
+// linkMode is the mode of a symbolic link.
+const linkMode = "120000"
+
 const scratchRef = "refs/forktree/scratch"
 
 // blobID returns git's name of a file's content.

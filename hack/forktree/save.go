@@ -77,6 +77,8 @@ func (v *view) savable() error {
 		case !v.repositoryHas(path, v.before[path]):
 			why = fmt.Sprintf("changed here and in the tree since the tree was made: bring the tree's change (git -C _output/kubernetes diff %s -- %s) into the repository's "+
 				"file by hand, put the tree's file back, and make the tree", madeRef, path)
+		case v.upstream[path].mode == linkMode:
+			why = "upstream's symbolic link, which a patch cannot change: put it back (git -C _output/kubernetes checkout upstream -- FILE)"
 		case f == nil && isUpstream:
 			why = "upstream's file is deleted, which a patch cannot say: put it back (git -C _output/kubernetes checkout upstream -- FILE), and leave it out of the build otherwise"
 		case f == nil:

@@ -125,6 +125,9 @@ func (u *upstream) key() string {
 	for _, m := range u.modules {
 		fmt.Fprintln(sum, m.path, m.version, m.sum)
 	}
+	for _, path := range sorted(links) {
+		fmt.Fprintln(sum, path, links[path])
+	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
@@ -284,6 +287,13 @@ func (u *upstream) files(failed *error) iter.Seq2[string, *file] {
 			if err != nil || stopped {
 				*failed = err
 				return
+			}
+			if m.path == mainModule {
+				for path, link := range linksIn(m.dir) {
+					if !yield(path, link) {
+						return
+					}
+				}
 			}
 		}
 	}
