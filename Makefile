@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade
+.PHONY: help up test faults leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade release
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ rollout: build ## restart and kill controller managers while 100 Deployments rol
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)
+
+release: tree ## build and pack images, server tarballs and SBOMs for linux/amd64 and arm64, into _output/release; REGISTRY= names the images, STOCK= is a folder with upstream's server tarballs, for kube-proxy
+	@go run ./hack/release $(if $(REGISTRY),-registry=$(REGISTRY)) $(if $(STOCK),-stock=$(STOCK))
 
 tree: ## make or update the patched tree in _output/kubernetes
 	@$(FORKTREE) make
