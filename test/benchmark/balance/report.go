@@ -70,8 +70,8 @@ Measured with %s on %s/%s, %d CPUs.
 
 etcd, an API server and the controller managers (`+"`--controllers=%s`"+`) share one machine. At first
 one controller manager has %d objects on the ring `+"`workloads`"+`, half of them pods. All that
-follows happens once with `+"`balance.mode`"+` Enabled, and once with it Disabled. Figures come from a
-watch of the ControllerInstances.
+follows happens once with `+"`balance.mode`"+` Enabled, and once with it Disabled, but that
+objects come and go only with it. Figures come from a watch of the ControllerInstances.
 
 - The ratio is that of the largest weight to the mean one, of all instances that own a range.
   "Beside heavy keys" counts each weight without what its heaviest key has beyond the mean: no range
@@ -93,8 +93,12 @@ watch of the ControllerInstances.
 	for _, r := range results {
 		histories[r] = replay(r.events)
 	}
-	for i := range results[0].phases {
+	for _, first := range results[0].phases {
 		for _, r := range results {
+			i := slices.IndexFunc(r.phases, func(p phase) bool { return p.name == first.name })
+			if i < 0 {
+				continue
+			}
 			f := histories[r].of(r.phases[i])
 			even, whole := "never", "never"
 			if !f.never {

@@ -112,7 +112,8 @@ func (b *bench) scenario(ctx context.Context) error {
 	if err := b.phase(ctx, phase{name: "everything deleted", within: true}, atMost, b.deleteAll); err != nil {
 		return err
 	}
-	if b.churn > 0 {
+	// Without balance no boundary would move.
+	if b.churn > 0 && b.mode == enabled {
 		if err := b.phase(ctx, phase{name: fmt.Sprintf("objects come and go for %v", b.churn)}, atLeast, b.comeAndGo); err != nil {
 			return err
 		}

@@ -29,6 +29,10 @@ import (
 // since: one that has as much as before tells nothing.
 const oldNews = 30 * time.Second
 
+// longSwing is how long many objects come and go until that no longer keeps a ring from being evened
+// out: they may never cease to.
+const longSwing = time.Minute
+
 // spread is by how much later than the one before it in the ring an instance begins to move boundaries
 // after an instance has come or gone.
 const spread = 10 * time.Millisecond
@@ -70,10 +74,11 @@ type balancing struct {
 	calmSince time.Duration
 	calmAt    [3]int64
 	// objects is how many the ring had when that was last another tenth, and at least what it is taken to
-	// have; steadySince is when that was.
-	objects     int64
-	steadySince time.Duration
-	// moves are the boundaries that have moved in the last minute. It is never changed in place.
+	// have; steadySince is when that was, swingsSince when it first was so after it had been steady.
+	objects                  int64
+	steadySince, swingsSince time.Duration
+	// moves are those of boundaries, the latest first: all of the last minute, before that the last one of
+	// each that is still there. It is never changed in place.
 	moves []moved
 	// planned is what was planned last; nil: nothing. It is never changed in place.
 	planned *planned
@@ -97,7 +102,10 @@ func (b *balancing) plan(policy Policy, free bool) *Plan {
 
 // moved is a boundary that has moved.
 type moved struct {
-	at    time.Duration
+	at       time.Duration
+	boundary string
+	// up says that it has moved up, into the range of its successor.
+	up    bool
 	width uint64
 }
 
@@ -159,13 +167,19 @@ func (b *balancing) compare(before *View, now time.Duration) {
 		case !ok || former.UID != r.UID || former.Key == nil:
 			b.came = now
 		case *former.Key != *r.Key:
-			moves = append(moves, moved{now, distance(*former.Key, *r.Key)})
+			up := uint64(*r.Key-*former.Key)&(hashkey.Limit-1) < hashkey.Limit/2
+			moves = append(moves, moved{now, r.Name, up, distance(*former.Key, *r.Key)})
 		}
 	}
+	newer := map[string]bool{}
+	for _, move := range moves {
+		newer[move.boundary] = true
+	}
 	for _, move := range b.moves {
-		if now-move.at < time.Minute {
+		if now-move.at < time.Minute || !newer[move.boundary] && b.view.place(move.boundary) >= 0 {
 			moves = append(moves, move)
 		}
+		newer[move.boundary] = true
 	}
 	b.moves = moves
 }
@@ -174,6 +188,9 @@ func (b *balancing) compare(before *View, now time.Duration) {
 func (b *balancing) count(policy Policy, now time.Duration) {
 	objects := max(b.view.total(), policy.Seed*int64(len(b.view.ring)))
 	if change := max(objects-b.objects, b.objects-objects); change > b.objects/10 {
+		if now >= b.steadySince+policy.Steady {
+			b.swingsSince = now
+		}
 		b.objects, b.steadySince = objects, now
 	}
 }
@@ -199,6 +216,19 @@ func (b *balancing) inMotion(now time.Duration) (keys uint64) {
 	return keys
 }
 
+// turnsBack says whether a boundary would go back after its last move, which was not long ago, though
+// no more is too much or too little than what comes and goes by itself. In a free plan it may undo what
+// was before an instance came or went.
+func (b *balancing) turnsBack(s Shift, plan *Plan, policy Policy, free bool, now time.Duration) bool {
+	up := s.Boundary != s.Donor
+	i := slices.IndexFunc(b.moves, func(m moved) bool { return m.boundary == s.Boundary })
+	if i < 0 || b.moves[i].up == up || now-b.moves[i].at >= policy.Back || free && b.moves[i].at <= max(b.came, b.went) {
+		return false
+	}
+	donor, receiver := plan.part(s.Donor), plan.part(s.Receiver)
+	return donor.Load-donor.Wanted <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
+}
+
 // decideBalance names a key for a boundary of this instance's range, if the ring is to be evened out
 // and nothing else is to be done: who wishes a key gets it first.
 func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
@@ -210,7 +240,8 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	}
 	policy, b := in.Balance.Policy, &m.balance
 	b.count(policy, in.Now)
-	due := max(b.calmSince+policy.Calm, b.steadySince+policy.Steady, b.came+policy.AfterJoin, m.rests[registration{}])
+	steady := min(b.steadySince+policy.Steady, b.swingsSince+longSwing)
+	due := max(b.calmSince+policy.Calm, steady, b.came+policy.AfterJoin, m.rests[registration{}])
 	if b.went > 0 {
 		due = max(due, b.went+policy.AfterLoss)
 	}
@@ -227,7 +258,9 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	}
 	free := in.Now < max(b.came, b.went)+policy.Free
 	plan := b.plan(policy, free)
-	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool { return !m.takes(s, in.Now) })
+	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool {
+		return !m.takes(s, in.Now) || b.turnsBack(s, plan, policy, free, in.Now)
+	})
 	if len(mine) == 0 {
 		return
 	}

@@ -549,6 +549,19 @@ func TestARingRestsWhileManyObjectsComeOrGo(t *testing.T) {
 	e.quiet("many objects have gone")
 	e.now += e.balance.Steady
 	e.moves()
+	// It goes on and on.
+	for i := range int64(61) {
+		e.now += time.Second
+		e.tell("c", 1000+500*(i%2))
+		if d := e.decide(); (d.Write != nil) != (i == 60) {
+			t.Fatalf("after %d s of coming and going it writes %+v", i, d.Write)
+		}
+	}
+	e.now += e.balance.Steady
+	e.moves()
+	e.tell("c", 3000)
+	e.quiet("it has ended, and begins anew")
+	e.now += e.balance.Steady
 	// Of few, all can go.
 	e.balance.Seed = 3000
 	e.quiet("the ring is taken to have more")
@@ -558,6 +571,115 @@ func TestARingRestsWhileManyObjectsComeOrGo(t *testing.T) {
 	if d := e.decide(); d.Write == nil {
 		t.Error("it moves nothing though the ring is taken to have as many as before")
 	}
+}
+
+func TestABoundaryTurnsBackOnlyForMuch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// first are the loads that a boundary moves for, then those for which it is to go back.
+		self        string
+		first, then []int64
+		back        bool
+	}{
+		"too much, down":      {"b", []int64{1000, 1200, 800}, []int64{1000, 800, 1200}, false},
+		"much too much, down": {"b", []int64{1000, 1200, 800}, []int64{1000, 799, 1201}, true},
+		"too much, up":        {"b", []int64{800, 1200, 1000}, []int64{1200, 800, 1000}, false},
+		"much too much, up":   {"b", []int64{800, 1200, 1000}, []int64{1201, 799, 1000}, true},
+		"too little":          {"b", []int64{1000, 1200, 800, 1000, 1000}, []int64{1100, 600, 1100, 1100, 1100}, false},
+		"much too little":     {"b", []int64{1000, 1200, 800, 1000, 1000}, []int64{1100, 599, 1100, 1101, 1100}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := uneven(t, tc.self, tc.first...)
+			e.balance.Rate = 1
+			d := e.decide()
+			if d.Write == nil {
+				t.Fatal("it moves nothing")
+			}
+			moves := d.Write.Name
+			e.change(moves, func(r *Record) { r.Key = d.Write.Next })
+			e.decide()
+			// The other one of that boundary looks at it now.
+			donor := d.Proposal.Receiver
+			other := &evener{Machine: NewMachine(donor, e.View(), limits), t: t, balance: e.balance, objects: e.objects, now: e.now}
+			other.balance.Steady = 0
+			other.Machine.balance = e.Machine.balance
+			other.Machine.balance.about = [4]int64{}
+			other.decide()
+			for i, w := range tc.then {
+				other.tell(string(rune('a'+i)), w)
+			}
+			other.now += time.Minute
+			boundary := func() string {
+				t.Helper()
+				if d := other.decide(); d.Write != nil {
+					return d.Write.Name
+				}
+				return ""
+			}
+			if got := boundary(); (got == moves) != tc.back {
+				t.Errorf("moves the boundary %q; %q has moved", got, moves)
+			}
+			other.now += other.balance.Back - time.Minute
+			if got := boundary(); got != moves {
+				t.Errorf("long after: moves the boundary %q, want %q", got, moves)
+			}
+		})
+	}
+}
+
+func TestABoundaryMayTurnBackAfterAnInstanceHasComeOrGone(t *testing.T) {
+	move := func(at, came time.Duration) string {
+		e := uneven(t, "b", 1000, 1200, 800)
+		e.balance.Rate, e.balance.Free = 1, 2*time.Hour
+		e.Machine.balance.moves = []moved{{at: at, boundary: "b", up: true}}
+		e.Machine.balance.came = came
+		if d := e.decide(); d.Write != nil && d.Write.Name == "b" {
+			return "back"
+		}
+		return ""
+	}
+	if got := move(time.Hour-time.Minute, time.Hour-time.Minute); got != "back" {
+		t.Error("it keeps to a move of before an instance came")
+	}
+	if got := move(time.Hour-time.Minute+1, time.Hour-time.Minute); got != "" {
+		t.Error("it undoes a move of after an instance came")
+	}
+}
+
+func TestABoundaryThatHasMovedGoesOn(t *testing.T) {
+	e := uneven(t, "b", 1000, 1200, 800)
+	e.balance.Rate, e.balance.Steady = 1, 0
+	d := e.decide()
+	e.change("b", func(r *Record) { r.Key = d.Write.Next })
+	e.decide()
+	e.tell("b", 1150)
+	e.tell("c", 850)
+	e.now += time.Minute
+	if d := e.decide(); d.Write == nil || d.Write.Name != "b" {
+		t.Errorf("writes %+v, want it to move the same boundary", d.Write)
+	}
+}
+
+func TestTheLastMoveOfEachBoundaryIsRemembered(t *testing.T) {
+	view := NewView(1, member("a", at(100)), member("b", at(200)), member("c", at(300)))
+	b := balancing{view: view}
+	see := func(next *View, now time.Duration, want ...string) {
+		t.Helper()
+		b.view = next
+		b.compare(view, now)
+		view = next
+		var got []string
+		for _, m := range b.moves {
+			got = append(got, m.boundary)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("at %v, the moves of %q are remembered, want %q", now, got, want)
+		}
+	}
+	see(view.With(member("b", at(210))), time.Minute, "b")
+	see(view.With(member("b", at(220))), time.Minute+1, "b", "b")
+	see(view.With(member("c", at(310))), time.Hour, "c", "b")
+	see(view.With(member("b", at(215))), 2*time.Hour, "b", "c")
+	see(view.Without("c"), 3*time.Hour, "b")
 }
 
 func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {

@@ -590,8 +590,8 @@ func (p *simulatedProcess) report(decision *Decision) {
 	switch {
 	case p.telling:
 		return
-	case s.Phase != n.phase, !s.Cached.Equal(n.cached), !s.Report.Equal(n.report):
-	case differs(s.Weight, n.weight, 20), differs(s.Shareable(), Record{Weight: n.weight, Heaviest: n.heaviest}.Shareable(), 20), !decision.Owned.Equal(p.weighed):
+	case s.Phase != n.phase, !s.Cached.Equal(n.cached), !s.Report.Equal(n.report), !decision.Owned.Equal(p.weighed):
+	case differs(s.Weight, n.weight, 20), differs(s.Shareable(), Record{Weight: n.weight, Heaviest: n.heaviest}.Shareable(), 20):
 		due = p.toldAt + time.Second
 	case differs(s.LiveBytes, n.live, 10), max(s.Work-n.work, n.work-s.Work) >= 100:
 		due = p.toldAt + 30*time.Second

@@ -204,7 +204,7 @@ func (d *day) changed(c change) {
 	if d.registry.named[c.boundary].free {
 		return
 	}
-	f.recent = append(f.recent, moved{d.now, c.keys.Width()})
+	f.recent = append(f.recent, moved{at: d.now, width: c.keys.Width()})
 	sum := 0.0
 	for i := len(f.recent) - 1; i >= 0; i-- {
 		if f.recent[i].at <= d.now-time.Minute {

@@ -55,6 +55,8 @@ type Part struct {
 	// it in the range. It is fixed if that alone is more than it should have: it gets nothing then.
 	heaviest, before, after int64
 	fixed                   bool
+	// tolerated is how much more it may have than wanted; of too little it may have twice that.
+	tolerated int64
 	// surplus is what it has too much, room how much more it can have without being near too much, and
 	// least what it is to keep.
 	surplus, room, least int64

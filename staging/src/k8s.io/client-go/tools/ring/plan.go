@@ -36,13 +36,17 @@ type Policy struct {
 	Seed int64
 	// Rate is the part of all keys, from 0 to 1, that all instances together move in a minute.
 	Rate float64
+	// Back is for how long after a boundary has moved it moves back only for twice as much too much or too
+	// little: where objects come and go, loads swing by some.
+	Back time.Duration
 	// Free is for how long after an instance has come or gone a plan is a free one, and Rate does not
 	// count.
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
 	// Steady is how long the ring must have had about as many objects as now, give or take a tenth. While
-	// many come or go, they do so earlier in one range than in another, and that passes by itself.
+	// many come or go, they do so earlier in one range than in another, and that passes by itself. What
+	// swings for more than a minute counts as steady.
 	Steady time.Duration
 	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
 	// must have gone: others may be about to come, too, or again.
@@ -55,6 +59,7 @@ var DefaultPolicy = Policy{
 	Least:     20,
 	Seed:      200,
 	Rate:      0.05,
+	Back:      10 * time.Minute,
 	Free:      2 * time.Minute,
 	Calm:      time.Second,
 	Steady:    5 * time.Second,
@@ -222,6 +227,7 @@ func (l *line) evenOut(policy Policy, pass float64) []int64 {
 		return max(0, -above(i, tolerated/2))
 	}
 	for i, part := range l.parts {
+		part.tolerated = tolerated
 		part.least = part.Wanted - max(tolerated, int64(pass*float64(part.Wanted)))
 		part.room = room(i)
 	}

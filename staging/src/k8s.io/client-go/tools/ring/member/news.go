@@ -104,9 +104,9 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 	switch {
 	case n.sending:
 		return 0
-	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks():
-		// Others wait for it.
-	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts), !n.owned.Equal(n.weighed):
+	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks(), !n.owned.Equal(n.weighed):
+		// Others wait for it; one that joins asks whoever has most since its predecessor has gone.
+	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
 	case differs(n.stored.LiveBytes, liveBytes(n.status), heapParts), max(n.stored.Work-n.status.Work, n.status.Work-n.stored.Work) >= workStep:
