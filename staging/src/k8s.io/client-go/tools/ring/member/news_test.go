@@ -70,6 +70,10 @@ func TestNewsThatOthersActOnAreSentAtOnce(t *testing.T) {
 				return ring.CachedRanges(s.Cached).Equal(low)
 			},
 		},
+		"the load of other keys": {
+			func(i *instance, d *ring.Decision) { d.Owned, i.sources[0].keys = low, []int64{1, 2, 3} },
+			func(s shardingv1alpha1.ControllerInstanceStatus) bool { return s.Weight == 3 },
+		},
 		"what is given": {
 			func(_ *instance, d *ring.Decision) {
 				d.Report = ring.Report{Epoch: 1, Gives: &ring.Gift{To: "b", Key: 99}}
