@@ -81,7 +81,7 @@ build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for 
 	@$(FORKTREE) build $(BINARIES)
 
 release: tree ## build and pack images, server tarballs and SBOMs for linux/amd64 and arm64, into _output/release; REGISTRY= names the images, STOCK= is a folder with upstream's server tarballs, for kube-proxy
-	@go run ./hack/release $(if $(REGISTRY),-registry=$(REGISTRY)) $(if $(STOCK),-stock=$(STOCK))
+	@GOTOOLCHAIN=go$$(cat _output/kubernetes/.go-version) go run ./hack/release $(if $(REGISTRY),-registry=$(REGISTRY)) $(if $(STOCK),-stock=$(STOCK))
 
 tree: ## make or update the patched tree in _output/kubernetes
 	@$(FORKTREE) make

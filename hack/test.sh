@@ -133,6 +133,10 @@ simulate() {
 # the e2e suite on them.
 images() {
   local roots=$results/images name layer image
+  if ! grep -q "\"commit\": \"$(git rev-parse HEAD)\"" "$root/_output/release/manifest.json"; then
+    echo "_output/release is not of this commit: run make release"
+    return 1
+  fi
   rm -rf "$roots"
   mkdir -p "$roots/bin"
   for name in kube-apiserver kube-controller-manager kube-scheduler kubectl kubectl-ring; do

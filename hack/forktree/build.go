@@ -61,12 +61,15 @@ func (h *house) build(names []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := h.tree.commits(); err != nil {
+		return err
+	}
 	for _, b := range chosen {
-		args := []string{"-buildvcs=false"}
+		dir, args := h.root, []string{"-buildvcs=false"}
 		if b.inTree {
-			args = append(args, "-ldflags", v.flags())
+			dir, args = h.tree.dir, append(args, "-ldflags", v.flags())
 		}
-		if err := h.compile(b, filepath.Join(h.root, "_output", "bin"), nil, args...); err != nil {
+		if err := h.compile(b, dir, filepath.Join(h.root, "_output", "bin"), nil, args...); err != nil {
 			return err
 		}
 		if b.name == "kwok" {
@@ -79,41 +82,6 @@ func (h *house) build(names []string) error {
 		return nil
 	}
 	return runCodegen(h.root, h.tree.dir, "-api", filepath.Join(h.root, "_output", "bin"))
-}
-
-// static builds the named binaries of the tree as they are released, for a platform such as
-// linux/arm64, into _output/static/linux-arm64: they need no library, have no symbols, and carry the
-// tree's version tag as the version of their module. The same source gives the same bytes.
-func (h *house) static(platform string, names []string) error {
-	goos, goarch, ok := strings.Cut(platform, "/")
-	if !ok {
-		return fmt.Errorf("%q is no platform, such as linux/arm64", platform)
-	}
-	chosen, err := choose(names, func(b binary) bool { return b.inTree })
-	if err != nil {
-		return err
-	}
-	v, err := h.version()
-	if err != nil {
-		return err
-	}
-	c, err := h.tree.commits()
-	if err != nil {
-		return err
-	}
-	if err := h.tree.tag(c); err != nil {
-		return err
-	}
-	env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
-	for _, b := range chosen {
-		if !b.inTree {
-			return fmt.Errorf("%s is not of the tree, and not released", b.name)
-		}
-		if err := h.compile(b, filepath.Join(h.root, "_output", "static", goos+"-"+goarch), env, "-buildvcs=true", "-ldflags", "-s -w "+v.flags()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // choose returns the binaries of these names, or those that are meant if there are none.
@@ -131,18 +99,12 @@ func choose(names []string, meant func(binary) bool) (chosen []binary, err error
 	return chosen, nil
 }
 
-// compile builds one binary into a folder.
-func (h *house) compile(b binary, into string, env []string, args ...string) error {
-	if _, err := h.tree.commits(); err != nil {
-		return err
-	}
+// compile builds one binary of the source in a folder into another one.
+func (h *house) compile(b binary, source, into string, env []string, args ...string) error {
 	h.say("building %s into %s", b.name, filepath.Base(into))
 	started := time.Now()
 	cmd := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", filepath.Join(into, b.name)}, args, []string{b.pkg})...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = h.root, os.Stdout, os.Stderr
-	if b.inTree {
-		cmd.Dir = h.tree.dir
-	}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = source, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building %s: %w", b.name, err)

@@ -232,10 +232,10 @@ func (g git) commit(parent, message string, changes iter.Seq2[string, *file]) (s
 	return strings.TrimSpace(id), err
 }
 
-// scratchRef refers to a commit while it is being made.
 // linkMode is the mode of a symbolic link.
 const linkMode = "120000"
 
+// scratchRef refers to a commit while it is being made.
 const scratchRef = "refs/forktree/scratch"
 
 // blobID returns git's name of a file's content.

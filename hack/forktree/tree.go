@@ -115,23 +115,7 @@ func (t *tree) record(c *commits) error {
 			return err
 		}
 	}
-	return t.tag(c)
-}
-
-// tag gives the made tree the tag of upstream's version, so that what is built of it has that as the
-// version of its module.
-func (t *tree) tag(c *commits) error {
-	message, err := t.git().message(c.upstream)
-	if err != nil {
-		return err
-	}
-	first, _, _ := strings.Cut(message, "\n")
-	version, ok := strings.CutPrefix(first, upstreamSubject)
-	if !ok {
-		return nil
-	}
-	_, err = t.git().run("update-ref", "refs/tags/"+version, c.generated)
-	return err
+	return nil
 }
 
 // edited returns the working files that differ from a commit, nil for deleted ones. Files

@@ -40,6 +40,7 @@ type manifest struct {
 	Upstream string          `json:"upstream"`
 	Commit   string          `json:"commit"`
 	Date     time.Time       `json:"date"`
+	Go       string          `json:"go"`
 	Images   []manifestImage `json:"images"`
 }
 

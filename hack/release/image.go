@@ -46,7 +46,7 @@ func (r *release) packImage(i image) (manifestImage, error) {
 	if err != nil {
 		return manifestImage{}, err
 	}
-	m := manifestImage{Name: ref.Name(), Layout: "images/" + i.name}
+	m := manifestImage{Name: ref.String(), Layout: "images/" + i.name}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, platform := range platforms {
 		img, err := r.image(i, platform, fmt.Sprintf("%[1]d:%[1]d", nonroot))

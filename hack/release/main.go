@@ -19,23 +19,31 @@ limitations under the License.
 // in them. It needs no container engine. The same commit gives the same bytes. Run it from the
 // repository's root:
 //
-//	go run ./hack/release [-registry=localhost/ringmaster] [-stock=DIR] [-out=_output/release]
+//	go run ./hack/release [-registry=localhost/ringmaster] [-stock=DIR]
 package main
 
 import (
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
-const forktree = "./hack/forktree"
+const (
+	forktree = "./hack/forktree"
+	// folder is where a release is put.
+	folder = "_output/release"
+)
 
 // platforms are those that a release is for.
 var platforms = []string{"linux/amd64", "linux/arm64"}
@@ -83,27 +91,23 @@ func main() {
 	log.SetPrefix("release: ")
 	registry := flag.String("registry", "localhost/ringmaster", "where the images will be pulled from, the first part of their names")
 	stock := flag.String("stock", "", "folder with upstream's kubernetes-server-linux-amd64.tar.gz and -arm64.tar.gz, for kube-proxy's image in ours; without it that image is left out")
-	out := flag.String("out", "_output/release", "folder for the release; what it holds is replaced")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		log.Fatalf("takes no arguments, not %q", flag.Args())
 	}
-	if err := run(*registry, *stock, *out); err != nil {
+	if err := run(*registry, *stock); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(registry, stock, out string) error {
-	r := &release{static: "_output/static", registry: registry, stock: stock}
+func run(registry, stock string) error {
+	r := &release{static: "_output/static", out: folder + ".new", registry: registry, stock: stock}
 	started := time.Now()
 	r.say = func(format string, args ...any) {
 		fmt.Printf("[%5.1f s] %s\n", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
 	}
-	said, err := exec.Command("go", "run", forktree, "version").Output()
-	if err != nil {
-		return fmt.Errorf("forktree version: %w", err)
-	}
-	if err := json.Unmarshal(said, &r.version); err != nil {
+	var err error
+	if r.version, err = currentVersion(); err != nil {
 		return err
 	}
 	if r.State != "clean" {
@@ -126,24 +130,73 @@ func run(registry, stock, out string) error {
 			return fmt.Errorf("forktree static %s: %w", platform, err)
 		}
 	}
+	if now, err := currentVersion(); err != nil || now != r.version {
+		return errors.Join(err, fmt.Errorf("the commit was %s %s and is %s %s now: try again, and leave the repository alone meanwhile", r.Commit, r.State, now.Commit, now.State))
+	}
+	if err := r.checkBinaries(); err != nil {
+		return err
+	}
 	// What was there stays until the new release is whole.
-	r.out = out + ".new"
 	if err := errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755)); err != nil {
 		return err
 	}
 	if err := r.pack(); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(out), os.Rename(r.out, out)); err != nil {
+	if err := errors.Join(os.RemoveAll(folder), os.Rename(r.out, folder)); err != nil {
 		return err
 	}
-	r.say("%s is in %s", r.Version, out)
+	r.say("%s is in %s", r.Version, folder)
 	return nil
+}
+
+// currentVersion is the version of what would be built now.
+func currentVersion() (v version, err error) {
+	said, err := exec.Command("go", "run", forktree, "version").Output()
+	if err != nil {
+		return v, fmt.Errorf("forktree version: %w", err)
+	}
+	return v, json.Unmarshal(said, &v)
+}
+
+// checkBinaries fails unless all binaries were built from one source, which has no edits.
+func (r *release) checkBinaries() error {
+	revisions := map[string]bool{}
+	for _, platform := range platforms {
+		for _, name := range r.binaries() {
+			info, err := buildinfo.ReadFile(r.binary(name, platform))
+			if err != nil {
+				return err
+			}
+			revision, err := r.sourceOf(info)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", name, platform, err)
+			}
+			revisions[revision] = true
+		}
+	}
+	if len(revisions) != 1 {
+		return fmt.Errorf("the binaries were built from several sources: %q", slices.Sorted(maps.Keys(revisions)))
+	}
+	return nil
+}
+
+// sourceOf returns the commit of the tree that a binary was built from.
+func (r *release) sourceOf(info *buildinfo.BuildInfo) (revision string, err error) {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if info.Main.Version != r.Upstream || settings["vcs.modified"] != "false" || settings["vcs.revision"] == "" {
+		return "", fmt.Errorf("it says that it was built from version %q, of commit %q (modified: %q), want %s without changes",
+			info.Main.Version, settings["vcs.revision"], settings["vcs.modified"], r.Upstream)
+	}
+	return settings["vcs.revision"], nil
 }
 
 // pack writes the release into its folder.
 func (r *release) pack() error {
-	m := &manifest{Version: r.Version, Upstream: r.Upstream, Commit: r.Commit, Date: r.Date}
+	m := &manifest{Version: r.Version, Upstream: r.Upstream, Commit: r.Commit, Date: r.Date, Go: runtime.Version()}
 	for _, i := range images {
 		r.say("packing the image of %s", i.name)
 		entry, err := r.packImage(i)

@@ -20,6 +20,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -446,6 +448,28 @@ func TestAnSBOMListsTheModules(t *testing.T) {
 	}
 	if len(doc.Relationships) != len(doc.Packages) {
 		t.Errorf("%d packages have %d relationships", len(doc.Packages), len(doc.Relationships))
+	}
+}
+
+func TestBinariesOfAnotherSourceAreRefused(t *testing.T) {
+	r := newRelease(t)
+	info := func(version, revision, modified string) *buildinfo.BuildInfo {
+		return &buildinfo.BuildInfo{
+			Main:     debug.Module{Version: version},
+			Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: revision}, {Key: "vcs.modified", Value: modified}},
+		}
+	}
+	if revision, err := r.sourceOf(info("v1.37.1", "abc", "false")); revision != "abc" || err != nil {
+		t.Errorf("the source is %q, %v", revision, err)
+	}
+	for _, bad := range []*buildinfo.BuildInfo{info("v1.37.1+dirty", "abc", "true"), info("v1.37.1", "abc", "true"), info("(devel)", "abc", "false"), info("v1.37.1", "", "false"), {}} {
+		if _, err := r.sourceOf(bad); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+	// This test is no release.
+	if err := r.checkBinaries(); err == nil || !strings.Contains(err.Error(), "kube-apiserver for linux/amd64") {
+		t.Errorf("error %v", err)
 	}
 }
 

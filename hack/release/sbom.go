@@ -107,7 +107,7 @@ func (r *release) sbom(name, platform, sum string, info *buildinfo.BuildInfo) (*
 			PackageExternalReferences: []*spdx.PackageExternalReference{{
 				Category: common.CategoryPackageManager,
 				RefType:  common.TypePackageManagerPURL,
-				Locator:  "pkg:golang/" + strings.ToLower(m.Path) + "@" + version,
+				Locator:  "pkg:golang/" + strings.ToLower(m.Path) + "@" + strings.ReplaceAll(version, "+", "%2B"),
 			}},
 		}
 		if m.Sum != "" {
