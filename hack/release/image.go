@@ -42,7 +42,7 @@ const (
 
 // packImage writes an image for all platforms as one OCI layout, and for each platform as an archive.
 func (r *release) packImage(i image) (manifestImage, error) {
-	ref, err := name.NewTag(r.registry+"/"+i.name+":"+r.tag(), name.StrictValidation)
+	ref, err := name.NewTag(r.registry+"/"+i.name+":"+r.tag(), name.WeakValidation)
 	if err != nil {
 		return manifestImage{}, err
 	}

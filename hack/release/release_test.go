@@ -473,8 +473,14 @@ func TestBinariesOfAnotherSourceAreRefused(t *testing.T) {
 	}
 }
 
-func TestARegistryThatIsNone(t *testing.T) {
+func TestARegistryIsChecked(t *testing.T) {
 	r := newRelease(t)
+	for _, good := range []string{"localhost/ringmaster", "registry.example.com", "127.0.0.1:5000/a/b"} {
+		r.registry = good
+		if err := r.check(); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
 	r.registry = "Registry.example.com/Rings!"
 	if err := r.check(); err == nil || !strings.Contains(err.Error(), "-registry=Registry.example.com/Rings!") {
 		t.Errorf("error %v", err)

@@ -47,7 +47,7 @@ func serverTarball(platform string) string {
 
 // check says what is missing before anything is built.
 func (r *release) check() error {
-	if _, err := name.NewRepository(r.registry+"/kube-apiserver", name.StrictValidation); err != nil {
+	if _, err := name.NewRepository(r.registry+"/kube-apiserver", name.WeakValidation); err != nil {
 		return fmt.Errorf("-registry=%s: %w", r.registry, err)
 	}
 	if r.stock == "" {
