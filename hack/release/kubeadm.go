@@ -74,11 +74,11 @@ kind: JoinConfiguration
 %sdiscovery:
   bootstrapToken:
     apiServerEndpoint: 192.0.2.10:6443
-    token: abcdef.0123456789abcdef
+    token: "abcdef.0123456789abcdef"
     caCertHashes:
-    - sha256:%s
+    - "sha256:%s"
 controlPlane:
-  certificateKey: %[2]s
+  certificateKey: "%[2]s"
 `, common, bytes.Repeat([]byte("0"), 64)),
 	}
 	for name, data := range files {

@@ -430,6 +430,23 @@ func TestKubeadmRunsTheReleasesImagesAsRoot(t *testing.T) {
 	}
 }
 
+func TestKubeadmFindsThePatches(t *testing.T) {
+	r := packedRelease(t)
+	var first, other struct {
+		Patches      struct{ Directory string }
+		ControlPlane struct{ CertificateKey string }
+	}
+	for name, into := range map[string]any{"init.yaml": &first, "join.yaml": &other} {
+		document, _, _ := strings.Cut(string(read(t, filepath.Join(r.out, kubeadmDir, name))), "---\n")
+		if err := yaml.Unmarshal([]byte(document), into); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if first.Patches.Directory != patchesDir || other.Patches.Directory != patchesDir || len(other.ControlPlane.CertificateKey) != 64 {
+		t.Errorf("the configurations are %+v and %+v", first, other)
+	}
+}
+
 func TestAnSBOMListsTheModules(t *testing.T) {
 	r := packedRelease(t)
 	doc, err := spdxjson.Read(bytes.NewReader(read(t, filepath.Join(r.out, sbomPath("kubectl", platforms[1])))))
