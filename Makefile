@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade release
+.PHONY: help up test faults leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade release terminal
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ test: ## run all checks and tests
 explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
 	@hack/test.sh explore
 
-simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without; INSTANCES=200 is a minute or two, SEED= picks another day
+simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without, in 20 minutes; INSTANCES=200 is one minute, SEED= picks another day
 	@hack/test.sh simulate
 
 mutate: tree ## break the pure packages (ring, follower) in one place at a time and see their tests notice
@@ -79,6 +79,9 @@ rollout: build ## restart and kill controller managers while 100 Deployments rol
 
 build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)
+
+terminal: build ## draw docs/terminal.svg, of commands that run on a cluster here; a minute
+	@go run ./hack/terminal
 
 release: tree ## build and pack images, server tarballs and SBOMs for linux/amd64 and arm64, into _output/release; REGISTRY= names the images, STOCK= is a folder with upstream's server tarballs, for kube-proxy
 	@GOTOOLCHAIN=go$$(cat _output/kubernetes/.go-version) go run ./hack/release $(if $(REGISTRY),-registry=$(REGISTRY)) $(if $(STOCK),-stock=$(STOCK))

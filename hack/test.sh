@@ -126,7 +126,8 @@ explore() {
 # simulate lets a large ring, of INSTANCES, live through a day, that of SEED.
 simulate() {
   export RING_SIMULATION=long RING_SIMULATION_SEED=${SEED-} RING_SIMULATION_INSTANCES=${INSTANCES-}
-  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^TestSimulatedDay$' k8s.io/client-go/tools/ring)
+  # The views of a large ring are many and small: collecting them less often saves a fifth of the time.
+  (cd "$tree" && GOGC=400 go test -v -count=1 -timeout 24h -run '^TestSimulatedDay$' k8s.io/client-go/tools/ring)
 }
 
 # images unpacks the images that `make release` has made, runs each binary from its own root, and
