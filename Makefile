@@ -20,7 +20,7 @@ test: ## run all checks and tests
 explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
 	@hack/test.sh explore
 
-simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without, in 20 minutes; INSTANCES=200 is one minute, SEED= picks another day
+simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without, in half an hour; INSTANCES=200 is one minute, SEED= picks another day
 	@hack/test.sh simulate
 
 mutate: tree ## break the pure packages (ring, follower) in one place at a time and see their tests notice
