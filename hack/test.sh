@@ -149,7 +149,7 @@ images() {
     done
     if [ "$(id -u)" = 0 ]; then
       printf '%s, as nobody in its own root: ' "$name"
-      chroot --userspec=65532:65532 "$roots/$name" "/usr/local/bin/$name" "$([ "${name#kubectl}" = "$name" ] && echo --version || echo --help)" | head -n 1
+      chroot --userspec=65532:65532 "$roots/$name" "/usr/local/bin/$name" "$([ "${name#kubectl}" = "$name" ] && echo --version || echo --help)" | sed -n 1p
     fi
     ln -s "../$name/usr/local/bin/$name" "$roots/bin/$name"
   done
