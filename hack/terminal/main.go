@@ -47,12 +47,11 @@ const (
 // session are the commands in the picture. Each runs when the ring has come to rest after the one
 // before it.
 var session = []string{
-	"kubectl ring",
-	"kill -9 $(cat " + dir + "/kube-controller-manager-2.pid)",
-	"time kubectl ring status --wait",
-	"kubectl ring",
-	"hack/local-up-cluster.sh add",
-	"kubectl ring",
+	"kubectl ring workloads",
+	"kill -9 $(cat " + dir + "/kube-controller-manager-2.pid); sleep 7 # its lease is one of 6 s",
+	"kubectl ring workloads",
+	"hack/local-up-cluster.sh add; sleep 7",
+	"kubectl ring workloads",
 }
 
 func main() {
@@ -74,7 +73,7 @@ func run(ctx context.Context, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	env := append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "PATH="+path+":"+os.Getenv("PATH"), "TIMEFORMAT=%1R s")
+	env := append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "PATH="+path+":"+os.Getenv("PATH"))
 	log.Print("starting a cluster")
 	cluster := exec.Command(filepath.Join(bin, "local-up-cluster"), "--bin-dir="+bin, "--dir="+dir)
 	cluster.Stderr = os.Stderr
@@ -93,10 +92,8 @@ func run(ctx context.Context, out string) (err error) {
 			return fmt.Errorf("%s: %w\n%s", command, err, printed)
 		}
 		steps = append(steps, step{command, printed})
-		if !strings.HasPrefix(command, "kill") {
-			if err := settle(ctx, env); err != nil {
-				return err
-			}
+		if err := settle(ctx, env); err != nil {
+			return err
 		}
 	}
 	return os.WriteFile(out, []byte(draw(steps)), 0o644)
