@@ -89,11 +89,14 @@ func (r *release) packImage(i image) (manifestImage, error) {
 
 // image returns the image of one platform, whose process runs as that user.
 func (r *release) image(i image, platform, user string) (v1.Image, error) {
-	base, err := layer(baseFiles())
+	base, err := r.layer("", baseFiles)
 	if err != nil {
 		return nil, err
 	}
-	own, err := layer([]entry{{path: binDir + "/" + i.name, mode: 0o755, file: r.binary(i.name, platform)}})
+	binary := r.binary(i.name, platform)
+	own, err := r.layer(binary, func() []entry {
+		return []entry{{path: binDir + "/" + i.name, mode: 0o755, file: binary}}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -148,14 +151,27 @@ func baseFiles() []entry {
 	}
 }
 
-// layer returns a layer of an image. Its files have no time of their own, so it changes only with them.
-func layer(entries []entry) (v1.Layer, error) {
+// layer returns the layer of that name, which is compressed once for all images that have it. Its files
+// have no time of their own, so it changes only with them.
+func (r *release) layer(name string, files func() []entry) (v1.Layer, error) {
+	if l, ok := r.layers[name]; ok {
+		return l, nil
+	}
+	entries := files()
 	open := func() (io.ReadCloser, error) {
 		in, out := io.Pipe()
 		go func() { out.CloseWithError(writeTar(out, entries, time.Unix(0, 0))) }()
 		return in, nil
 	}
-	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	l, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	if err != nil {
+		return nil, err
+	}
+	if r.layers == nil {
+		r.layers = map[string]v1.Layer{}
+	}
+	r.layers[name] = l
+	return l, nil
 }
 
 // pulled is how many bytes are pulled of an image.

@@ -37,6 +37,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 const (
@@ -84,6 +86,8 @@ type release struct {
 	// license is the text of the license.
 	license []byte
 	say     func(format string, args ...any)
+	// layers are those that were made, by the path of their binary; "": the one that all images share.
+	layers map[string]v1.Layer
 }
 
 func main() {
