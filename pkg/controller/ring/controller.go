@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring/guard"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -74,11 +75,11 @@ type Config[T comparable] struct {
 // names of namespaced objects. What the gate does not let in is forgotten; to queue it again when the
 // gate opens is for Config.Acquired.
 func Beside(env *Env, q *workqueue.TypedRateLimitingInterface[string]) {
-	s := newSubjects(env.Gate, cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), true)
+	s := guard.NewSubjects(env.Gate, cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), true)
 	inner := *q
-	s.queue = inner.Add
+	s.Queue = inner.Add
 	env.beside(s)
-	*q = queue[string]{TypedRateLimitingInterface: inner, subjects: s, name: Named}
+	*q = guard.Queue[string]{TypedRateLimitingInterface: inner, Subjects: s, Name: Named}
 }
 
 // Named are the items of a queue of names, as most controllers have it.
@@ -107,16 +108,16 @@ func New[T comparable](env *Env, cfg Config[T]) (*Controller, error) {
 		return nil, err
 	}
 	inner, s := *cfg.Queue, env.subjects
-	s.queue = func(name string) { inner.Add(cfg.Item(name)) }
+	s.Queue = func(name string) { inner.Add(cfg.Item(name)) }
 	if cfg.Forget != nil {
-		s.forget = func(name string, uid types.UID) {
+		s.Forget = func(name string, uid types.UID) {
 			if object, err := cache.ParseObjectName(name); err == nil {
 				cfg.Forget(object, uid)
 			}
 		}
 	}
-	s.enqueue, s.steady = cfg.Enqueue, cfg.Steady
-	*cfg.Queue = queue[T]{inner, s, cfg.Name, cfg.Late, cfg.Periodic}
+	s.Enqueue, s.Steady = cfg.Enqueue, cfg.Steady
+	*cfg.Queue = guard.Queue[T]{TypedRateLimitingInterface: inner, Subjects: s, Name: cfg.Name, Late: cfg.Late, Periodic: cfg.Periodic}
 	return &Controller{env: env, works: append([]func(context.Context) bool{cfg.Work}, cfg.Side...), run: cfg.Run, prepare: cfg.Prepare, acquired: cfg.Acquired}, nil
 }
 
@@ -178,7 +179,7 @@ func (c *Controller) Prepare(ranges hashkey.Ranges) {
 
 // Acquired is called when the gate has been opened for ranges: it queues all objects there.
 func (c *Controller) Acquired(ranges hashkey.Ranges) {
-	c.env.subjects.queueAll(ranges)
+	c.env.subjects.QueueAll(ranges)
 	if c.acquired != nil {
 		c.acquired(ranges)
 	}
@@ -192,5 +193,5 @@ func (c *Controller) Released(ranges hashkey.Ranges) {
 			informer.filter.Shut(ranges)
 		}
 	}
-	c.env.subjects.release(ranges)
+	c.env.subjects.Release(ranges)
 }

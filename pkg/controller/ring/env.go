@@ -40,6 +40,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/client-go/tools/ring/guard"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
@@ -63,9 +64,9 @@ type Env struct {
 	// unlisted are the types that the controller has asked Informers for, and the catalogue
 	// does not list.
 	unlisted []string
-	subjects *subjects
+	subjects *guard.Subjects
 	// beside adds subjects that are told when an informer that the controller reads is behind.
-	beside func(*subjects)
+	beside func(*guard.Subjects)
 }
 
 // informed is an informer as one controller sees it.
@@ -101,18 +102,18 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 			seen.SharedIndexInformer = seen.filter.Informer(informer)
 		}
 		if read.Resource == described.Workloads {
-			env.subjects = newSubjects(gate, informer.GetIndexer(), read.Path == sharding.NamespaceHashKeyPath)
-			if err := env.subjects.hearOf(seen); err != nil {
+			env.subjects = guard.NewSubjects(gate, informer.GetIndexer(), read.Path == sharding.NamespaceHashKeyPath)
+			if err := env.subjects.HearOf(seen); err != nil {
 				return nil, fmt.Errorf("%s: %w", described.Name, err)
 			}
-			seen.SharedIndexInformer = ofSubjects{seen.SharedIndexInformer, env.subjects}
+			seen.SharedIndexInformer = env.subjects.Informer(seen.SharedIndexInformer)
 		}
 		env.informed[reflect.TypeOf(resources[read.Resource].object)] = seen
 	}
 	if env.subjects == nil {
 		return nil, fmt.Errorf("%s: the catalogue of rings does not list its own workloads, %s, among what it reads", described.Name, described.Workloads)
 	}
-	env.beside = func(s *subjects) {
+	env.beside = func(s *guard.Subjects) {
 		shared.subjects = append(shared.subjects, s)
 		for _, r := range reads {
 			r.subjects = append(r.subjects, s)
@@ -127,13 +128,12 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 // Enter takes what the item of that name stands for through the gate, for a controller with
 // Config.Late. It returns false if the controller may not work on it now: when it may, it is queued
 // again. Either way the controller has the item until it is Done.
-func (e *Env) Enter(name string) bool { return e.subjects.enter(name) }
+func (e *Env) Enter(name string) bool { return e.subjects.Enter(name) }
 
 // Has says whether the caches have the object with that name and UID, of those that the controller
 // works on. The lister does not show it while another of that name is worked on.
 func (e *Env) Has(name cache.ObjectName, uid types.UID) bool {
-	object, ok := e.subjects.at(name.String())
-	return ok && object.uid == uid
+	return e.subjects.Has(name.String(), uid)
 }
 
 func (e *Env) informerFor(object runtime.Object) cache.SharedIndexInformer {

@@ -21,15 +21,13 @@ import "k8s.io/kubernetes/pkg/controller/ring/catalogue"
 // Behind is what the sources of all informers call: one of each controller's is behind, or none.
 func (i *Informers) Behind(is bool) {
 	for _, s := range i.subjects {
-		s.behind(is)
+		s.Behind(is)
 	}
 }
 
 // Waiting returns how many names wait for an informer that is behind, or to be tried again.
 func (e *Env) Waiting() int {
-	e.subjects.lock.Lock()
-	defer e.subjects.lock.Unlock()
-	return len(e.subjects.waiting)
+	return e.subjects.Waiting()
 }
 
 // BehindIn is what the source of that informer calls.

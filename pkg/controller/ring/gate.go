@@ -16,14 +16,8 @@ limitations under the License.
 
 package ring
 
+import "k8s.io/client-go/tools/ring/guard"
+
 // Gate says which objects, by hash key, a controller may work on now. All work passes it. A
 // member.Door is one.
-type Gate interface {
-	// Enter says whether work on key may begin. If so, the caller must call leave, once,
-	// when the work has ended.
-	Enter(key int64) (leave func(), ok bool)
-	// Serves says whether the gate is open for key.
-	Serves(key int64) bool
-	// ServesAll says whether the gate is open for every key.
-	ServesAll() bool
-}
+type Gate = guard.Gate

@@ -22,12 +22,12 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/client-go/tools/ring/guard"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -46,7 +46,7 @@ type Informers struct {
 	// Sources feed all of them.
 	Sources []member.Source
 	// subjects are those of all controllers.
-	subjects []*subjects
+	subjects []*guard.Subjects
 }
 
 // informer follows ranges of a resource.
@@ -65,12 +65,12 @@ type namedSource struct {
 func (s namedSource) String() string { return fmt.Sprintf("%s by %s", s.read.Resource, s.read.Path) }
 
 // readers are the subjects of the controllers that read an informer.
-type readers struct{ subjects []*subjects }
+type readers struct{ subjects []*guard.Subjects }
 
 // behind is called when the informer gets behind with its revision, and when no longer.
 func (r *readers) behind(is bool) {
 	for _, s := range r.subjects {
-		s.behind(is)
+		s.Behind(is)
 	}
 }
 
@@ -140,15 +140,8 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIn
 // an object that a controller works on.
 func (i *Informers) Describe(key int64) string {
 	for _, s := range i.subjects {
-		for _, obj := range s.List() {
-			accessor, err := meta.Accessor(obj)
-			if object, ok := s.of(obj); err != nil || !ok || object.key != key {
-				continue
-			}
-			if s.byNamespace {
-				return "namespace " + accessor.GetNamespace()
-			}
-			return fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(accessor))
+		if text, ok := s.Describe(key); ok {
+			return text
 		}
 	}
 	return "hash key " + hashkey.Format(key)

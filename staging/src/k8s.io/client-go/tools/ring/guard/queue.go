@@ -14,30 +14,33 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package guard
 
 import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// queue is a controller's queue behind its gate: who gets an item from it, unless it is late, may work
+// Queue is a controller's queue behind its gate: who gets an item from it, unless it is late, may work
 // on the object that it stands for, until Done.
-type queue[T comparable] struct {
+type Queue[T comparable] struct {
+	// TypedRateLimitingInterface is the queue that has no gate. Required.
 	workqueue.TypedRateLimitingInterface[T]
-	subjects *subjects
-	// name returns the name of the object that an item stands for.
-	name func(T) string
-	// late says that the controller itself asks whether an item may be worked on.
-	late bool
-	// periodic says that AddRateLimited does not follow a failure.
-	periodic bool
+	// Subjects are the objects that the items stand for, and Name returns the name of an item's.
+	// Required.
+	Subjects *Subjects
+	Name     func(T) string
+	// Late says that the controller takes items long before it works on them: it asks
+	// Subjects.Enter itself. Default: who gets an item works on it.
+	Late bool
+	// Periodic says that AddRateLimited does not follow a failure. Default: it does.
+	Periodic bool
 }
 
 // Get implements workqueue.TypedInterface.
-func (q queue[T]) Get() (item T, shutdown bool) {
+func (q Queue[T]) Get() (item T, shutdown bool) {
 	for {
 		item, shutdown = q.TypedRateLimitingInterface.Get()
-		if shutdown || q.late || q.subjects.enter(q.name(item)) {
+		if shutdown || q.Late || q.Subjects.Enter(q.Name(item)) {
 			return item, shutdown
 		}
 		q.Forget(item)
@@ -46,14 +49,14 @@ func (q queue[T]) Get() (item T, shutdown bool) {
 }
 
 // Done implements workqueue.TypedInterface.
-func (q queue[T]) Done(item T) {
-	q.subjects.leave(q.name(item))
+func (q Queue[T]) Done(item T) {
+	q.Subjects.Leave(q.Name(item))
 	q.TypedRateLimitingInterface.Done(item)
 }
 
 // AddRateLimited implements workqueue.TypedRateLimitingInterface.
-func (q queue[T]) AddRateLimited(item T) {
-	if q.periodic || q.subjects.putOff(q.name(item)) {
+func (q Queue[T]) AddRateLimited(item T) {
+	if q.Periodic || q.Subjects.putOff(q.Name(item)) {
 		q.TypedRateLimitingInterface.AddRateLimited(item)
 	} else {
 		q.TypedRateLimitingInterface.Add(item)
@@ -61,7 +64,7 @@ func (q queue[T]) AddRateLimited(item T) {
 }
 
 // Forget implements workqueue.TypedRateLimitingInterface.
-func (q queue[T]) Forget(item T) {
-	q.subjects.settled(q.name(item))
+func (q Queue[T]) Forget(item T) {
+	q.Subjects.settled(q.Name(item))
 	q.TypedRateLimitingInterface.Forget(item)
 }

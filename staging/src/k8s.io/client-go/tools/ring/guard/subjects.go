@@ -14,9 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package guard
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -28,23 +29,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// subjects are the objects that a controller works on, by name. As a store it shows a sync only
-// what has passed the gate: an object that is made anew under the same name may have another key.
-type subjects struct {
+// Subjects are the objects that a controller works on, by name as a store has it. As a store they
+// show a sync only what has passed the gate: an object that is made anew under the same name may have
+// another key. All methods may be called from any goroutine; the fields are set before the first call
+// of one.
+type Subjects struct {
 	// Indexer has the objects.
 	cache.Indexer
+	// Queue queues the object of that name. Required.
+	Queue func(name string)
+	// Forget forgets the controller's work on an object. Default: it remembers nothing.
+	Forget func(name string, uid types.UID)
+	// Enqueue queues an object if the controller has work on it. Default: it has on all.
+	Enqueue func(any)
+	// Steady says that nothing begins while an informer is behind. Default: it does.
+	Steady bool
+
 	gate Gate
 	// byNamespace says that the key of an object is that of its namespace. Then a name alone tells
 	// the key, and the caches have all of a namespace whose key the gate is open for, or none.
 	byNamespace bool
-	// queue queues the object of that name. forget, unless nil, forgets the controller's work on
-	// an object.
-	queue  func(name string)
-	forget func(name string, uid types.UID)
-	// enqueue, unless nil, queues an object if the controller has work on it.
-	enqueue func(any)
-	// steady says that nothing begins while an informer is behind.
-	steady bool
 
 	lock sync.Mutex
 	// known has what has been worked on since the gate was opened for it.
@@ -73,35 +77,37 @@ type work struct {
 	anew bool
 }
 
-func newSubjects(gate Gate, objects cache.Indexer, byNamespace bool) *subjects {
-	return &subjects{Indexer: objects, gate: gate, byNamespace: byNamespace, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
+// NewSubjects returns the subjects among objects whose work passes that gate by their own hash key or,
+// byNamespace, by that of their namespace.
+func NewSubjects(gate Gate, objects cache.Indexer, byNamespace bool) *Subjects {
+	return &Subjects{Indexer: objects, gate: gate, byNamespace: byNamespace, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
-// hearOf queues the objects of informer when they are gone. Not every controller does so itself,
+// HearOf queues the objects of the informer when they are gone. Not every controller does so itself,
 // and what is known of them goes with the work on their absence.
-func (s *subjects) hearOf(informer cache.SharedIndexInformer) error {
+func (s *Subjects) HearOf(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if !s.remembers() {
 			return
 		}
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-			s.queue(name)
+			s.Queue(name)
 		}
 	}})
 	return err
 }
 
 // remembers says whether it matters what has been worked on.
-func (s *subjects) remembers() bool { return !s.byNamespace || s.forget != nil }
+func (s *Subjects) remembers() bool { return !s.byNamespace || s.Forget != nil }
 
-func (s *subjects) forgetWork(name string, uid types.UID) {
-	if s.forget != nil {
-		s.forget(name, uid)
+func (s *Subjects) forgetWork(name string, uid types.UID) {
+	if s.Forget != nil {
+		s.Forget(name, uid)
 	}
 }
 
 // at returns the object of that name in the caches, and false if there is none.
-func (s *subjects) at(name string) (subject, bool) {
+func (s *Subjects) at(name string) (subject, bool) {
 	obj, exists, err := s.Indexer.GetByKey(name)
 	if err != nil || !exists {
 		return subject{}, false
@@ -109,7 +115,7 @@ func (s *subjects) at(name string) (subject, bool) {
 	return s.of(obj)
 }
 
-func (s *subjects) of(obj any) (subject, bool) {
+func (s *Subjects) of(obj any) (subject, bool) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return subject{}, false
@@ -120,8 +126,37 @@ func (s *subjects) of(obj any) (subject, bool) {
 	return subject{metav1.HashKeyOf(accessor), accessor.GetUID()}, true
 }
 
+// Has says whether the caches have the object with that name and UID, even while another of that name
+// is worked on.
+func (s *Subjects) Has(name string, uid types.UID) bool {
+	object, ok := s.at(name)
+	return ok && object.uid == uid
+}
+
+// Describe says for people which object has that key, or which namespace, and false if none here does.
+func (s *Subjects) Describe(key int64) (string, bool) {
+	for _, obj := range s.List() {
+		accessor, err := meta.Accessor(obj)
+		if object, ok := s.of(obj); err != nil || !ok || object.key != key {
+			continue
+		}
+		if s.byNamespace {
+			return "namespace " + accessor.GetNamespace(), true
+		}
+		return fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(accessor)), true
+	}
+	return "", false
+}
+
+// Waiting returns how many names wait for an informer that is behind, or to be tried again.
+func (s *Subjects) Waiting() int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return len(s.waiting)
+}
+
 // absent returns the key of a name without an object, and false if nobody can tell it.
-func (s *subjects) absent(name string) (int64, bool) {
+func (s *Subjects) absent(name string) (int64, bool) {
 	if s.byNamespace {
 		namespace, _, err := cache.SplitMetaNamespaceKey(name)
 		return hashkey.OfNamespace(namespace), err == nil
@@ -132,11 +167,11 @@ func (s *subjects) absent(name string) (int64, bool) {
 	return last.key, known
 }
 
-// enter takes the object of that name through the gate, or the name if the object is gone. It
+// Enter takes the object of that name through the gate, or the name if the object is gone. It
 // returns false if there is nothing to be done under that name: nobody can tell the key of what is
 // gone, as nothing was done for it here, or it is not this controller's now. Then the object is
 // queued again when the gate opens for it.
-func (s *subjects) enter(name string) bool {
+func (s *Subjects) Enter(name string) bool {
 	if s.waits(name) {
 		return false
 	}
@@ -155,7 +190,7 @@ func (s *subjects) enter(name string) bool {
 	// What was read before the gate may be older than the previous owner's work.
 	if again, _ := s.at(name); again.uid != object.uid {
 		leave()
-		s.queue(name)
+		s.Queue(name)
 		return false
 	}
 	s.lock.Lock()
@@ -172,19 +207,19 @@ func (s *subjects) enter(name string) bool {
 }
 
 // waits says whether work under that name waits for an informer that is behind.
-func (s *subjects) waits(name string) bool {
+func (s *Subjects) waits(name string) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	if !s.steady || s.lagging == 0 {
+	if !s.Steady || s.lagging == 0 {
 		return false
 	}
 	s.waiting[name] = struct{}{}
 	return true
 }
 
-// leave ends the work under that name. With that of an absence, all is forgotten: it does not come
+// Leave ends the work under that name. With that of an absence, all is forgotten: it does not come
 // again.
-func (s *subjects) leave(name string) {
+func (s *Subjects) Leave(name string) {
 	s.lock.Lock()
 	w, ok := s.working[name]
 	delete(s.working, name)
@@ -208,7 +243,7 @@ func (s *subjects) leave(name string) {
 }
 
 // putOff says whether work that has failed is to be tried again after a pause, or at once.
-func (s *subjects) putOff(name string) bool {
+func (s *Subjects) putOff(name string) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if s.working[name].anew {
@@ -219,7 +254,7 @@ func (s *subjects) putOff(name string) bool {
 }
 
 // settled says that work under that name has succeeded, or that it is not tried again.
-func (s *subjects) settled(name string) {
+func (s *Subjects) settled(name string) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if s.lagging == 0 {
@@ -227,9 +262,9 @@ func (s *subjects) settled(name string) {
 	}
 }
 
-// behind is told when an informer gets behind with its revision, and when no longer. Work that has
+// Behind is told when an informer gets behind with its revision, and when no longer. Work that has
 // failed may have waited for that revision, and no event says when it has come: it is tried again.
-func (s *subjects) behind(is bool) {
+func (s *Subjects) Behind(is bool) {
 	s.lock.Lock()
 	if is {
 		s.lagging++
@@ -245,12 +280,12 @@ func (s *subjects) behind(is bool) {
 	}
 	s.lock.Unlock()
 	for _, name := range waiting {
-		s.queue(name)
+		s.Queue(name)
 	}
 }
 
-// release forgets everything in ranges.
-func (s *subjects) release(ranges hashkey.Ranges) {
+// Release forgets everything in ranges.
+func (s *Subjects) Release(ranges hashkey.Ranges) {
 	released := map[string]types.UID{}
 	s.lock.Lock()
 	for name, known := range s.known {
@@ -265,17 +300,17 @@ func (s *subjects) release(ranges hashkey.Ranges) {
 	}
 }
 
-// queueAll queues every object in ranges, and what was worked on there and is gone.
-func (s *subjects) queueAll(ranges hashkey.Ranges) {
+// QueueAll queues every object in ranges, and what was worked on there and is gone.
+func (s *Subjects) QueueAll(ranges hashkey.Ranges) {
 	for _, obj := range s.Indexer.List() {
 		object, ok := s.of(obj)
 		switch {
 		case !ok || !ranges.Contains(object.key):
-		case s.enqueue != nil:
-			s.enqueue(obj)
+		case s.Enqueue != nil:
+			s.Enqueue(obj)
 		default:
 			if name, err := cache.MetaNamespaceKeyFunc(obj); err == nil {
-				s.queue(name)
+				s.Queue(name)
 			}
 		}
 	}
@@ -283,14 +318,14 @@ func (s *subjects) queueAll(ranges hashkey.Ranges) {
 	defer s.lock.Unlock()
 	for name, known := range s.known {
 		if ranges.Contains(known.key) {
-			s.queue(name)
+			s.Queue(name)
 		}
 	}
 }
 
 // GetByKey implements cache.Store. While something is worked on under the name, it returns that
 // alone; another object of that name, which may have another key, is queued.
-func (s *subjects) GetByKey(name string) (any, bool, error) {
+func (s *Subjects) GetByKey(name string) (any, bool, error) {
 	obj, exists, err := s.Indexer.GetByKey(name)
 	if err != nil || !exists || s.byNamespace {
 		return obj, exists, err
@@ -299,16 +334,21 @@ func (s *subjects) GetByKey(name string) (any, bool, error) {
 	w, working := s.working[name]
 	s.lock.Unlock()
 	if object, ok := s.of(obj); working && ok && object.uid != w.uid {
-		s.queue(name)
+		s.Queue(name)
 		return nil, false, nil
 	}
 	return obj, true, nil
 }
 
+// Informer returns an informer that is i, but that its store shows the subjects.
+func (s *Subjects) Informer(i cache.SharedIndexInformer) cache.SharedIndexInformer {
+	return ofSubjects{i, s}
+}
+
 // ofSubjects is an informer whose store shows the subjects.
 type ofSubjects struct {
 	cache.SharedIndexInformer
-	subjects *subjects
+	subjects *Subjects
 }
 
 // GetStore implements cache.SharedInformer.

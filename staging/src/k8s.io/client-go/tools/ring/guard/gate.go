@@ -1,0 +1,29 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package guard
+
+// Gate says which objects, by hash key, a controller may work on now. All work passes it. A
+// member.Door is one.
+type Gate interface {
+	// Enter says whether work on key may begin. If so, the caller must call leave, once,
+	// when the work has ended.
+	Enter(key int64) (leave func(), ok bool)
+	// Serves says whether the gate is open for key.
+	Serves(key int64) bool
+	// ServesAll says whether the gate is open for every key.
+	ServesAll() bool
+}
