@@ -31,6 +31,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/tools/ring/member"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
@@ -84,9 +85,9 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	for _, name := range ringControllers() {
 		workers[name] = int(ringConstructors[name].defaultWorkers(c))
 	}
-	settings, err := newRingSettingsFile(c.ControllerRingConfigFile, workers)
+	settings, err := host.NewSettingsFile(c.ControllerRingConfigFile, workers)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("--controller-ring-config: %w", err)
 	}
 	slot, err := ringSlot(c)
 	if err != nil {
@@ -117,7 +118,7 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	ctx, cancel := context.WithCancel(ctx)
 	var wg, watches sync.WaitGroup
 	watches.Go(func() { leadership.run(watching) })
-	wg.Go(func() { settings.watch(ctx) })
+	wg.Go(func() { settings.Watch(ctx) })
 	for _, ring := range catalogue.Rings() {
 		if len(ring.With(h.enabled).Controllers) > 0 {
 			wg.Go(func() { h.host(ctx, ring) })

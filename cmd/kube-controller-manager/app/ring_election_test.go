@@ -39,6 +39,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -139,7 +140,7 @@ func newElectionTest(t *testing.T) *electionTest {
 	c := testRingConfig()
 	election := &c.ComponentConfig.Generic.LeaderElection
 	election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration = 15*time.Second, 10*time.Second, 2*time.Second
-	settings, err := newRingSettingsFile("", map[string]int{testRS: 1, testRC: 1})
+	settings, err := host.NewSettingsFile("", map[string]int{testRS: 1, testRC: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

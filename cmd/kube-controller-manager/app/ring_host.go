@@ -19,7 +19,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -29,11 +28,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/tools/record"
 	clientring "k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/tools/ring/member"
-	"k8s.io/client-go/util/connrotation"
+	ringmetrics "k8s.io/component-base/metrics/prometheus/controllerring"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
@@ -56,7 +55,7 @@ const (
 // ringHost runs the ring controllers of this process.
 type ringHost struct {
 	config   *config.CompletedConfig
-	settings *ringSettingsFile
+	settings *host.SettingsFile
 	// enabled are the ring controllers that --controllers enables.
 	enabled  []string
 	identity string
@@ -89,9 +88,9 @@ func (h *ringHost) share(ctx context.Context) error {
 
 // part returns the ring with the controllers alone that this process runs on it: those that
 // --controllers enables and the settings list.
-func (h *ringHost) part(ring catalogue.Ring, settings *ringSettings) catalogue.Ring {
+func (h *ringHost) part(ring catalogue.Ring, settings *host.Settings) catalogue.Ring {
 	return ring.With(slices.DeleteFunc(slices.Clone(h.enabled), func(name string) bool {
-		_, listed := settings.controller(name)
+		_, listed := settings.Controller(name)
 		return !listed
 	}))
 }
@@ -99,7 +98,7 @@ func (h *ringHost) part(ring catalogue.Ring, settings *ringSettings) catalogue.R
 // parts returns this process's parts in all rings. It takes part in no ring without one of
 // its controllers.
 func (h *ringHost) parts() []catalogue.Ring {
-	settings, _ := h.settings.get()
+	settings, _ := h.settings.Get()
 	var parts []catalogue.Ring
 	for _, ring := range catalogue.Rings() {
 		if part := h.part(ring, settings); len(part.Controllers) > 0 {
@@ -114,7 +113,7 @@ func (h *ringHost) host(ctx context.Context, ring catalogue.Ring) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", ring.Name)
 	ctx = klog.NewContext(ctx, logger)
 	for ctx.Err() == nil && !h.isAbandoned() {
-		settings, changed := h.settings.get()
+		settings, changed := h.settings.Get()
 		part := h.part(ring, settings)
 		var retry <-chan time.Time
 		if len(part.Controllers) == 0 {
@@ -135,9 +134,13 @@ func (h *ringHost) host(ctx context.Context, ring catalogue.Ring) {
 
 // takePart runs the ring's controllers until ctx ends or the settings list others. They
 // work on until the process has left the ring.
-func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *ringSettings) error {
+func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *host.Settings) error {
 	gate := member.NewGate(clock.RealClock{})
-	registry, reconnect, err := h.registry(gate)
+	registryConfig, err := h.rootClientBuilder.Config(ringComponent)
+	if err != nil {
+		return fmt.Errorf("making a client for the ring: %w", err)
+	}
+	registry, reconnect, err := host.NewRegistry(registryConfig, gate)
 	if err != nil {
 		return err
 	}
@@ -161,7 +164,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		on[name] = c
 	}
 	instance, err := member.New(member.Config{
-		Client:         registry.ControllerInstances(),
+		Client:         registry,
 		Ring:           ring.Name,
 		Controllers:    on,
 		Governs:        ring.Governs(),
@@ -172,17 +175,17 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		Sources:        shared.Sources,
 		Heap:           h.heap,
 		Workers: func(name string) int {
-			settings, _ := h.settings.get()
-			controller, _ := settings.controller(name)
+			settings, _ := h.settings.Get()
+			controller, _ := settings.Controller(name)
 			return controller.Workers
 		},
 		Balance: func() *clientring.Balance {
-			settings, _ := h.settings.get()
-			return settings.Balance.policy()
+			settings, _ := h.settings.Get()
+			return settings.Balance.Policy()
 		},
 		Describe:      shared.Describe,
 		RenewalFailed: reconnect,
-		Metrics:       newRingMetrics(ring.Name, ring.ControllerNames()),
+		Metrics:       ringmetrics.New(ring.Name, ring.ControllerNames()),
 		Events:        events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
 	})
 	if err != nil {
@@ -224,14 +227,14 @@ func (h *ringHost) obeyed() member.Leadership {
 // the process runs on the ring, for which it leaves.
 func (h *ringHost) follow(ctx context.Context, ring catalogue.Ring, leave func(), setWorkers func(name string, n int)) {
 	for {
-		settings, changed := h.settings.get()
+		settings, changed := h.settings.Get()
 		if now := h.part(ring, settings).ControllerNames(); !slices.Equal(now, ring.ControllerNames()) {
 			klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers", "before", ring.ControllerNames(), "now", now)
 			leave()
 			return
 		}
 		for _, name := range ring.ControllerNames() {
-			controller, _ := settings.controller(name)
+			controller, _ := settings.Controller(name)
 			setWorkers(name, controller.Workers)
 		}
 		select {
@@ -255,26 +258,6 @@ func ringReader(clients clientbuilder.ControllerClientBuilder) (kubernetes.Inter
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
 	return client, nil
-}
-
-// registry returns the client with which the instance writes the registry, and a function
-// that closes its connections.
-func (h *ringHost) registry(gate *member.Gate) (client shardingclient.ShardingV1alpha1Interface, reconnect func(), err error) {
-	config, err := h.rootClientBuilder.Config(ringComponent)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
-	}
-	// A renewal waits for no other request: no rate limit, and, by a dialer of its
-	// own, no shared connection.
-	config.QPS = -1
-	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext)
-	config.Dial = dialer.DialContext
-	config.Wrap(gate.WrapRegistryTransport)
-	client, err = shardingclient.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
-	}
-	return client, dialer.CloseAll, nil
 }
 
 // build makes the ring's controllers, by name. They share the informers.

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
@@ -112,9 +113,9 @@ func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 		"one enabled, one listed": {[]string{rs}, []string{rc}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings := &ringSettings{}
+			settings := &host.Settings{}
 			for _, l := range tc.listed {
-				settings.Controllers = append(settings.Controllers, ringControllerSettings{Name: l, Workers: 1})
+				settings.Controllers = append(settings.Controllers, host.ControllerSettings{Name: l, Workers: 1})
 			}
 			h := &ringHost{enabled: tc.enabled}
 			if got := h.part(workloads, settings).ControllerNames(); !slices.Equal(got, tc.want) {

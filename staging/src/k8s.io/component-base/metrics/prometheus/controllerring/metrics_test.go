@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package app
+package controllerring
 
 import (
 	"strings"
@@ -29,7 +29,7 @@ import (
 
 // A process may be on several rings, so each metric tells which it is about.
 func TestEveryMetricNamesItsRing(t *testing.T) {
-	m := newRingMetrics("some-ring", []string{"some-controller"})
+	m := New("some-ring", []string{"some-controller"})
 	m.Registered()
 	m.State(shardingv1alpha1.InstanceActive, 0.5)
 	m.Load(7, 1)
@@ -48,7 +48,7 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 	}
 	found := 0
 	for _, family := range families {
-		if !strings.HasPrefix(family.GetName(), ringSubsystem+"_") {
+		if !strings.HasPrefix(family.GetName(), subsystem+"_") {
 			continue
 		}
 		found++

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package app
+package host
 
 import (
 	"context"
@@ -28,9 +28,9 @@ import (
 	"k8s.io/client-go/tools/ring"
 )
 
-var testWorkers = map[string]int{"replicaset-controller": 5, "job-controller": 3}
+var testWorkers = map[string]int{"replicaset-controller": 5, "job-controller": 3, "fixed-controller": 0}
 
-func TestParseRingSettings(t *testing.T) {
+func TestParseSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in      string
 		lease   time.Duration
@@ -52,9 +52,10 @@ func TestParseRingSettings(t *testing.T) {
 			in: "controllers: []", lease: 6 * time.Second,
 		},
 		"unknown field":              {in: "workers: 3", err: "unknown field"},
-		"unknown controller":         {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["job-controller" "replicaset-controller"]`},
+		"unknown controller":         {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["fixed-controller" "job-controller" "replicaset-controller"]`},
 		"twice":                      {in: "controllers: [{name: job-controller},{name: job-controller}]", err: "listed twice"},
 		"negative workers":           {in: "controllers: [{name: job-controller, workers: -1}]", err: "want 1 or more"},
+		"workers that are fixed":     {in: "controllers: [{name: fixed-controller, workers: 2}]", err: "this program fixes the workers of fixed-controller"},
 		"lease too short":            {in: "leaseDuration: 1s", err: "leaseDuration is 1s, want whole seconds from 2s to 1h"},
 		"lease in parts":             {in: "leaseDuration: 2500ms", err: "whole seconds"},
 		"balance in an unknown mode": {in: "balance: {mode: on}", err: `balance.mode is "true", want one of ["Enabled" "DryRun" "Disabled"]`},
@@ -63,7 +64,7 @@ func TestParseRingSettings(t *testing.T) {
 		"no duration":                {in: "leaseDuration: soon", err: "invalid duration"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings, err := parseRingSettings([]byte(tc.in), testWorkers)
+			settings, err := ParseSettings([]byte(tc.in), testWorkers)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Fatalf("got error %v, want one with %q", err, tc.err)
@@ -77,7 +78,7 @@ func TestParseRingSettings(t *testing.T) {
 				t.Errorf("lease %v, want %v", got, tc.lease)
 			}
 			for controller := range testWorkers {
-				got, listed := settings.controller(controller)
+				got, listed := settings.Controller(controller)
 				want, wanted := tc.workers[controller]
 				if listed != wanted || got.Workers != want {
 					t.Errorf("%s: %d workers, listed %v; want %d, %v", controller, got.Workers, listed, want, wanted)
@@ -97,17 +98,17 @@ func TestTheSettingsSayHowTheLoadIsEvenedOut(t *testing.T) {
 		"balance: {mode: Disabled}": nil,
 		"balance: {tolerancePercent: 20, keysPercentPerMinute: 100}": {Policy: changed},
 	} {
-		settings, err := parseRingSettings([]byte(in), testWorkers)
+		settings, err := ParseSettings([]byte(in), testWorkers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := settings.Balance.policy(); !reflect.DeepEqual(got, want) {
+		if got := settings.Balance.Policy(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s gives %+v, want %+v", in, got, want)
 		}
 	}
 }
 
-func TestRingSettingsFileIsReadAgain(t *testing.T) {
+func TestTheSettingsFileIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ring.yaml")
 	write := func(content string) {
 		t.Helper()
@@ -115,33 +116,33 @@ func TestRingSettingsFileIsReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
+	if _, err := NewSettingsFile(path, testWorkers); err == nil {
 		t.Error("a missing file was taken")
 	}
 	write("\n")
-	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
+	if _, err := NewSettingsFile(path, testWorkers); err == nil {
 		t.Error("an empty file was taken")
 	}
 	write("nonsense: 1\n")
-	if _, err := newRingSettingsFile(path, testWorkers); err == nil {
+	if _, err := NewSettingsFile(path, testWorkers); err == nil {
 		t.Error("a file that is not good was taken")
 	}
 	write("controllers: [{name: job-controller, workers: 1}]\n")
-	file, err := newRingSettingsFile(path, testWorkers)
+	file, err := NewSettingsFile(path, testWorkers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); file.watch(ctx) }()
+	go func() { defer close(done); file.Watch(ctx) }()
 	defer func() { cancel(); <-done }()
 	for _, workers := range []int{2, 3} {
-		_, changed := file.get()
+		_, changed := file.Get()
 		write("controllers: [{name: job-controller, workers: not a number}]\n")
 		write("controllers: [{name: job-controller, workers: " + string(rune('0'+workers)) + "}]\n")
 		<-changed
-		settings, _ := file.get()
-		if c, _ := settings.controller("job-controller"); c.Workers != workers {
+		settings, _ := file.Get()
+		if c, _ := settings.Controller("job-controller"); c.Workers != workers {
 			t.Errorf("%d workers after the change, want %d", c.Workers, workers)
 		}
 	}

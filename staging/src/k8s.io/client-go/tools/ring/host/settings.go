@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package app
+package host
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/util/filesystem"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
@@ -36,12 +36,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ringSettingsPollInterval is how soon a change of the file is noticed if the file
-// system does not report it.
-const ringSettingsPollInterval = 10 * time.Second
+// settingsPollInterval is how soon a change of the file is noticed.
+const settingsPollInterval = time.Second
 
-// ringSettings is the local file that says how this controller manager takes part
-// in the rings of its controllers. An example with all fields:
+// Settings are those of the local file that says how this process takes part in the rings of its
+// controllers. An example with all fields:
 //
 //	leaseDuration: 6s
 //	controllers:
@@ -51,21 +50,21 @@ const ringSettingsPollInterval = 10 * time.Second
 //	  mode: DryRun
 //	  tolerancePercent: 10
 //	  keysPercentPerMinute: 5
-type ringSettings struct {
+type Settings struct {
 	// LeaseDuration is how long a silent instance keeps its range, in whole seconds
 	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
 	// starts, or other controllers are listed. Default: 6s.
-	LeaseDuration ringDuration `json:"leaseDuration,omitempty"`
-	// Controllers lists the controllers that this controller manager takes part
+	LeaseDuration Duration `json:"leaseDuration,omitempty"`
+	// Controllers lists the controllers that this process takes part
 	// with; it leaves the ring of one that is not listed. Default: all that can.
-	Controllers []ringControllerSettings `json:"controllers,omitempty"`
-	// Balance says how this controller manager evens out the load of its rings.
-	Balance ringBalanceSettings `json:"balance,omitempty"`
+	Controllers []ControllerSettings `json:"controllers,omitempty"`
+	// Balance says how this process evens out the load of its rings.
+	Balance BalanceSettings `json:"balance,omitempty"`
 }
 
-// ringBalanceSettings should be the same in all controller managers: each decides by its own on the
-// moves in which it gives something away.
-type ringBalanceSettings struct {
+// BalanceSettings should be the same in all processes: each decides by its own on the moves in which
+// it gives something away.
+type BalanceSettings struct {
 	// Mode is Enabled, DryRun, which only says what it would move, or Disabled. Default: Enabled.
 	Mode string `json:"mode,omitempty"`
 	// TolerancePercent is how much more load than it should have an instance may have, in percent
@@ -84,7 +83,7 @@ const (
 )
 
 // complete fills in the defaults, and says what is wrong.
-func (b *ringBalanceSettings) complete() error {
+func (b *BalanceSettings) complete() error {
 	var errs []error
 	if b.Mode == "" {
 		b.Mode = balanceEnabled
@@ -105,8 +104,8 @@ func (b *ringBalanceSettings) complete() error {
 	return errors.Join(errs...)
 }
 
-// policy returns how an instance evens out the load of its ring; nil: it does not.
-func (b *ringBalanceSettings) policy() *ring.Balance {
+// Policy returns how an instance evens out the load of its ring; nil: it does not.
+func (b *BalanceSettings) Policy() *ring.Balance {
 	if b.Mode == balanceDisabled {
 		return nil
 	}
@@ -115,34 +114,36 @@ func (b *ringBalanceSettings) policy() *ring.Balance {
 	return &ring.Balance{Policy: policy, DryRun: b.Mode == balanceDryRun}
 }
 
-type ringControllerSettings struct {
+// ControllerSettings are those of a controller that the process takes part with.
+type ControllerSettings struct {
 	Name string `json:"name"`
-	// Workers is how many objects are worked on at the same time, at least 1.
-	// Default: what the controller's flag says.
+	// Workers is how many objects are worked on at the same time, at least 1. Where the program
+	// itself fixes that, none may be given. Default: what the controller's flag says.
 	Workers int `json:"workers,omitempty"`
 }
 
-// ringDuration is a time.Duration that is written as in Go, such as 6s.
-type ringDuration time.Duration
+// Duration is a time.Duration that is written as in Go, such as 6s.
+type Duration time.Duration
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (d *ringDuration) UnmarshalText(text []byte) error {
+func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
-	*d = ringDuration(parsed)
+	*d = Duration(parsed)
 	return err
 }
 
-// parseRingSettings reads the settings from YAML or JSON, checks them and fills in
-// the defaults: defaultWorkers has every controller that can be on a ring.
-func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSettings, error) {
-	settings := &ringSettings{}
+// ParseSettings reads the settings from YAML or JSON, checks them and fills in
+// the defaults: defaultWorkers has every controller that can be on a ring, with 0 if the program
+// fixes its workers.
+func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error) {
+	settings := &Settings{}
 	if err := yaml.UnmarshalStrict(data, settings); err != nil {
 		return nil, err
 	}
 	lease := time.Duration(settings.LeaseDuration)
 	if lease == 0 {
 		lease = member.DefaultLeaseDuration
-		settings.LeaseDuration = ringDuration(lease)
+		settings.LeaseDuration = Duration(lease)
 	}
 	var errs []error
 	if err := fence.CheckLease(lease); err != nil {
@@ -154,7 +155,7 @@ func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSetting
 	known := sets.List(sets.KeySet(defaultWorkers))
 	if settings.Controllers == nil {
 		for _, name := range known {
-			settings.Controllers = append(settings.Controllers, ringControllerSettings{Name: name})
+			settings.Controllers = append(settings.Controllers, ControllerSettings{Name: name})
 		}
 	}
 	seen := sets.New[string]()
@@ -168,6 +169,8 @@ func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSetting
 			errs = append(errs, fmt.Errorf("controllers[%d].name %q is listed twice", i, c.Name))
 		case c.Workers < 0:
 			errs = append(errs, fmt.Errorf("controllers[%d].workers is %d, want 1 or more, or none for the default", i, c.Workers))
+		case c.Workers > 0 && fallback == 0:
+			errs = append(errs, fmt.Errorf("controllers[%d].workers is %d, but this program fixes the workers of %s: leave them out", i, c.Workers, c.Name))
 		case c.Workers == 0:
 			c.Workers = fallback
 		}
@@ -176,47 +179,48 @@ func parseRingSettings(data []byte, defaultWorkers map[string]int) (*ringSetting
 	return settings, errors.Join(errs...)
 }
 
-// controller returns the settings for that controller, and whether it is listed.
-func (s *ringSettings) controller(name string) (ringControllerSettings, bool) {
+// Controller returns the settings for that controller, and whether it is listed.
+func (s *Settings) Controller(name string) (ControllerSettings, bool) {
 	for _, c := range s.Controllers {
 		if c.Name == name {
 			return c, true
 		}
 	}
-	return ringControllerSettings{}, false
+	return ControllerSettings{}, false
 }
 
-// ringSettingsFile is a settings file that is read again when it changes.
-type ringSettingsFile struct {
+// SettingsFile is a settings file that is read again when it changes.
+type SettingsFile struct {
 	path           string
 	defaultWorkers map[string]int
 
-	lock    sync.Mutex
+	lock sync.Mutex
+	// data is what was last in the file, or why it could not be read.
 	data    string
-	current *ringSettings
+	current *Settings
 	// changed is closed when current is replaced.
 	changed chan struct{}
 }
 
-// newRingSettingsFile reads the file at path, which must be valid; without a path the
-// defaults apply.
-func newRingSettingsFile(path string, defaultWorkers map[string]int) (*ringSettingsFile, error) {
-	f := &ringSettingsFile{path: path, defaultWorkers: defaultWorkers, changed: make(chan struct{})}
+// NewSettingsFile reads the file at path, which must be valid; without a path the defaults apply.
+// ParseSettings says what defaultWorkers are.
+func NewSettingsFile(path string, defaultWorkers map[string]int) (*SettingsFile, error) {
+	f := &SettingsFile{path: path, defaultWorkers: defaultWorkers, changed: make(chan struct{})}
 	var err error
 	if path == "" {
-		f.current, err = parseRingSettings(nil, defaultWorkers)
+		f.current, err = ParseSettings(nil, defaultWorkers)
 	} else if f.data, err = f.read(); err == nil {
-		f.current, err = parseRingSettings([]byte(f.data), defaultWorkers)
+		f.current, err = ParseSettings([]byte(f.data), defaultWorkers)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--controller-ring-config %s: %w", path, err)
+		return nil, fmt.Errorf("ring settings %s: %w", path, err)
 	}
 	return f, nil
 }
 
 // read returns what is in the file. An empty one is refused: it is most likely
 // being written.
-func (f *ringSettingsFile) read() (string, error) {
+func (f *SettingsFile) read() (string, error) {
 	data, err := os.ReadFile(f.path)
 	if err == nil && len(bytes.TrimSpace(data)) == 0 {
 		err = errors.New("the file is empty; for the defaults write {}")
@@ -224,42 +228,45 @@ func (f *ringSettingsFile) read() (string, error) {
 	return string(data), err
 }
 
-// get returns the settings in force, and a channel that is closed when they change.
-func (f *ringSettingsFile) get() (*ringSettings, <-chan struct{}) {
+// Get returns the settings in force, and a channel that is closed when they change.
+func (f *SettingsFile) Get() (*Settings, <-chan struct{}) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	return f.current, f.changed
 }
 
-// watch reads the file again whenever it changes, until ctx ends. A file that is
+// Watch reads the file again whenever it changes, until ctx ends. A file that is
 // unreadable or invalid changes nothing.
-func (f *ringSettingsFile) watch(ctx context.Context) {
+func (f *SettingsFile) Watch(ctx context.Context) {
 	if f.path == "" {
 		return
 	}
+	wait.UntilWithContext(ctx, f.readAgain, settingsPollInterval)
+}
+
+func (f *SettingsFile) readAgain(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	filesystem.WatchUntil(ctx, ringSettingsPollInterval, f.path, func() {
-		data, err := f.read()
-		if err != nil {
-			logger.Error(err, "Could not read the ring's settings; the last valid ones stay in force", "path", f.path)
-			return
-		}
-		f.lock.Lock()
-		defer f.lock.Unlock()
-		if data == f.data {
-			return
-		}
-		f.data = data
-		settings, err := parseRingSettings([]byte(data), f.defaultWorkers)
-		if err != nil {
-			logger.Error(err, "The ring's settings are invalid; the last valid ones stay in force", "path", f.path)
-			return
-		}
-		logger.Info("Read the ring's settings again", "path", f.path)
-		f.current = settings
-		close(f.changed)
-		f.changed = make(chan struct{})
-	}, func(err error) {
-		logger.Error(err, "Could not watch the ring's settings; will read them from time to time", "path", f.path, "every", ringSettingsPollInterval)
-	})
+	data, err := f.read()
+	if err != nil {
+		data = err.Error()
+	}
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if data == f.data {
+		return
+	}
+	f.data = data
+	if err != nil {
+		logger.Error(err, "Could not read the ring's settings; the last valid ones stay in force", "path", f.path)
+		return
+	}
+	settings, err := ParseSettings([]byte(data), f.defaultWorkers)
+	if err != nil {
+		logger.Error(err, "The ring's settings are invalid; the last valid ones stay in force", "path", f.path)
+		return
+	}
+	logger.Info("Read the ring's settings again", "path", f.path)
+	f.current = settings
+	close(f.changed)
+	f.changed = make(chan struct{})
 }

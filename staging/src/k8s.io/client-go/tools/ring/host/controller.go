@@ -1,0 +1,121 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package host
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/client-go/tools/ring/guard"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// controller is a controller of the Host, as its instance on the ring meets it.
+type controller struct {
+	Controller
+	host     *Host
+	subjects *guard.Subjects
+	// open is what its door may be open for. One goroutine at a time uses it.
+	open hashkey.Ranges
+}
+
+func (h *Host) newController(described Controller) (*controller, error) {
+	if described.Name == "" || described.Works == nil || len(described.Writes) == 0 {
+		return nil, fmt.Errorf("controller %q needs Name, Works and Writes", described.Name)
+	}
+	i := h.read(described.Works)
+	switch {
+	case i == nil:
+		return nil, fmt.Errorf("%s works on %T, which Reads does not list", described.Name, described.Works)
+	case i.By != rangewatch.ByHashKey && i.By != rangewatch.ByNamespaceHashKey:
+		return nil, fmt.Errorf("%s works on %T, which Reads divides by %q: use %q or %q", described.Name, described.Works, i.By, rangewatch.ByHashKey, rangewatch.ByNamespaceHashKey)
+	case i.subjects != nil:
+		return nil, fmt.Errorf("%s works on %T, as another controller does", described.Name, described.Works)
+	}
+	// The informer brings its own store.
+	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	c := &controller{Controller: described, host: h, subjects: guard.NewSubjects(h.gate.For(described.Name), none, i.By == rangewatch.ByNamespaceHashKey)}
+	i.subjects = c.subjects
+	for _, read := range h.reads {
+		read.behind = append(read.behind, c.subjects)
+	}
+	return c, nil
+}
+
+// NewQueue returns a function that makes the queue of a controller of h, behind its gate: who gets an
+// item works on that object until Done. What the gate keeps out is queued again when it opens. item
+// returns the item of the object with that name, and an item's String is that name, as with
+// controller-runtime's Request. The function fits as NewQueue of controller-runtime's
+// controller.Options; it panics if h has no controller of that name.
+func NewQueue[T Item](h *Host, item func(types.NamespacedName) T) func(controller string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
+	return func(name string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
+		for _, c := range h.controllers {
+			if c.Name != name {
+				continue
+			}
+			inner := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name})
+			c.subjects.Queue = func(name string) {
+				if object, err := cache.ParseObjectName(name); err == nil {
+					inner.Add(item(types.NamespacedName(object)))
+				}
+			}
+			h.asked("the queue of " + name)
+			// A NamespacedName without a namespace has its slash, a name in a store has not.
+			return guard.Queue[T]{TypedRateLimitingInterface: inner, Subjects: c.subjects, Name: func(item T) string { return strings.TrimPrefix(item.String(), "/") }}
+		}
+		panic(fmt.Sprintf("coding error: %q is no controller of the ring's Host; name it as Config.Controllers does", name))
+	}
+}
+
+// Item is what stands for an object in a queue. Its String is namespace/name.
+type Item interface {
+	comparable
+	fmt.Stringer
+}
+
+// Prepare implements member.Controller.
+func (c *controller) Prepare(ranges hashkey.Ranges) {
+	c.open = c.open.Union(ranges)
+	for _, i := range c.host.reads {
+		if i.filter != nil {
+			i.filter.Open(ranges)
+		}
+	}
+}
+
+// Acquired implements member.Controller.
+func (c *controller) Acquired(ranges hashkey.Ranges) { c.subjects.QueueAll(ranges) }
+
+// Released implements member.Controller.
+func (c *controller) Released(ranges hashkey.Ranges) {
+	c.open = c.open.Minus(ranges)
+	// Handlers of other controllers hear by the same filters.
+	shut := ranges
+	for _, other := range c.host.controllers {
+		shut = shut.Minus(other.open)
+	}
+	for _, i := range c.host.reads {
+		if i.filter != nil {
+			i.filter.Shut(shut)
+		}
+	}
+	c.subjects.Release(ranges)
+}

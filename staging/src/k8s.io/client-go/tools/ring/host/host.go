@@ -1,0 +1,400 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/member"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// retryPeriod is how long to wait after the ring could not be joined.
+	retryPeriod = 5 * time.Second
+	// missingPeriod is how often a Host says that it waits for the program.
+	missingPeriod = 30 * time.Second
+)
+
+// Config configures a Host.
+type Config struct {
+	// REST is how the API server is reached. Required.
+	REST *rest.Config
+	// Ring is the name of the ring, a DNS label. All processes that share the objects name the same,
+	// and each of them runs the same Controllers. Required.
+	Ring string
+	// Controllers are those that the process runs on the ring. Required.
+	Controllers []Controller
+	// Reads says by which hash key the objects of the program's informers are divided among the
+	// instances. Each controller begins to work on a range only when all of these informers hold
+	// it. NewInformer must be called for each of them. Required for what the controllers work on.
+	Reads []Read
+	// HolderIdentity names host and process, for people. Default: HOST_PID_RANDOM.
+	HolderIdentity string
+	// SettingsFile is the path of the settings, which are read again when they change. Default:
+	// there is no file, and the defaults of Settings apply.
+	SettingsFile string
+	// Metrics takes what is counted and measured, such as that of the package
+	// k8s.io/component-base/metrics/prometheus/controllerring. Default: nobody.
+	Metrics member.Metrics
+}
+
+// Controller is a controller on a ring.
+type Controller struct {
+	// Name is the controller's name, as in spec.controllers: a DNS label. Required.
+	Name string
+	// Works is an example of the objects that the controller works on. No other controller of the
+	// Host works on such. Reads divides them by their own hash keys or by those of their namespaces.
+	// Required.
+	Works runtime.Object
+	// Writes says whose hash key the instance has to own for each of the controller's writes. The
+	// first line that covers a resource counts; the API server refuses a write that no line covers.
+	// Required.
+	Writes []Write
+	// Workers is how many objects the controller works on at the same time. It tells how busy the
+	// instance is. Default: 1.
+	Workers int
+}
+
+// Write is a resource that the owner of a hash key writes.
+type Write struct {
+	// Group and Resource name the resource; * stands for all.
+	Group, Resource string
+	// By says whose hash key the owner has to own.
+	By shardingv1alpha1.GoverningKey
+}
+
+// Whole divides nothing: each instance holds all objects.
+const Whole rangewatch.FieldPath = "*"
+
+// Read is what an informer of the program holds.
+type Read struct {
+	// Object is an example of the objects, as the program asks for the informer: of their type and,
+	// if that is PartialObjectMetadata or Unstructured, of their kind.
+	Object runtime.Object
+	// By is the hash key that has to lie in the instance's range, or Whole.
+	By rangewatch.FieldPath
+}
+
+// Host runs a process's controllers on a ring. Its methods may be called from any goroutine.
+type Host struct {
+	cfg      Config
+	settings *SettingsFile
+	gate     *member.Gate
+	heap     *member.Heap
+	// reads and controllers are in the order of the configuration.
+	reads       []*informed
+	controllers []*controller
+
+	lock sync.Mutex
+	// missing is what the program has not asked for yet: Start waits for it.
+	missing map[string]struct{}
+	// complete is closed when nothing is missing.
+	complete chan struct{}
+	// member is the process's part in the ring, nil before it takes part.
+	member *member.Member
+}
+
+// New checks cfg, fills in its defaults and returns a Host. It reads the settings, and asks nothing of
+// the API server.
+func New(cfg Config) (*Host, error) {
+	if cfg.REST == nil || cfg.Ring == "" || len(cfg.Controllers) == 0 {
+		return nil, errors.New("a ring's host needs REST, Ring and Controllers")
+	}
+	h := &Host{cfg: cfg, gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), missing: map[string]struct{}{}, complete: make(chan struct{})}
+	for _, read := range cfg.Reads {
+		i, err := newInformed(read)
+		if err != nil {
+			return nil, err
+		}
+		if h.read(read.Object) != nil {
+			return nil, fmt.Errorf("Reads lists %s twice", i)
+		}
+		h.reads = append(h.reads, i)
+		h.missing["an informer of "+i.String()] = struct{}{}
+	}
+	workers := map[string]int{}
+	for _, described := range cfg.Controllers {
+		c, err := h.newController(described)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := workers[described.Name]; twice {
+			return nil, fmt.Errorf("Controllers lists %q twice", described.Name)
+		}
+		// The program fixes them.
+		workers[described.Name] = 0
+		h.controllers = append(h.controllers, c)
+		h.missing["the queue of "+described.Name] = struct{}{}
+	}
+	var err error
+	if h.settings, err = NewSettingsFile(cfg.SettingsFile, workers); err != nil {
+		return nil, err
+	}
+	if cfg.HolderIdentity == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("finding a HolderIdentity: %w", err)
+		}
+		h.cfg.HolderIdentity = fmt.Sprintf("%s_%d_%s", name, os.Getpid(), utilrand.String(5))
+	}
+	return h, nil
+}
+
+// Client returns a copy of config for the client with which that controller writes, and nobody else.
+// What it writes names the instance, so the API server can refuse what another instance owns by then.
+// It must not be used for what no object's key governs: for events, Leases and reviews of access take
+// another client, or the API server's answer would have the instance stop for a while. Nothing is
+// written while the process is not on the ring.
+func (h *Host) Client(config *rest.Config, controller string) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(h.gate.WrapTransport(controller))
+	return config
+}
+
+// NeedLeaderElection says that the ring needs no leader. Together with Start it makes the Host a
+// Runnable of controller-runtime's manager.
+func (h *Host) NeedLeaderElection() bool { return false }
+
+// Start takes part in the ring until ctx ends, and then leaves it in good order: it returns when
+// another instance has the range, after a lease at the latest. The informers and the controllers must
+// go on until then. It begins when the program has asked for all informers of Reads, and for the queues
+// of all controllers. It fails only where a client cannot be made: what fails later is logged, and
+// tried again.
+func (h *Host) Start(ctx context.Context) error {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
+	ctx = klog.NewContext(ctx, logger)
+	if !h.waitForProgram(ctx) {
+		return nil
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { h.settings.Watch(watching) })
+	events := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	defer events.Shutdown()
+	core, err := corev1.NewForConfig(h.cfg.REST)
+	if err != nil {
+		return fmt.Errorf("making a client for events: %w", err)
+	}
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: core.Events("")})
+	recorder := events.NewRecorder(scheme.Scheme, v1.EventSource{Component: h.cfg.Ring})
+	for ctx.Err() == nil {
+		settings, changed := h.settings.Get()
+		part := h.listed(settings)
+		var retry <-chan time.Time
+		if len(part) == 0 {
+			logger.Info("Not on the ring: the settings list none of its controllers")
+		} else if err := h.takePart(ctx, part, settings, recorder); err != nil {
+			logger.Error(err, "Could not take part in the ring; will try again")
+			retry = time.After(retryPeriod)
+		} else {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// waitForProgram waits until the program has asked for all that it must. It returns false if ctx ends.
+func (h *Host) waitForProgram(ctx context.Context) bool {
+	for {
+		select {
+		case <-h.complete:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-time.After(missingPeriod):
+			klog.FromContext(ctx).Error(nil, "Not on the ring: it waits until the program has asked the Host for all that Reads and Controllers list", "missing", h.lacks())
+		}
+	}
+}
+
+// lacks lists what the program has not asked for yet.
+func (h *Host) lacks() []string {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	var names []string
+	for name := range h.missing {
+		names = append(names, name)
+	}
+	return names
+}
+
+// asked notes that the program has asked for something that Start waits for.
+func (h *Host) asked(name string) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if _, ok := h.missing[name]; !ok {
+		return
+	}
+	if delete(h.missing, name); len(h.missing) == 0 {
+		close(h.complete)
+	}
+}
+
+// listed returns the controllers that the settings list.
+func (h *Host) listed(settings *Settings) []*controller {
+	var part []*controller
+	for _, c := range h.controllers {
+		if _, ok := settings.Controller(c.Name); ok {
+			part = append(part, c)
+		}
+	}
+	return part
+}
+
+// takePart takes part in the ring until ctx ends or the settings list other controllers.
+func (h *Host) takePart(ctx context.Context, part []*controller, settings *Settings, events member.Events) error {
+	registry, reconnect, err := NewRegistry(rest.CopyConfig(h.cfg.REST), h.gate)
+	if err != nil {
+		return err
+	}
+	on := map[string]member.Controller{}
+	workers := map[string]int{}
+	var governs []shardingv1alpha1.Governs
+	for _, c := range part {
+		on[c.Name], workers[c.Name] = c, max(c.Workers, 1)
+		for _, w := range c.Writes {
+			governs = append(governs, shardingv1alpha1.Governs{Controller: c.Name, Group: w.Group, Resource: w.Resource, By: w.By})
+		}
+	}
+	var sources []member.Source
+	for _, i := range h.reads {
+		sources = append(sources, i.asSource())
+	}
+	instance, err := member.New(member.Config{
+		Client:         registry,
+		Ring:           h.cfg.Ring,
+		Controllers:    on,
+		Governs:        governs,
+		HolderIdentity: h.cfg.HolderIdentity,
+		LeaseDuration:  time.Duration(settings.LeaseDuration),
+		Gate:           h.gate,
+		Sources:        sources,
+		Heap:           h.heap,
+		Workers:        func(name string) int { return workers[name] },
+		Balance: func() *ring.Balance {
+			settings, _ := h.settings.Get()
+			return settings.Balance.Policy()
+		},
+		Describe:      h.describe,
+		RenewalFailed: reconnect,
+		Metrics:       h.cfg.Metrics,
+		Events:        events,
+	})
+	if err != nil {
+		return err
+	}
+	h.lock.Lock()
+	h.member = instance
+	h.lock.Unlock()
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	go func() {
+		defer leave()
+		for ctx.Err() == nil {
+			settings, changed := h.settings.Get()
+			if len(h.listed(settings)) != len(part) {
+				klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers")
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	instance.Run(ctx)
+	for _, s := range sources {
+		s.SetRanges(nil)
+	}
+	return nil
+}
+
+// describe says for people what has that hash key.
+func (h *Host) describe(key int64) string {
+	for _, c := range h.controllers {
+		if text, ok := c.subjects.Describe(key); ok {
+			return text
+		}
+	}
+	return "hash key " + hashkey.Format(key)
+}
+
+// Snapshot returns what the process knows of its part in the ring.
+func (h *Host) Snapshot() member.Snapshot {
+	h.lock.Lock()
+	instance := h.member
+	h.lock.Unlock()
+	if instance == nil {
+		return member.Snapshot{Ring: h.cfg.Ring, Holder: h.cfg.HolderIdentity}
+	}
+	return instance.Snapshot()
+}
+
+// Ready returns nil if the process is on the ring: registered, and sure of it. It does not say that it
+// has a range yet. It fits as a check for controller-runtime's readyz.
+func (h *Host) Ready(*http.Request) error {
+	if lacks := h.lacks(); len(lacks) > 0 {
+		return fmt.Errorf("not on ring %s: the program has not asked for %s", h.cfg.Ring, strings.Join(lacks, ", "))
+	}
+	switch s := h.Snapshot(); {
+	case s.Name == "":
+		return fmt.Errorf("not registered on ring %s; the log says why", h.cfg.Ring)
+	case s.Barred != "":
+		return fmt.Errorf("%s on ring %s does not work: %s", s.Name, s.Ring, s.Barred)
+	case s.BelievesForSeconds <= 0:
+		return fmt.Errorf("%s on ring %s could not renew its record in time", s.Name, s.Ring)
+	}
+	return nil
+}
+
+// Abandon takes the process off the ring at once, whatever is in work, for a process that is about to
+// end otherwise than by the end of Start's context. Its range waits for no lease then.
+func (h *Host) Abandon(ctx context.Context) error {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if h.member == nil {
+		return nil
+	}
+	return h.member.Abandon(ctx)
+}
