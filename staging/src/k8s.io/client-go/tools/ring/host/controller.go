@@ -18,8 +18,8 @@ package host
 
 import (
 	"fmt"
-	"strings"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -38,13 +38,22 @@ type controller struct {
 }
 
 func (h *Host) newController(described Controller) (*controller, error) {
-	if described.Name == "" || described.Works == nil || len(described.Writes) == 0 {
-		return nil, fmt.Errorf("controller %q needs Name, Works and Writes", described.Name)
+	if described.Name == "" || described.Works == nil {
+		return nil, fmt.Errorf("controller %q needs Name and Works", described.Name)
+	}
+	if described.Writes == nil {
+		described.Writes = []Write{{Group: "*", Resource: "*", By: shardingv1alpha1.GoverningKeyHome}}
+	}
+	if err := h.addRead(Read{described.Works, rangewatch.ByHashKey}, true); err != nil {
+		return nil, err
+	}
+	for _, owned := range described.Owns {
+		if err := h.addRead(Read{owned, rangewatch.ByControllerHashKey}, true); err != nil {
+			return nil, err
+		}
 	}
 	i := h.read(described.Works)
 	switch {
-	case i == nil:
-		return nil, fmt.Errorf("%s works on %T, which Reads does not list", described.Name, described.Works)
 	case i.By != rangewatch.ByHashKey && i.By != rangewatch.ByNamespaceHashKey:
 		return nil, fmt.Errorf("%s works on %T, which Reads divides by %q: use %q or %q", described.Name, described.Works, i.By, rangewatch.ByHashKey, rangewatch.ByNamespaceHashKey)
 	case i.subjects != nil:
@@ -54,18 +63,14 @@ func (h *Host) newController(described Controller) (*controller, error) {
 	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	c := &controller{Controller: described, host: h, subjects: guard.NewSubjects(h.gate.For(described.Name), none, i.By == rangewatch.ByNamespaceHashKey)}
 	i.subjects = c.subjects
-	for _, read := range h.reads {
-		read.behind = append(read.behind, c.subjects)
-	}
 	return c, nil
 }
 
 // NewQueue returns a function that makes the queue of a controller of h, behind its gate: who gets an
-// item works on that object until Done. What the gate keeps out is queued again when it opens. item
-// returns the item of the object with that name, and an item's String is that name, as with
-// controller-runtime's Request. The function fits as NewQueue of controller-runtime's
-// controller.Options; it panics if h has no controller of that name.
-func NewQueue[T Item](h *Host, item func(types.NamespacedName) T) func(controller string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
+// item works on that object until Done. What the gate keeps out is queued again when it opens. The
+// function fits as NewQueue of controller-runtime's controller.Options; it panics if h has no controller
+// of that name.
+func NewQueue[T Item](h *Host) func(controller string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
 	return func(name string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
 		for _, c := range h.controllers {
 			if c.Name != name {
@@ -74,21 +79,23 @@ func NewQueue[T Item](h *Host, item func(types.NamespacedName) T) func(controlle
 			inner := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name})
 			c.subjects.Queue = func(name string) {
 				if object, err := cache.ParseObjectName(name); err == nil {
-					inner.Add(item(types.NamespacedName(object)))
+					inner.Add(T{types.NamespacedName(object)})
 				}
 			}
 			h.asked("the queue of " + name)
-			// A NamespacedName without a namespace has its slash, a name in a store has not.
-			return guard.Queue[T]{TypedRateLimitingInterface: inner, Subjects: c.subjects, Name: func(item T) string { return strings.TrimPrefix(item.String(), "/") }}
+			nameOf := func(item T) string {
+				return cache.ObjectName(struct{ types.NamespacedName }(item).NamespacedName).String()
+			}
+			return guard.Queue[T]{TypedRateLimitingInterface: inner, Subjects: c.subjects, Name: nameOf}
 		}
 		panic(fmt.Sprintf("coding error: %q is no controller of the ring's Host; name it as Config.Controllers does", name))
 	}
 }
 
-// Item is what stands for an object in a queue. Its String is namespace/name.
+// Item stands for an object in a queue, as controller-runtime's Request does.
 type Item interface {
 	comparable
-	fmt.Stringer
+	~struct{ types.NamespacedName }
 }
 
 // Prepare implements member.Controller.

@@ -27,15 +27,8 @@ limitations under the License.
 //		Controllers: []host.Controller{{
 //			Name:  "virtualmachine-controller",
 //			Works: &v1.VirtualMachine{},
-//			Writes: []host.Write{
-//				{Group: v1.Group, Resource: "virtualmachines", By: sharding.GoverningKeyOwn},
-//				{Group: "*", Resource: "*", By: sharding.GoverningKeyController},
-//			},
+//			Owns:  []runtime.Object{&corev1.Pod{}},
 //		}},
-//		Reads: []host.Read{
-//			{Object: &v1.VirtualMachine{}, By: rangewatch.ByHashKey},
-//			{Object: &corev1.Pod{}, By: rangewatch.ByControllerHashKey},
-//		},
 //	})
 //
 // docs/operators.md of the fork has the rest: which controllers are fit for a ring, and how to test one.

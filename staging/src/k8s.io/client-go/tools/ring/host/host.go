@@ -59,8 +59,8 @@ type Config struct {
 	// Controllers are those that the process runs on the ring. Required.
 	Controllers []Controller
 	// Reads says by which hash key the objects of the program's informers are divided among the
-	// instances. Each controller begins to work on a range only when all of these informers hold
-	// it. NewInformer must be called for each of them. Required for what the controllers work on.
+	// instances, beside and before what Controllers says. An informer of anything else holds all
+	// objects, and no work waits for it.
 	Reads []Read
 	// HolderIdentity names host and process, for people. Default: HOST_PID_RANDOM.
 	HolderIdentity string
@@ -77,12 +77,17 @@ type Controller struct {
 	// Name is the controller's name, as in spec.controllers: a DNS label. Required.
 	Name string
 	// Works is an example of the objects that the controller works on. No other controller of the
-	// Host works on such. Reads divides them by their own hash keys or by those of their namespaces.
-	// Required.
+	// Host works on such. They are divided by their own hash keys or, if Reads says so, by those of
+	// their namespaces. Required.
 	Works runtime.Object
+	// Owns has an example of each kind of object that the controller keeps for those that it works
+	// on: they have them as their controller, and are divided by its key, if Reads says nothing else.
+	Owns []runtime.Object
 	// Writes says whose hash key the instance has to own for each of the controller's writes. The
 	// first line that covers a resource counts; the API server refuses a write that no line covers.
-	// Required.
+	// Default: for every resource the key of the object's controller, and the object's own where it
+	// has none. Where the objects that the controller works on may have a controller themselves, or
+	// are divided by namespace, that will not do.
 	Writes []Write
 	// Workers is how many objects the controller works on at the same time. It tells how busy the
 	// instance is. Default: 1.
@@ -100,7 +105,8 @@ type Write struct {
 // Whole divides nothing: each instance holds all objects.
 const Whole rangewatch.FieldPath = "*"
 
-// Read is what an informer of the program holds.
+// Read is what an informer of the program holds. A controller begins to work on a range only when all
+// of these informers hold it. The program must ask for each of them.
 type Read struct {
 	// Object is an example of the objects, as the program asks for the informer: of their type and,
 	// if that is PartialObjectMetadata or Unstructured, of their kind.
@@ -136,15 +142,9 @@ func New(cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), missing: map[string]struct{}{}, complete: make(chan struct{})}
 	for _, read := range cfg.Reads {
-		i, err := newInformed(read)
-		if err != nil {
+		if err := h.addRead(read, false); err != nil {
 			return nil, err
 		}
-		if h.read(read.Object) != nil {
-			return nil, fmt.Errorf("Reads lists %s twice", i)
-		}
-		h.reads = append(h.reads, i)
-		h.missing["an informer of "+i.String()] = struct{}{}
 	}
 	workers := map[string]int{}
 	for _, described := range cfg.Controllers {
@@ -174,25 +174,14 @@ func New(cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// Client returns a copy of config for the client with which that controller writes, and nobody else.
-// What it writes names the instance, so the API server can refuse what another instance owns by then.
-// It must not be used for what no object's key governs: for events, Leases and reviews of access take
-// another client, or the API server's answer would have the instance stop for a while. Nothing is
-// written while the process is not on the ring.
-func (h *Host) Client(config *rest.Config, controller string) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.Wrap(h.gate.WrapTransport(controller))
-	return config
-}
-
 // NeedLeaderElection says that the ring needs no leader. Together with Start it makes the Host a
 // Runnable of controller-runtime's manager.
 func (h *Host) NeedLeaderElection() bool { return false }
 
 // Start takes part in the ring until ctx ends, and then leaves it in good order: it returns when
 // another instance has the range, after a lease at the latest. The informers and the controllers must
-// go on until then. It begins when the program has asked for all informers of Reads, and for the queues
-// of all controllers. It fails only where a client cannot be made: what fails later is logged, and
+// go on until then. It begins when the program has asked for all informers of what its
+// controllers work on, own and read, and for their queues. It fails only where a client cannot be made: what fails later is logged, and
 // tried again.
 func (h *Host) Start(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
@@ -243,7 +232,7 @@ func (h *Host) waitForProgram(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-time.After(missingPeriod):
-			klog.FromContext(ctx).Error(nil, "Not on the ring: it waits until the program has asked the Host for all that Reads and Controllers list", "missing", h.lacks())
+			klog.FromContext(ctx).Error(nil, "Not on the ring: it waits until the program has asked the Host for all that its configuration lists", "missing", h.lacks())
 		}
 	}
 }

@@ -36,20 +36,28 @@ type informed struct {
 	Read
 	// subjects are those of the controller that works on these objects, nil if none does.
 	subjects *guard.Subjects
-	// behind are told when the informer is behind with its revision.
-	behind []*guard.Subjects
-	source *rangewatch.Source
-	filter *rangewatch.Filter
+	source   *rangewatch.Source
+	filter   *rangewatch.Filter
 }
 
-func newInformed(read Read) (*informed, error) {
+// addRead adds what the program reads. What is a default gives way to what is listed already.
+func (h *Host) addRead(read Read, isDefault bool) error {
 	if read.Object == nil {
-		return nil, fmt.Errorf("Reads lists objects by %q without an example of them", read.By)
+		return fmt.Errorf("the ring's host is to read objects by %q without an example of them", read.By)
 	}
 	if _, ok := sharding.ParseKeyPath(string(read.By)); !ok && read.By != Whole {
-		return nil, fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", read.Object, read.By, rangewatch.ByHashKey)
+		return fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", read.Object, read.By, rangewatch.ByHashKey)
 	}
-	return &informed{Read: read}, nil
+	if listed := h.read(read.Object); listed != nil {
+		if isDefault {
+			return nil
+		}
+		return fmt.Errorf("Reads lists %s twice", listed)
+	}
+	i := &informed{Read: read}
+	h.reads = append(h.reads, i)
+	h.missing["an informer of "+i.String()] = struct{}{}
+	return nil
 }
 
 // String returns what is read, and by which key it is divided.
@@ -76,11 +84,11 @@ func (h *Host) read(object runtime.Object) *informed {
 	return nil
 }
 
-// NewInformer makes an informer that holds the instance's part of the objects, for what Reads lists,
-// and otherwise one that holds all of them, which the gate does not wait for. It fits as NewInformer of
+// NewInformer makes an informer that holds the instance's part of the objects, if the configuration
+// lists them, and otherwise one that holds all of them, which no work waits for. It fits as NewInformer of
 // controller-runtime's cache.Options. Handlers are told of what the gate is open for, as a
 // rangewatch.Filter does. It is called once for each type of object; it panics if it is called for one
-// of Reads again, or if that cannot be followed by ranges.
+// that is listed again, or if that cannot be followed by ranges.
 func (h *Host) NewInformer(lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	i := h.read(object)
 	if i == nil {
@@ -99,8 +107,8 @@ func (h *Host) NewInformer(lw cache.ListerWatcher, object runtime.Object, resync
 		ListWatch: lw,
 		Object:    object,
 		Behind: func(is bool) {
-			for _, s := range i.behind {
-				s.Behind(is)
+			for _, c := range h.controllers {
+				c.subjects.Behind(is)
 			}
 		},
 	})
