@@ -43,7 +43,7 @@ gotest() {
 # All their tests run, upstream's unchanged.
 patched_packages() {
   git ls-files -co --exclude-standard -- '*.go' '*.go.patch' |
-    grep -v -e '^hack/' -e '^test/integration/' -e '^test/e2e_ring/' -e '^test/benchmark/' |
+    grep -v -e '^hack/' -e '^examples/' -e '^test/integration/' -e '^test/e2e_ring/' -e '^test/benchmark/' |
     xargs -n1 dirname | sort -u |
     while read -r dir; do
       [ -n "$(ls "$tree/$dir"/*.go 2>/dev/null)" ] && echo "./$dir"

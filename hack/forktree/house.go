@@ -52,7 +52,7 @@ func ours(path string) bool {
 	switch top {
 	case "README.md", "BUILD.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "go.mod", "go.sum", ".gitignore", ".gitattributes":
 		return !inFolder
-	case "docs", ".ci", "_output", "vendor", ".git":
+	case "docs", "examples", ".ci", "_output", "vendor", ".git":
 		return true
 	case "hack":
 		return !strings.HasPrefix(path, "hack/lib/")

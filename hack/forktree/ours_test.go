@@ -24,7 +24,7 @@ func TestOurs(t *testing.T) {
 	for path, want := range map[string]bool{
 		"README.md": true, "README.md.patch": false, "pkg/README.md": false, "go.mod": true, "go.mod.patch": false, "staging/src/k8s.io/api/go.mod": false,
 		"docs/a.md": true, "pkg/docs/a.md": false, "hack/forktree/main.go": true, "hack/lib/a.sh": false, "hack/library.sh": true, "_output/a": true, "LICENSES/a": false,
-		".ci/run": true, ".gitignore": true, "Makefile": true, "cmd/kubectl-ring/main.go": false,
+		".ci/run": true, "examples/virtualmachine/go.mod": true, "pkg/examples/a.go": false, ".gitignore": true, "Makefile": true, "cmd/kubectl-ring/main.go": false,
 		".import-restrictions": false, "staging/src/k8s.io/client-go/tools/ring/.import-restrictions": false,
 	} {
 		if got := ours(path); got != want {

@@ -1,0 +1,96 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command ring is the operator of VirtualMachines on a ring of its own: all of its replicas work, each
+// on its part of the machines.
+package main
+
+import (
+	"flag"
+	"net/http"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/ring/host"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/prometheus/controllerring"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "ringmaster.example/virtualmachine/api/v1"
+	vms "ringmaster.example/virtualmachine/controller"
+)
+
+func main() {
+	metrics := flag.String("metrics-bind-address", ":8080", "where metrics are served; 0 for nowhere")
+	probes := flag.String("health-probe-bind-address", ":8081", "where healthz and readyz are served")
+	settings := flag.String("ring-settings", "", "file with settings of the ring, re-read while the operator runs")
+	flag.Parse()
+	ctrl.SetLogger(klog.Background())
+	if err := run(*metrics, *probes, *settings); err != nil {
+		klog.ErrorS(err, "The operator has ended")
+		os.Exit(1)
+	}
+}
+
+func run(metrics, probes, settings string) error {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return err
+	}
+	types := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1.AddToScheme} {
+		if err := add(types); err != nil {
+			return err
+		}
+	}
+	ring, err := host.New(host.Config{
+		REST: config, Ring: "virtualmachines", SettingsFile: settings,
+		Metrics: controllerring.New("virtualmachines", []string{vms.Name}),
+		Controllers: []host.Controller{{
+			Name: vms.Name, Workers: 5, Works: &v1.VirtualMachine{},
+			Owns: []runtime.Object{&corev1.Pod{}, &corev1.PersistentVolumeClaim{}},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(ring.Client(config, vms.Name), ctrl.Options{
+		Scheme:                 types,
+		Cache:                  cache.Options{NewInformer: ring.NewInformer},
+		Metrics:                server.Options{BindAddress: metrics, ExtraHandlers: map[string]http.Handler{"/metrics/ring": legacyregistry.Handler()}},
+		HealthProbeBindAddress: probes,
+	})
+	if err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ring", ring.Ready); err != nil {
+		return err
+	}
+	if err := mgr.Add(ring); err != nil {
+		return err
+	}
+	reconciler := &vms.Reconciler{Client: mgr.GetClient()}
+	if err := reconciler.AddTo(mgr, controller.Options{MaxConcurrentReconciles: 5, NewQueue: host.NewQueue[ctrl.Request](ring)}); err != nil {
+		return err
+	}
+	return mgr.Start(ctrl.SetupSignalHandler())
+}
