@@ -77,7 +77,7 @@ bench-balance: build ## measure how the ring of workloads evens out its load, in
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin=$(CURDIR)/_output/bin $(ROLLOUT)
 
-build: tree ## build the binaries into _output/bin; BINARIES="etcd kubectl" for some
+build: ## make the tree and build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)
 
 example: ## run the operator of examples/virtualmachine on a cluster on loopback and show its ring; REPLICAS= MACHINES= size it

@@ -48,7 +48,8 @@ for name in INSTANCES NODES REPLICASETS PODS API_PORT; do
     exit 2
   fi
 done
-make --no-print-directory build
+# Nothing is needed here of what else a whole build makes.
+make --no-print-directory build BINARIES="etcd kwok kube-apiserver kube-controller-manager kube-scheduler kubectl kubectl-ring local-up-cluster"
 exec "${launcher}" --bin-dir=_output/bin --dir="${dir}" \
   ${INSTANCES:+--instances="${INSTANCES}"} \
   ${NODES:+--nodes="${NODES}"} \

@@ -50,26 +50,50 @@ var binaries = []binary{
 	{"kubelet", "./cmd/kubelet", true, true},
 }
 
-// build builds the named binaries into _output/bin. If none is named, it builds all but those that
-// only a release has, and makes the tree's OpenAPI and discovery files with them.
+// build makes the tree, and builds the named binaries into _output/bin. If none is named, it builds all
+// but those that only a release has, and makes the tree's OpenAPI and discovery files with them.
 func (h *house) build(names []string) error {
 	chosen, err := choose(names, func(b binary) bool { return !b.onlyReleased })
 	if err != nil {
+		return err
+	}
+	inTree, others := split(chosen)
+	into := filepath.Join(h.root, "_output", "bin")
+	// Making the tree leaves a processor idle for most of its time.
+	beside := make(chan error, 1)
+	go func() { beside <- h.buildOthers(others, into) }()
+	if err := errors.Join(h.make(), <-beside); err != nil || len(inTree) == 0 {
 		return err
 	}
 	v, err := h.version()
 	if err != nil {
 		return err
 	}
-	if _, err := h.tree.commits(); err != nil {
+	if err := h.compile(inTree, h.tree.dir, into, nil, "-buildvcs=false", "-ldflags", v.flags()); err != nil {
 		return err
 	}
-	for _, b := range chosen {
-		dir, args := h.root, []string{"-buildvcs=false"}
+	if len(names) > 0 {
+		return nil
+	}
+	return runCodegen(h.root, h.tree.dir, "-api", into)
+}
+
+// split divides binaries into those of the tree and the others.
+func split(binaries []binary) (inTree, others []binary) {
+	for _, b := range binaries {
 		if b.inTree {
-			dir, args = h.tree.dir, append(args, "-ldflags", v.flags())
+			inTree = append(inTree, b)
+		} else {
+			others = append(others, b)
 		}
-		if err := h.compile(b, dir, filepath.Join(h.root, "_output", "bin"), nil, args...); err != nil {
+	}
+	return inTree, others
+}
+
+// buildOthers builds binaries of the modules that go.mod pins.
+func (h *house) buildOthers(others []binary, into string) error {
+	for _, b := range others {
+		if err := h.compile([]binary{b}, h.root, into, nil, "-buildvcs=false"); err != nil {
 			return err
 		}
 		if b.name == "kwok" {
@@ -78,10 +102,7 @@ func (h *house) build(names []string) error {
 			}
 		}
 	}
-	if len(names) > 0 {
-		return nil
-	}
-	return runCodegen(h.root, h.tree.dir, "-api", filepath.Join(h.root, "_output", "bin"))
+	return nil
 }
 
 // choose returns the binaries of these names, or those that are meant if there are none.
@@ -99,18 +120,47 @@ func choose(names []string, meant func(binary) bool) (chosen []binary, err error
 	return chosen, nil
 }
 
-// compile builds one binary of the source in a folder into another one.
-func (h *house) compile(b binary, source, into string, env []string, args ...string) error {
-	h.say("building %s into %s", b.name, filepath.Base(into))
+// patience is how often compile says that it is not done.
+const patience = 30 * time.Second
+
+// compile builds binaries of the source in a folder into another one. The linker needs one processor for
+// each, so they are built together.
+func (h *house) compile(all []binary, source, into string, env []string, args ...string) error {
+	var names, pkgs []string
+	for _, b := range all {
+		names, pkgs = append(names, b.name), append(pkgs, b.pkg)
+	}
+	what := strings.Join(names, ", ")
+	h.say("building %s into %s", what, filepath.Base(into))
 	started := time.Now()
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", filepath.Join(into, b.name)}, args, []string{b.pkg})...)
+	// A folder that exists; then each binary is named for its package.
+	target := into + string(filepath.Separator)
+	if len(all) == 1 {
+		target = filepath.Join(into, names[0])
+	}
+	if err := os.MkdirAll(into, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", target}, args, pkgs)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = source, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building %s: %w", b.name, err)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("building %s: %w", what, err)
 	}
-	h.say("built %s in %.1f s", b.name, time.Since(started).Seconds())
-	return nil
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("building %s: %w", what, err)
+			}
+			h.say("built %s in %.1f s", what, time.Since(started).Seconds())
+			return nil
+		case <-time.After(patience):
+			h.say("still building %s, for %.0f s now; everything the first time takes minutes", what, time.Since(started).Seconds())
+		}
+	}
 }
 
 func binaryNames() string {

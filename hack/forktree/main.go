@@ -45,7 +45,7 @@ const usage = `usage: go run ./hack/forktree VERB
   check             check that every patch applies, without making the tree
   verify            check the round trip: make a scratch tree, save it, expect no diff
   rebase VERSION    try all patches on another upstream version (v1.37.2); changes nothing
-  build [NAME...]   build the tree's binaries into _output/bin
+  build [NAME...]   make the tree and build the binaries into _output/bin
   static PLATFORM [NAME...]
                     build them for a release, static, into _output/static/linux-arm64, say
   version           print the version of what would be built now, as JSON

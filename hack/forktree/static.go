@@ -67,12 +67,7 @@ func (h *house) static(platform string, names []string) error {
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
 	}
 	into := filepath.Join(h.root, "_output", "static", goos+"-"+goarch)
-	for _, b := range chosen {
-		if err := h.compile(b, source.dir, into, env, "-buildvcs=true", "-ldflags", "-s -w "+v.flags()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return h.compile(chosen, source.dir, into, env, "-buildvcs=true", "-ldflags", "-s -w "+v.flags())
 }
 
 // source checks out what a release is built from, the tree as it was made, in a repository of its own.

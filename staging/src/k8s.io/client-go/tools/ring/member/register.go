@@ -35,7 +35,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	sent := m.cfg.Clock.Now()
 	created, err := m.create(ctx)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the API server does not serve %s; start it with the feature gate ControllerRing on, or this process with it off: %w", shardingv1alpha1.SchemeGroupVersion, err)
+		return nil, fmt.Errorf("the API server does not serve %s: it is a stock one, or its feature gate ControllerRing is off. Nothing is worked on here until it does: %w", shardingv1alpha1.SchemeGroupVersion, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating a ControllerInstance: %w", err)
