@@ -220,7 +220,7 @@ func (r *release) pack() error {
 			}
 		}
 	}
-	if err := errors.Join(r.packKrew(), r.writeKubeadm()); err != nil {
+	if err := errors.Join(r.packKrew(), r.writeKubeadm(), r.packModules()); err != nil {
 		return err
 	}
 	if err := writeJSON(filepath.Join(r.out, "manifest.json"), m); err != nil {

@@ -102,6 +102,14 @@ func newReleaseIn(t *testing.T, dir string) *release {
 			}
 		}
 	}
+	for name, data := range map[string]string{
+		"api/go.mod": "module k8s.io/api\n", "api/v1/types.go": "package v1\n",
+		"client-go/go.mod": "module k8s.io/client-go\n", "client-go/doc.go": "package client\n",
+	} {
+		if err := writeFile(filepath.Join(r.static, "source", staging, name), []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return r
 }
 
