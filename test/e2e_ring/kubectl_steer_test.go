@@ -179,29 +179,44 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 	})
 
 	ginkgo.It("says that no server answers, or what somebody may not do", func(ctx context.Context) {
-		// It may look at instances, and change nothing.
-		meta := metav1.ObjectMeta{Name: "ring-reader"}
-		_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-			ObjectMeta: meta,
-			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{shardingv1alpha1.GroupName}, Resources: []string{"controllerinstances"}}},
-		}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "reader"}},
-		}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		gomega.Eventually(ctx, func(g gomega.Gomega) {
-			_, code := kubectlRing(ctx, "workloads", "--as=reader")
-			g.Expect(code).To(gomega.Equal(0))
-		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+		right := func(resource, name string, verbs ...string) rbacv1.PolicyRule {
+			rule := rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{shardingv1alpha1.GroupName}, Resources: []string{resource}}
+			if name != "" {
+				rule.ResourceNames = []string{name}
+			}
+			return rule
+		}
+		for user, rules := range map[string][]rbacv1.PolicyRule{
+			// It may look at instances, and change nothing.
+			"reader": {right("controllerinstances", "", "get", "list", "watch")},
+			// It may change instances, but those of one ring only.
+			"steward": {right("controllerinstances", "", "get", "list", "watch", "patch"), right("rings", "claims", "steer")},
+		} {
+			meta := metav1.ObjectMeta{Name: "ring-" + user}
+			_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: meta,
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+			}, metav1.CreateOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			gomega.Eventually(ctx, func(g gomega.Gomega) {
+				_, code := kubectlRing(ctx, "workloads", "--as="+user)
+				g.Expect(code).To(gomega.Equal(0))
+			}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
+		}
 		says(ctx, 0, gomega.ContainSubstring("SHOULD HAVE"), "balance", "--as=reader")
 
 		self := expectRing(ctx, len(cluster.ControllerManagers())).Instances[0].Name
 		for _, args := range [][]string{{"drain", self}, {"drain", self, "--wait"}, {"balance", "off"}} {
 			says(ctx, 1, gomega.ContainSubstring("forbidden"), append(args, "--as=reader")...)
 		}
+		for _, args := range [][]string{{"drain", self}, {"balance", "off", "workloads"}} {
+			says(ctx, 1, gomega.ContainSubstring(`user "steward" may not write records of ring "workloads": it needs the verb "work" or "steer" on rings.sharding.k8s.io "workloads"`), append(args, "--as=steward")...)
+		}
+		says(ctx, 0, gomega.ContainSubstring("balance is off"), "balance", "off", "claims", "--as=steward")
+		says(ctx, 0, gomega.ContainSubstring("balance is on"), "balance", "on", "claims", "--as=steward")
 		for _, args := range [][]string{{"drain", self}, {"undrain", self}, {"release", self}, {"release", "--ring=workloads"}, {"balance"}, {"balance", "on"}, {"balance", "off"}} {
 			says(ctx, 1, gomega.ContainSubstring("forbidden"), append(args, "--as=nobody")...)
 			says(ctx, 1, gomega.ContainSubstring("refused"), append(args, "--server=https://127.0.0.1:1")...)

@@ -288,6 +288,7 @@ func TestFence(t *testing.T) {
 	t.Run("epoch", func(t *testing.T) { s.on(t).testEpoch() })
 	t.Run("no identity", func(t *testing.T) { s.on(t).testUnnamedWrites() })
 	t.Run("rights", func(t *testing.T) { s.on(t).testRights() })
+	t.Run("rights by ring", func(t *testing.T) { s.on(t).testRightsByRing() })
 	t.Run("grants", func(t *testing.T) { s.on(t).testGrants() })
 	t.Run("at once after a grant", func(t *testing.T) { s.on(t).testWriteAtOnceAfterGrant() })
 	t.Run("expiry", func(t *testing.T) { s.on(t).testWriteAfterExpiry() })
@@ -517,22 +518,7 @@ func (s *fenceServer) testRights() {
 	identity := a.identity
 	identity.Controller = replicaSetController
 	stranger := s.with(t, "stranger", identity.String)
-	allow := func(user string, rule rbac.PolicyRule) {
-		t.Helper()
-		role, err := s.client.RbacV1().ClusterRoles().Create(ctx, &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbac.PolicyRule{rule}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbac.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
-			RoleRef:    rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "ClusterRole", Name: role.Name},
-			Subjects:   []rbac.Subject{{APIGroup: rbac.GroupName, Kind: rbac.UserKind, Name: user}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	allow("stranger", rbac.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	s.allow("stranger", rbac.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}})
 	const forbidden = `rings.sharding.k8s.io "workloads" is forbidden: User "stranger" cannot work resource "rings" in API group "sharding.k8s.io" at the cluster scope`
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
 		_, err := s.createPod(stranger, controllerIn(-1, highEnd))
@@ -558,7 +544,7 @@ func (s *fenceServer) testRights() {
 	}
 
 	for _, user := range []string{"system:kube-controller-manager", "system:serviceaccount:kube-system:replicaset-controller"} {
-		allow(user, rbac.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+		s.allow(user, rbac.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}})
 		client := s.with(t, user, func() string { i := a.identity; i.Controller = replicaSetController; return i.String() })
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
 			_, err := s.createPod(client, controllerIn(-1, highEnd))

@@ -19,6 +19,7 @@ package controllerring
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	"k8s.io/utils/ptr"
@@ -59,7 +61,7 @@ var (
 )
 
 func newPlugin() *plugin {
-	return &plugin{Handler: admission.NewHandler(admission.Create, admission.Update)}
+	return &plugin{Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete)}
 }
 
 // InspectFeatureGates implements initializer.WantsFeatures.
@@ -83,24 +85,51 @@ func (p *plugin) ValidateInitialization() error {
 
 // Validate implements admission.ValidationInterface.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !p.enabled || a.GetResource().GroupResource() != sharding.Resource("controllerinstances") || a.GetSubresource() != "" {
+	if !p.enabled || a.GetResource().GroupResource() != sharding.Resource("controllerinstances") {
 		return nil
 	}
-	instance, ok := a.GetObject().(*sharding.ControllerInstance)
-	if !ok {
-		return nil
-	}
+	instance, _ := a.GetObject().(*sharding.ControllerInstance)
 	if a.GetOperation() == admission.Create {
+		if instance == nil {
+			return unknownRecord(a)
+		}
 		return p.validateCreate(ctx, a, instance)
 	}
+	// The ring of a record never changes, and a delete comes with the stored record alone.
 	before, ok := a.GetOldObject().(*sharding.ControllerInstance)
 	if !ok {
+		return unknownRecord(a)
+	}
+	if err := p.validateRights(ctx, a, before.Spec.Ring); err != nil {
+		return err
+	}
+	if a.GetOperation() != admission.Update || a.GetSubresource() != "" {
 		return nil
+	}
+	if instance == nil {
+		return unknownRecord(a)
 	}
 	if _, named := controllerring.FromContext(ctx); !named && !ptr.Equal(instance.Spec.HashKey, before.Spec.HashKey) {
 		return admission.NewForbidden(a, errors.New("spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"))
 	}
 	return p.validateMove(ctx, before, instance)
+}
+
+// unknownRecord refuses a write of which the plugin is not told what record it is for. The API
+// server sends none; if it did, nobody's rights could be checked.
+func unknownRecord(a admission.Attributes) error {
+	return apierrors.NewInternalError(fmt.Errorf("the ring of ControllerInstance %q is not known: it came as %T, before as %T", a.GetName(), a.GetObject(), a.GetOldObject()))
+}
+
+// validateRights lets those change and delete records of the ring who write in the name of its
+// instances, or may work on it or steer it.
+func (p *plugin) validateRights(ctx context.Context, a admission.Attributes, ring string) error {
+	allowed, err := controllerring.MayWriteRecords(ctx, p.authorizer, a.GetUserInfo(), ring)
+	if allowed || err != nil {
+		return err
+	}
+	return admission.NewForbidden(a, fmt.Errorf("user %q may not write records of ring %q: it needs the verb %q or %q on %s.%s %q",
+		a.GetUserInfo().GetName(), ring, fence.Verb, controllerring.SteerVerb, fence.Resource, sharding.GroupName, ring))
 }
 
 // validateCreate lets those who may work on a ring create records that own nothing.

@@ -36,14 +36,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// newTestPlugin returns the plugin where "worker" may work on the ring "r", and the registry
-// holds these records.
+// newTestPlugin returns the plugin where "worker" may work on the ring "r" and "steerer" steer it,
+// and the registry holds these records.
 func newTestPlugin(records ...runtime.Object) *plugin {
 	p := newPlugin()
 	p.enabled = true
 	p.client = fake.NewClientset(records...)
 	p.authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetUser().GetName() == "worker" && a.GetVerb() == "work" && a.GetResource() == "rings" && a.GetName() == "r" {
+		verb, ok := map[string]string{"worker": "work", "steerer": "steer"}[a.GetUser().GetName()]
+		if ok && a.GetVerb() == verb && a.GetResource() == "rings" && a.GetName() == "r" {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil
@@ -58,24 +59,45 @@ func record(name string, key, next *int64) *sharding.ControllerInstance {
 	}
 }
 
+// attributes are those of a creation without before, and of a delete without after.
 func attributes(who string, before, after *sharding.ControllerInstance, subresource string) admission.Attributes {
-	operation, old := admission.Create, runtime.Object(nil)
+	operation := admission.Update
+	var object, old runtime.Object
 	if before != nil {
-		operation, old = admission.Update, before
+		old = before
+	} else {
+		operation = admission.Create
+	}
+	if after != nil {
+		object = after
+	} else {
+		operation = admission.Delete
 	}
 	resource := schema.GroupVersionResource{Group: "sharding.k8s.io", Version: "v1alpha1", Resource: "controllerinstances"}
-	return admission.NewAttributesRecord(after, old, resource.GroupVersion().WithKind("ControllerInstance"), "", "a", resource, subresource, operation, nil, false, &user.DefaultInfo{Name: who})
+	return admission.NewAttributesRecord(object, old, resource.GroupVersion().WithKind("ControllerInstance"), "", "a", resource, subresource, operation, nil, false, &user.DefaultInfo{Name: who})
+}
+
+func TestThePluginHearsOfEveryWrite(t *testing.T) {
+	for _, operation := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
+		if !newPlugin().Handles(operation) {
+			t.Errorf("%s passes it by", operation)
+		}
+	}
 }
 
 func TestWhatMayBeDoneToARecord(t *testing.T) {
 	key, other := ptr.To[int64](5), ptr.To[int64](6)
-	elsewhere := record("a", nil, nil)
-	elsewhere.Spec.Ring = "q"
+	onAnother := func(key *int64) *sharding.ControllerInstance {
+		r := record("a", key, nil)
+		r.Spec.Ring = "q"
+		return r
+	}
+	const refused = `controllerinstances.sharding.k8s.io "a" is forbidden: user "stranger" may not write records of ring "r": it needs the verb "work" or "steer" on rings.sharding.k8s.io "r"`
 	const moved = "spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"
 	for what, tc := range map[string]struct {
 		off           bool
 		who           string
-		named         bool
+		named         string
 		before, after *sharding.ControllerInstance
 		subresource   string
 		is            func(error) bool
@@ -83,21 +105,41 @@ func TestWhatMayBeDoneToARecord(t *testing.T) {
 	}{
 		"created":                         {who: "worker", after: record("a", nil, nil)},
 		"created with a key":              {who: "worker", after: record("a", key, nil), is: apierrors.IsInvalid, message: "spec.hashKey: Forbidden: a new instance owns nothing"},
-		"created with a key, in a name":   {who: "worker", named: true, after: record("a", key, nil), is: apierrors.IsInvalid},
+		"created with a key, in a name":   {who: "worker", named: "r", after: record("a", key, nil), is: apierrors.IsInvalid},
 		"created by a stranger":           {who: "stranger", after: record("a", nil, nil), is: apierrors.IsForbidden, message: `User "stranger" cannot work resource "rings"`},
-		"created on a ring not allowed":   {who: "worker", after: elsewhere, is: apierrors.IsForbidden, message: `rings.sharding.k8s.io "q" is forbidden`},
+		"created on a ring not allowed":   {who: "worker", after: onAnother(nil), is: apierrors.IsForbidden, message: `rings.sharding.k8s.io "q" is forbidden`},
 		"created, feature gate off":       {off: true, who: "stranger", after: record("a", key, nil)},
 		"given a key":                     {who: "worker", before: record("a", nil, nil), after: record("a", key, nil), is: apierrors.IsForbidden, message: moved},
-		"given a key, in a name":          {who: "worker", named: true, before: record("a", nil, nil), after: record("a", key, nil)},
+		"given a key, in a name":          {who: "worker", named: "r", before: record("a", nil, nil), after: record("a", key, nil)},
 		"given another key":               {who: "worker", before: record("a", key, nil), after: record("a", other, nil), is: apierrors.IsForbidden, message: moved},
 		"its key taken":                   {who: "worker", before: record("a", key, nil), after: record("a", nil, nil), is: apierrors.IsForbidden, message: moved},
 		"given a key, feature gate off":   {off: true, who: "worker", before: record("a", nil, nil), after: record("a", key, nil)},
-		"changed otherwise":               {who: "stranger", before: record("a", key, nil), after: record("a", ptr.To(*key), nil)},
-		"status":                          {who: "stranger", before: record("a", nil, nil), after: record("a", key, nil), subresource: "status"},
-		"moved to between its neighbours": {who: "stranger", before: record("a", key, nil), after: record("a", key, ptr.To[int64](8))},
-		"moved past a neighbour":          {who: "stranger", before: record("a", key, nil), after: record("a", key, ptr.To[int64](10)), is: apierrors.IsInvalid, message: "must lie between"},
-		"moved as before":                 {who: "stranger", before: record("a", key, ptr.To[int64](10)), after: record("a", key, ptr.To[int64](10))},
-		"a next key for who owns nothing": {who: "stranger", before: record("a", nil, nil), after: record("a", nil, ptr.To[int64](10))},
+		"changed otherwise":               {who: "steerer", before: record("a", key, nil), after: record("a", ptr.To(*key), nil)},
+		"status":                          {who: "steerer", before: record("a", nil, nil), after: record("a", key, nil), subresource: "status"},
+		"moved to between its neighbours": {who: "steerer", before: record("a", key, nil), after: record("a", key, ptr.To[int64](8))},
+		"moved past a neighbour":          {who: "steerer", before: record("a", key, nil), after: record("a", key, ptr.To[int64](10)), is: apierrors.IsInvalid, message: "must lie between"},
+		"moved as before":                 {who: "steerer", before: record("a", key, ptr.To[int64](10)), after: record("a", key, ptr.To[int64](10))},
+		"created by who steers":           {who: "steerer", after: record("a", nil, nil), is: apierrors.IsForbidden, message: `User "steerer" cannot work resource "rings"`},
+		"changed by who works":            {who: "worker", before: record("a", key, nil), after: record("a", key, nil)},
+		"changed, in a name":              {who: "stranger", named: "r", before: record("a", key, nil), after: record("a", key, nil)},
+		"changed by a stranger":           {who: "stranger", before: record("a", key, nil), after: record("a", key, nil), is: apierrors.IsForbidden, message: refused},
+		"changed, in another ring's name": {who: "stranger", named: "q", before: record("a", key, nil), after: record("a", key, nil), is: apierrors.IsForbidden, message: refused},
+		"changed on a ring not allowed":   {who: "worker", before: onAnother(key), after: onAnother(key), is: apierrors.IsForbidden, message: `it needs the verb "work" or "steer" on rings.sharding.k8s.io "q"`},
+		"taken to a ring that is allowed": {who: "worker", before: onAnother(key), after: record("a", key, nil), is: apierrors.IsForbidden, message: `records of ring "q"`},
+		"changed, feature gate off":       {off: true, who: "stranger", before: record("a", key, nil), after: record("a", other, nil)},
+		"status by who works":             {who: "worker", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status"},
+		"status, in a name":               {who: "stranger", named: "r", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status"},
+		"status by a stranger":            {who: "stranger", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status", is: apierrors.IsForbidden, message: refused},
+		"status, feature gate off":        {off: true, who: "stranger", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status"},
+		"deleted by who works":            {who: "worker", before: record("a", key, nil)},
+		"deleted by who steers":           {who: "steerer", before: record("a", key, nil)},
+		"deleted, in a name":              {who: "stranger", named: "r", before: record("a", key, nil)},
+		"deleted by a stranger":           {who: "stranger", before: record("a", key, nil), is: apierrors.IsForbidden, message: refused},
+		"deleted, in another ring's name": {who: "stranger", named: "q", before: record("a", key, nil), is: apierrors.IsForbidden, message: refused},
+		"deleted on a ring not allowed":   {who: "steerer", before: onAnother(key), is: apierrors.IsForbidden, message: `records of ring "q"`},
+		"deleted, what is not known":      {who: "worker", is: apierrors.IsInternalError, message: "is not known"},
+		"deleted, feature gate off":       {off: true, who: "stranger", before: record("a", key, nil)},
+		"a next key for who owns nothing": {who: "steerer", before: record("a", nil, nil), after: record("a", nil, ptr.To[int64](10))},
 	} {
 		t.Run(what, func(t *testing.T) {
 			stored := func(name string, key int64) *shardingv1alpha1.ControllerInstance {
@@ -109,8 +151,8 @@ func TestWhatMayBeDoneToARecord(t *testing.T) {
 			p := newTestPlugin(stored("a", *key), stored("b", 10))
 			p.enabled = !tc.off
 			ctx := t.Context()
-			if tc.named {
-				ctx = controllerring.NewContext(ctx, fence.Identity{Ring: "r", Name: "a"})
+			if tc.named != "" {
+				ctx = controllerring.NewContext(ctx, fence.Identity{Ring: tc.named, Name: "a"})
 			}
 			err := p.Validate(ctx, attributes(tc.who, tc.before, tc.after, tc.subresource), nil)
 			if tc.is == nil {

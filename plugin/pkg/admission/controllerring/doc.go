@@ -19,11 +19,15 @@ limitations under the License.
 //
 //   - Who creates a record must be allowed to work on its ring (verb "work" on
 //     rings.sharding.k8s.io, by name), and the record owns no hash key yet.
+//   - Who changes or deletes a record, its status included, does so in the name of an instance of
+//     the same ring, or must be allowed to work on that ring or to steer it (verb "steer", for
+//     people). A right to write ControllerInstances alone is a right to no ring.
 //   - spec.hashKey is changed in the name of an instance only (fence.Header). Anybody else moves
 //     a boundary with spec.nextHashKey, and the owner hands the range over.
 //   - spec.nextHashKey of an instance that owns a range can be set to a key between those of the
 //     two neighbours, and to nothing else.
 //
-// What an instance itself may write is judged where it is stored
+// Records that expire are not deleted by a request, so nothing of this concerns them. What an
+// instance itself may write is judged where it is stored
 // (apiserver/pkg/storage/etcd3/fenced).
 package controllerring

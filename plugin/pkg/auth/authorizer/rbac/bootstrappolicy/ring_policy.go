@@ -20,6 +20,7 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/controllerring"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/ring/fence"
@@ -32,7 +33,9 @@ const shardingGroup = "sharding.k8s.io"
 // addRingRules lets kube-controller-manager take part in rings: it keeps the records of its
 // instances, and as a donor writes to those of receivers. It does so under its own identity.
 // Its ring controllers, which may have identities of their own, write in the name of those
-// instances. Who may look at a process's status may look at its part in the rings.
+// instances. The garbage collector, which removes finalizers that it has put on a record for a
+// delete in the foreground, and the migrator of storage versions write objects of any resource; so
+// they may steer any ring. Who may look at a process's status may look at its part in the rings.
 func addRingRules(roles []rbacv1.ClusterRole) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		return
@@ -47,6 +50,9 @@ func addRingRules(roles []rbacv1.ClusterRole) {
 		}
 		if role.Name == "system:monitoring" {
 			role.Rules = append(role.Rules, rbacv1helpers.NewRule("get").URLs("/ringz").RuleOrDie())
+		}
+		if role.Name == saRolePrefix+"generic-garbage-collector" || role.Name == saRolePrefix+"storage-version-migrator-controller" {
+			role.Rules = append(role.Rules, rbacv1helpers.NewRule(controllerring.SteerVerb).Groups(shardingGroup).Resources(fence.Resource).RuleOrDie())
 		}
 		for _, ring := range catalogue.Rings() {
 			if role.Name == "system:kube-controller-manager" || slices.ContainsFunc(ring.Controllers, func(c catalogue.Controller) bool { return role.Name == saRolePrefix+c.ServiceAccount }) {

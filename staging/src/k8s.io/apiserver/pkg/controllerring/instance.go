@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"net/http"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -97,27 +96,11 @@ func parse(ctx context.Context, a authorizer.UnconditionalAuthorizer, values []s
 // Authorize returns nil if the user may write in the name of the ring's instances, and the
 // answer to the request otherwise. Without an authorizer everybody may.
 func Authorize(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string) error {
-	if a == nil {
-		return nil
+	allowed, reason, err := may(ctx, a, who, fence.Verb, ring)
+	if allowed || err != nil {
+		return err
 	}
-	attributes := authorizer.AttributesRecord{
-		User:            who,
-		Verb:            fence.Verb,
-		APIGroup:        shardingv1alpha1.GroupName,
-		APIVersion:      shardingv1alpha1.SchemeGroupVersion.Version,
-		Resource:        fence.Resource,
-		Name:            ring,
-		ResourceRequest: true,
-	}
-	decision, reason, err := a.Authorize(ctx, attributes)
-	switch {
-	case decision == authorizer.DecisionAllow:
-		return nil
-	case err != nil:
-		return apierrors.NewInternalError(fmt.Errorf("whether the user may work on ring %s cannot be decided: %w", ring, err))
-	default:
-		return responsewriters.ForbiddenStatusError(attributes, reason)
-	}
+	return responsewriters.ForbiddenStatusError(attributes(who, fence.Verb, ring), reason)
 }
 
 // NewContext returns ctx with the instance that has sent the request.

@@ -70,7 +70,7 @@ func TestARequestThatChangesSomethingNamesAnInstanceOfARingThatTheUserMayWorkOn(
 		"two":                        {header: []string{name, name}, want: "2 instances are named", status: http.StatusBadRequest},
 		"a stranger":                 {user: "stranger", header: []string{name}, want: `rings.sharding.k8s.io \"r\" is forbidden: User \"stranger\" cannot work resource \"rings\" in API group \"sharding.k8s.io\" at the cluster scope: because`, status: http.StatusForbidden},
 		"another ring":               {header: []string{"q/a/1/0/c"}, want: `rings.sharding.k8s.io \"q\" is forbidden`, status: http.StatusForbidden},
-		"no answer":                  {header: []string{"broken/a/1/0/c"}, want: "whether the user may work on ring broken cannot be decided: no answer", status: http.StatusInternalServerError},
+		"no answer":                  {header: []string{"broken/a/1/0/c"}, want: `whether the user has the verb \"work\" on ring broken cannot be decided: no answer`, status: http.StatusInternalServerError},
 		"a read":                     {verb: "get", user: "stranger", header: []string{"a"}, want: "none", status: http.StatusOK},
 		"a watch":                    {verb: "watch", user: "stranger", header: []string{name}, want: "none", status: http.StatusOK},
 		"a delete of many":           {verb: "deletecollection", header: []string{name}, want: name, status: http.StatusOK},
