@@ -19,6 +19,7 @@ package ring
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,9 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +47,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	audit "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -554,6 +558,43 @@ func (s *fenceServer) testRights() {
 			_, err := s.createPod(client, controllerIn(-1, highEnd))
 			t.Errorf("%s: %v", user, err)
 		}
+	}
+}
+
+// TestTheAuditLogNamesTheInstance: of a write in an instance's name, allowed or refused by the
+// fence, and of no other.
+func TestTheAuditLogNamesTheInstance(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata","verbs":["create"],"resources":[{"resources":["pods"]}]},{"level":"None"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startFenceServer(t, "--audit-policy-file="+policy, "--audit-log-path="+log, "--audit-log-mode=blocking").on(t)
+	a, b := s.owns(t, "a", lowEnd), s.owns(t, "b", highEnd)
+	_, err := s.createPod(a.writes, controllerIn(-1, lowEnd))
+	s.wantPassed("create by the owner", err)
+	_, err = s.createPod(b.writes, controllerIn(-1, lowEnd))
+	s.wantRefused("create by another", err, "belongs to a")
+	_, err = s.createPod(s.client, controllerIn(-1, lowEnd))
+	s.wantPassed("create in no name", err)
+
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(content)) {
+		var event audit.Event
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%d %s", event.ResponseStatus.Code, event.Annotations["sharding.k8s.io/controller-instance"]))
+	}
+	name := func(w *worker) string {
+		return fmt.Sprintf("%s/%s/%s/%d/%s", testRing, w.identity.Name, w.identity.UID, w.identity.Epoch, replicaSetController)
+	}
+	if want := []string{"201 " + name(a), "409 " + name(b), "201 "}; !slices.Equal(got, want) {
+		t.Errorf("the audit log says %q, want %q", got, want)
 	}
 }
 

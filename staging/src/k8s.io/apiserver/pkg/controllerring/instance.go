@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -36,12 +37,17 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 )
 
+// AuditAnnotation is the annotation of an audit event that says which instance a request named. Its
+// value is that of fence.Header. Users and addresses do not tell that: all instances of a ring may
+// share them.
+const AuditAnnotation = "sharding.k8s.io/controller-instance"
+
 type instanceKey struct{}
 
 // WithInstance puts the instance that fence.Header names into the context of a request that
 // changes something, if the user may work on the instance's ring; 403 otherwise, before
 // anything is read. The answer repeats the header, so that the instance knows that it was
-// judged. A header that names none is a bad request. Requests without the header and those
+// judged, and the audit log has it (AuditAnnotation). A header that names none is a bad request. Requests without the header and those
 // that change nothing pass as they are, and all do with the feature gate ControllerRing off.
 func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
@@ -58,6 +64,7 @@ func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s 
 			responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{}, w, req)
 			return
 		}
+		audit.AddAuditAnnotation(req.Context(), AuditAnnotation, instance.String())
 		w.Header().Set(fence.Header, instance.String())
 		handler.ServeHTTP(w, req.WithContext(NewContext(req.Context(), instance)))
 	})

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -93,7 +94,7 @@ func TestARequestThatChangesSomethingNamesAnInstanceOfARingThatTheUserMayWorkOn(
 				tc.user = "worker"
 			}
 			req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/pods", nil)
-			ctx := request.WithRequestInfo(req.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: tc.verb})
+			ctx := request.WithRequestInfo(audit.WithAuditContext(req.Context()), &request.RequestInfo{IsResourceRequest: true, Verb: tc.verb})
 			req = req.WithContext(request.WithUser(ctx, &user.DefaultInfo{Name: tc.user}))
 			for _, value := range tc.header {
 				req.Header.Add(fence.Header, value)
@@ -103,13 +104,16 @@ func TestARequestThatChangesSomethingNamesAnInstanceOfARingThatTheUserMayWorkOn(
 			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
 				t.Errorf("got %d %s, want %d with %q", w.Code, w.Body, tc.status, tc.want)
 			}
-			// Only who was judged is told so.
+			// Only who was judged is told so, and is in the audit log.
 			repeated, want := w.Header().Get(fence.Header), ""
 			if tc.status == http.StatusOK && tc.want == name {
 				want = name
 			}
 			if repeated != want {
 				t.Errorf("the answer names %q, want %q", repeated, want)
+			}
+			if annotated, ok := audit.AuditContextFrom(ctx).GetEventAnnotation("sharding.k8s.io/controller-instance"); annotated != want || ok != (want != "") {
+				t.Errorf("the audit event names %q, want %q", annotated, want)
 			}
 		})
 	}
