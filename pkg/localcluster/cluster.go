@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -90,7 +92,7 @@ type Config struct {
 //	etcd/                etcd's data
 //
 // where PROCESS is etcd, kube-apiserver, kube-controller-manager-N (N from 1),
-// kube-scheduler or kwok. All methods may be called from several goroutines.
+// kube-scheduler, kwok or the name of a program that was started beside them. All methods may be called from several goroutines.
 type Cluster struct {
 	config       Config
 	dir          *directory
@@ -182,9 +184,8 @@ func (c *Cluster) launch(what component, died func(*process)) (*member, error) {
 	if c.stopped {
 		return nil, errors.New("the cluster has been stopped")
 	}
-	commandLine := append([]string{filepath.Join(c.config.BinDir, string(what.kind))}, what.args...)
-	commandLine = slices.Concat(commandLine, c.config.Args[what.kind], what.last)
-	p, err := startProcess(what.name, commandLine, c.dir.log(what.name), c.dir.pid(what.name), died)
+	cmd := c.command(what)
+	p, err := startProcess(what.name, cmd, c.dir.log(what.name), c.dir.pid(what.name), died)
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +196,16 @@ func (c *Cluster) launch(what component, died func(*process)) (*member, error) {
 		c.members = append(c.members, m)
 	}
 	return m, nil
+}
+
+func (c *Cluster) command(what component) *exec.Cmd {
+	if what.kind == program {
+		cmd := exec.Command(what.args[0], what.args[1:]...)
+		cmd.Dir, cmd.Env = what.workDir, append(os.Environ(), what.env...)
+		return cmd
+	}
+	args := slices.Concat(what.args, c.config.Args[what.kind], what.last)
+	return exec.Command(filepath.Join(c.config.BinDir, string(what.kind)), args...)
 }
 
 // start starts the processes, and waits until each of them and all nodes are ready.
@@ -370,6 +381,45 @@ func (c *Cluster) AddControllerManagers(ctx context.Context, n int, args ...stri
 	return names, err
 }
 
+// Program says how to start a process that is no part of the cluster, such as an operator.
+type Program struct {
+	// Name names its log and its pid file. No other process of the cluster may have it.
+	Name string
+	// Command is the program and its arguments. One with a slash in its name is looked for from
+	// Dir, one without in PATH.
+	Command []string
+	// Dir is the folder in which it runs; "" is that of the caller.
+	Dir string
+	// Env has variables, as NAME=VALUE, beside those of the caller.
+	Env []string
+}
+
+// StartProgram starts a process beside the cluster's own, and does not wait until it is ready.
+// It ends with the cluster. Signal, Kill, StopProcess, PID, LogFile and LogTail know it by its name.
+func (c *Cluster) StartProgram(ctx context.Context, p Program) error {
+	if m, err := c.member(p.Name); err == nil {
+		return fmt.Errorf("the cluster has a process %q already", m.name)
+	}
+	return c.whileAlive(ctx, func(_ context.Context, launch launch) error {
+		_, err := launch(component{kind: program, name: p.Name, args: p.Command, workDir: p.Dir, env: p.Env})
+		return err
+	})
+}
+
+// FreePort returns a port of 127.0.0.1 that nobody listens on, and that no process of the cluster
+// has had or will be given.
+func (c *Cluster) FreePort() (int, error) {
+	c.startMu.Lock()
+	defer c.startMu.Unlock()
+	return c.ports.free()
+}
+
+// WriteKubeconfig writes a kubeconfig with a client certificate of its own for that user, a member
+// of those groups.
+func (c *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
+	return c.pki.writeKubeconfig(file, c.apiServerURL, user, groups...)
+}
+
 // StartAgain restarts a process that has ended, with the same flags, and returns once
 // it is ready. Its log continues.
 func (c *Cluster) StartAgain(ctx context.Context, process string) error {
@@ -443,7 +493,7 @@ func (c *Cluster) StopProcess(ctx context.Context, process string) error {
 }
 
 // Stop ends all processes with SIGTERM, and with SIGKILL those that run on too long or
-// beyond the end of ctx. It takes fifteen seconds at most. Logs and data stay in the
+// beyond the end of ctx. It takes twenty seconds at most. Logs and data stay in the
 // directory.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
@@ -453,7 +503,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	}
 	c.stopped = true
 	var errs []error
-	for _, kinds := range [][]Component{{Kwok, KubeScheduler, KubeControllerManager}, {KubeAPIServer}, {Etcd}} {
+	for _, kinds := range [][]Component{{program}, {Kwok, KubeScheduler, KubeControllerManager}, {KubeAPIServer}, {Etcd}} {
 		errs = append(errs, c.stopKindsLocked(ctx, kinds))
 	}
 	if c.requests != nil {

@@ -374,3 +374,49 @@ func TestArgsWinOverTheirDefaults(t *testing.T) {
 		t.Errorf("no feature gates in %q", m.cmd.Args)
 	}
 }
+
+func TestProgram(t *testing.T) {
+	deaths := make(chan *Exit, 10)
+	dir := t.TempDir()
+	cluster := startFake(t, Config{Died: func(exit *Exit) { deaths <- exit }})
+	start := func(name string) error {
+		return cluster.StartProgram(t.Context(), Program{
+			Name: name, Dir: dir, Env: []string{"FILE=began"},
+			Command: []string{"sh", "-c", `trap "exit 3" TERM; touch $FILE; while true; do sleep 0.01; done`},
+		})
+	}
+	if err := start("operator-1"); err != nil {
+		t.Fatal(err)
+	}
+	if start("operator-1") == nil {
+		t.Error("two processes have the same name")
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "began")); err == nil {
+			break
+		}
+	}
+	// Nobody but its owner knows whether it should end on a signal.
+	if err := cluster.Signal("operator-1", syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if exit := <-deaths; exit.Process != "operator-1" || exit.State != "exit status 3" {
+		t.Errorf("%s ended with %s", exit.Process, exit.State)
+	}
+	if err := start("operator-2"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := cluster.member("operator-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m.running() {
+		t.Error("it runs on without the cluster")
+	}
+	if len(deaths) > 0 {
+		t.Errorf("more deaths: %v", <-deaths)
+	}
+}

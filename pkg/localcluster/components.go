@@ -39,6 +39,9 @@ const (
 	Kwok                  Component = "kwok"
 )
 
+// program is the kind of a process that is no part of the cluster.
+const program Component = ""
+
 // checkFiles returns an error that names the missing files.
 func checkFiles(config Config) error {
 	var missing []string
@@ -66,6 +69,10 @@ type component struct {
 	args                 []string
 	// last are flags that follow those of Config.Args, and so override them.
 	last []string
+	// Of a program: args is the whole command, which runs in workDir with env beside the
+	// caller's environment.
+	workDir string
+	env     []string
 }
 
 func (c *Cluster) etcd() (component, error) {

@@ -54,10 +54,10 @@ type process struct {
 	state string
 }
 
-// startProcess runs the command line. Its output is appended to logFile, and pidFile
+// startProcess runs the command. Its output is appended to logFile, and pidFile
 // holds its pid while it runs. If it ends without having been stopped, died is called
 // from another goroutine.
-func startProcess(name string, commandLine []string, logFile, pidFile string, died func(*process)) (*process, error) {
+func startProcess(name string, cmd *exec.Cmd, logFile, pidFile string, died func(*process)) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -65,8 +65,7 @@ func startProcess(name string, commandLine []string, logFile, pidFile string, di
 	// The process has its own copy of the descriptor.
 	defer log.Close()
 
-	p := &process{name: name, logFile: logFile, ended: make(chan struct{})}
-	p.cmd = exec.Command(commandLine[0], commandLine[1:]...)
+	p := &process{name: name, logFile: logFile, cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = processAttributes()
 	if err := onStarterThread(p.cmd.Start); err != nil {
