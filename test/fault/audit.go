@@ -17,13 +17,7 @@ limitations under the License.
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,54 +65,6 @@ type auditEvent struct {
 		Details metav1.StatusDetails
 	}
 	RequestReceivedTimestamp time.Time
-}
-
-// readAudit reads the API server's audit log as it grows, until ctx ends.
-func readAudit(ctx context.Context, file string, take func(auditEvent)) error {
-	var f *os.File
-	for f == nil {
-		var err error
-		if f, err = os.Open(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if f == nil && !pause(ctx) {
-			return nil
-		}
-	}
-	defer f.Close()
-	lines := bufio.NewReaderSize(f, 1<<20)
-	var line []byte
-	for {
-		part, err := lines.ReadBytes('\n')
-		line = append(line, part...)
-		if errors.Is(err, io.EOF) {
-			if !pause(ctx) {
-				return nil
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		var event auditEvent
-		// A killed server may leave half a line, to which the next server's first is appended.
-		if json.Unmarshal(line, &event) == nil {
-			take(event)
-		} else if i := strings.LastIndex(string(line), `{"kind":"Event","apiVersion"`); i > 0 && json.Unmarshal(line[i:], &event) == nil {
-			take(event)
-		}
-		line = line[:0]
-	}
-}
-
-// pause waits before a file is read again. It returns false if ctx has ended.
-func pause(ctx context.Context) bool {
-	select {
-	case <-time.After(10 * time.Millisecond):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // verb returns the checker's name of the write, or "" if the checker does not judge it.

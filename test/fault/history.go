@@ -38,6 +38,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/test/utils/ringaudit"
 )
 
 // history follows etcd from its first revision, so it sees all changes in order even
@@ -90,25 +91,13 @@ const (
 )
 
 func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		return nil, err
-	}
 	file, err := os.Create(filepath.Join(dir, "history.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	h := &history{client: client, file: file, checker: newChecker(processOf), moved: make(chan struct{})}
-	go func() {
-		// A single watch, because only that preserves the order between resources.
-		for response := range client.Watch(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
-			h.take(response)
-		}
-		if ctx.Err() == nil {
-			h.fail(fmt.Errorf("the watch of etcd has ended"))
-		}
-	}()
-	return h, nil
+	h := &history{file: file, checker: newChecker(processOf), moved: make(chan struct{})}
+	h.client, err = ringaudit.Follow(ctx, endpoint, h.take, h.fail)
+	return h, err
 }
 
 func (h *history) fail(err error) {

@@ -42,6 +42,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/utils/ringaudit"
 	"k8s.io/utils/ptr"
 )
 
@@ -193,7 +194,7 @@ func (r *run) startJudging(ctx context.Context) error {
 		return err
 	}
 	go func() {
-		if err := readAudit(following, r.auditLog(), r.hear); err != nil {
+		if err := ringaudit.Read(following, r.auditLog(), r.hear); err != nil {
 			r.history.fail(err)
 		}
 	}()
