@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
+.PHONY: help up test faults conformance leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ bench: build ## compare hash key ranges with upstream's selector, into docs/benc
 
 faults: build ## inject faults into real processes and check every write; DURATION=10m goes on, FAULTS="-only kill,pause -times 5" passes flags
 	@hack/test.sh faults
+
+conformance: build ## run an operator on a ring of its own under faults, and check what it writes; CONFIG= is its file (docs/conformance.md), CONFORMANCE="-faults 20 -seed 7" passes flags
+	@cd _output/kubernetes && go build -o ../tools/ring-conformance ./test/conformance_ring
+	@_output/tools/ring-conformance -bin _output/bin -dir _output/conformance -config "$(or $(CONFIG),test/conformance_ring/testdata/replicaset.yaml)" $(CONFORMANCE)
 
 leader: build ## compare what the controllers behind the leader's lease do with stock's; half an hour; LEADER="-cycles 1000" passes flags
 	@cd _output/kubernetes && go build -o ../tools/leader ./test/leader

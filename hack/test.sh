@@ -43,7 +43,7 @@ gotest() {
 # All their tests run, upstream's unchanged.
 patched_packages() {
   git ls-files -co --exclude-standard -- '*.go' '*.go.patch' |
-    grep -v -e '^hack/' -e '^examples/' -e '^test/integration/' -e '^test/e2e_ring/' -e '^test/benchmark/' |
+    grep -v -e '^hack/' -e '^examples/' -e '^test/integration/' -e '^test/e2e_ring/' -e '^test/conformance_ring/' -e '^test/benchmark/' |
     xargs -n1 dirname | sort -u |
     while read -r dir; do
       [ -n "$(ls "$tree/$dir"/*.go 2>/dev/null)" ] && echo "./$dir"
@@ -107,7 +107,7 @@ integration() {
   (cd "$tree" && CONTROLLER_RING=false gotest gate-off -timeout 30m -run "$(pinned off)" ./test/integration/{replicaset,replicationcontroller})
   (cd "$tree" && gotest sharding -timeout 30m -run Shard ./test/integration/apiserver)
 }
-e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/benchmark/memory ./test/benchmark/join ./test/benchmark/process); }
+e2e() { (cd "$tree" && gotest e2e -count=1 -timeout 30m ./test/e2e_ring/... ./test/conformance_ring ./test/benchmark/memory ./test/benchmark/join ./test/benchmark/process); }
 # faults injects each fault once, or goes on for DURATION. FAULTS has further flags.
 faults() {
   (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)

@@ -1,0 +1,171 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// record is what is known of a ControllerInstance.
+type record struct {
+	name        string
+	uid         types.UID
+	controllers []string
+	governs     []shardingv1alpha1.Governs
+	lease       time.Duration
+
+	// present means that it has neither been deleted nor expired.
+	present bool
+	key     *int64
+	next    *int64
+	pinned  *int64
+	phase   shardingv1alpha1.InstancePhase
+	epoch   int64
+	raises  []raise
+}
+
+// raise is a write by which the instance raised its epoch.
+type raise struct {
+	epoch    int64
+	revision int64
+	seen     time.Time
+	// gives is what it gave away from then on, nil if it gave nothing.
+	gives *shardingv1alpha1.Gift
+}
+
+// part is the upper end of what an instance owns.
+type part struct {
+	name string
+	uid  types.UID
+	key  int64
+}
+
+// view is who owned what from a revision on, by ascending key.
+type view struct {
+	revision int64
+	parts    []part
+}
+
+// owner returns the instance that owns the key, and false if nobody does: the one with the least key
+// that is not below it, or else the lowest.
+func (v view) owner(key int64) (part, bool) {
+	if len(v.parts) == 0 {
+		return part{}, false
+	}
+	i := sort.Search(len(v.parts), func(i int) bool { return v.parts[i].key >= key })
+	return v.parts[i%len(v.parts)], true
+}
+
+// with returns the view with the key of one instance set.
+func (v view) with(p part) view {
+	parts := slices.DeleteFunc(slices.Clone(v.parts), func(other part) bool { return other.name == p.name })
+	return newView(v.revision, append(parts, p))
+}
+
+func newView(revision int64, parts []part) view {
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.name, b.name)) })
+	return view{revision: revision, parts: parts}
+}
+
+// views are those of all revisions, in ascending order.
+type views []view
+
+// at returns the view at a revision.
+func (vs views) at(revision int64) view {
+	i := sort.Search(len(vs), func(i int) bool { return vs[i].revision > revision })
+	if i == 0 {
+		return view{}
+	}
+	return vs[i-1]
+}
+
+// governing returns whose key governs what the controller writes to the resource, by the record, and
+// whether the record says so.
+func (r *record) governing(controller string, resource schema.GroupResource) (shardingv1alpha1.GoverningKey, bool) {
+	if !slices.Contains(r.controllers, controller) {
+		return "", false
+	}
+	for _, line := range r.governs {
+		if matches(line.Controller, controller) && matches(line.Group, resource.Group) && matches(line.Resource, resource.Resource) {
+			return line.By, true
+		}
+	}
+	return "", false
+}
+
+func matches(pattern, s string) bool { return pattern == "*" || pattern == s }
+
+// governingKeys returns the keys that an instance has to own to make of an object what it is
+// afterwards. One of the two is nil if the object did not exist or does not any more.
+func governingKeys(by shardingv1alpha1.GoverningKey, before, after *unstructured.Unstructured) (keys []int64) {
+	object := cmp.Or(after, before)
+	if object == nil {
+		return nil
+	}
+	both := func(key func(*unstructured.Unstructured) (int64, bool)) {
+		for _, o := range []*unstructured.Unstructured{before, after} {
+			if o == nil {
+				continue
+			}
+			if k, ok := key(o); ok && !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	controller := func(o *unstructured.Unstructured) (int64, bool) {
+		ref := metav1.GetControllerOf(o)
+		if ref == nil {
+			return 0, false
+		}
+		return hashkey.OfUID(ref.UID), true
+	}
+	switch by {
+	case shardingv1alpha1.GoverningKeyOwn:
+		return []int64{hashkey.OfUID(object.GetUID())}
+	case shardingv1alpha1.GoverningKeyController:
+		both(controller)
+	case shardingv1alpha1.GoverningKeyHome:
+		if both(controller); len(keys) == 0 {
+			return []int64{hashkey.OfUID(object.GetUID())}
+		}
+	case shardingv1alpha1.GoverningKeyNamespace:
+		namespace := object.GetNamespace()
+		if object.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
+			namespace = object.GetName()
+		}
+		if namespace != "" {
+			return []int64{hashkey.OfNamespace(namespace)}
+		}
+	case shardingv1alpha1.GoverningKeyClaim:
+		both(func(o *unstructured.Unstructured) (int64, bool) {
+			uid, _, _ := unstructured.NestedString(o.Object, "spec", "claimRef", "uid")
+			return hashkey.OfUID(types.UID(uid)), uid != ""
+		})
+	}
+	return keys
+}

@@ -1,0 +1,122 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// result sums up all rounds of one fault.
+type result struct {
+	tally
+	times int
+	// settled is the longest that the operator took to settle after the fault.
+	settled    time.Duration
+	violations []violation
+}
+
+func (r *result) add(t tally) {
+	r.writes += t.writes
+	r.lost += t.lost
+	r.refused += t.refused
+	r.outdated += t.outdated
+	r.moved += t.moved
+}
+
+// closing returns the last line of a run.
+func (r *result) closing() string {
+	return fmt.Sprintf("%s faults, %s writes judged, %s violations", grouped(r.times), grouped(r.writes), grouped(len(r.violations)))
+}
+
+// grouped returns the number with a comma between thousands.
+func grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// printRound prints a line for a round, and the first of its violations.
+func (r *run) printRound(name string, took, settled time.Duration, violations []violation) {
+	text := "no violation"
+	if len(violations) > 0 {
+		text = fmt.Sprintf("%d VIOLATIONS", len(violations))
+	}
+	fmt.Printf("%-18s %6.1fs, settled after %.1fs: %s\n", name, took.Seconds(), settled.Seconds(), text)
+	const most = 5
+	for i, v := range violations {
+		if i == most {
+			fmt.Printf("    and %d more\n", len(violations)-i)
+			break
+		}
+		fmt.Printf("    %s: %s\n", v.rule, v.text)
+	}
+}
+
+// report prints a row for each fault and one for each rule, writes the violations to a file, and
+// returns the total.
+func (o *options) report(results map[string]*result) *result {
+	total := &result{}
+	counts := map[rule]int{}
+	var found strings.Builder
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\nfault\ttimes\tsettled, max\tboundaries moved\twrites judged\tnot in the audit log\trefused by the fence\tof these for an epoch\tviolations\t")
+	row := func(name string, r *result) {
+		fmt.Fprintf(table, "%s\t%d\t%.1fs\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, r.times, r.settled.Seconds(), r.moved, r.writes, r.lost, r.refused, r.outdated, len(r.violations))
+	}
+	names := []string{"start"}
+	for _, f := range faults {
+		names = append(names, f.name)
+	}
+	for _, name := range names {
+		r := results[name]
+		if r == nil {
+			continue
+		}
+		row(name, r)
+		total.times += r.times
+		total.settled = max(total.settled, r.settled)
+		total.add(r.tally)
+		total.violations = append(total.violations, r.violations...)
+		for _, v := range r.violations {
+			counts[v.rule]++
+			fmt.Fprintf(&found, "%s, during %s: %s\n    likely: %s\n", v.rule, name, v.text, causeOf(v.rule))
+		}
+	}
+	row("all", total)
+	table.Flush()
+	table = tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nrule\tviolations\tmeaning")
+	for _, r := range rules {
+		fmt.Fprintf(table, "%s\t%d\t%s\n", r.rule, counts[r.rule], r.meaning)
+	}
+	table.Flush()
+	fmt.Println()
+	if found.Len() > 0 {
+		if err := os.WriteFile(filepath.Join(o.dir, "violations.txt"), []byte(found.String()), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	return total
+}
