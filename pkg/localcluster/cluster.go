@@ -92,7 +92,8 @@ type Config struct {
 //	etcd/                etcd's data
 //
 // where PROCESS is etcd, kube-apiserver, kube-controller-manager-N (N from 1),
-// kube-scheduler, kwok or the name of a program that was started beside them. All methods may be called from several goroutines.
+// kube-scheduler, kwok or the name of a program that was started beside them. All
+// methods may be called from several goroutines.
 type Cluster struct {
 	config       Config
 	dir          *directory
@@ -395,7 +396,8 @@ type Program struct {
 }
 
 // StartProgram starts a process beside the cluster's own, and does not wait until it is ready.
-// It ends with the cluster. Signal, Kill, StopProcess, PID, LogFile and LogTail know it by its name.
+// It ends with the cluster. Signal, Kill, StopProcess, PID, LogFile and LogTail know it by its
+// name.
 func (c *Cluster) StartProgram(ctx context.Context, p Program) error {
 	if m, err := c.member(p.Name); err == nil {
 		return fmt.Errorf("the cluster has a process %q already", m.name)

@@ -56,8 +56,8 @@ rules:
 - level: None
 `
 
-// instanceAnnotation is the annotation of an audit event with the instance in whose name the request
-// was sent, as fence.Identity writes it.
+// instanceAnnotation is the annotation of an audit event with the instance in whose name the
+// request was sent, as fence.Identity writes it.
 const instanceAnnotation = "sharding.k8s.io/controller-instance"
 
 // auditEvent has the fields of an audit event that are used here.

@@ -35,8 +35,8 @@ import (
 // checker judges an operator by two independent sources: all changes in etcd, and the requests that
 // the API server's audit log has. It shares no code with the ring. It relies only on the meaning of
 // the registry: an instance owns the keys above its predecessor's up to its own, and the lowest
-// instance also owns those above the highest. It does no input or output, and knows no time but what
-// it is told.
+// instance also owns those above the highest. It does no input or output, and knows no time but
+// what it is told.
 type checker struct {
 	config   *config
 	revision int64
@@ -366,7 +366,8 @@ func (c *checker) calm() {
 }
 
 // conclude judges what has happened since the last time, and returns what was found. All that etcd
-// and the audit log have of it must have been taken. It forgets which processes faults have touched.
+// and the audit log have of it must have been taken. It forgets which processes faults have
+// touched.
 func (c *checker) conclude() ([]violation, tally) {
 	requests := slices.Concat(c.earlierRequests, c.requests)
 	for _, r := range c.requests {
@@ -423,7 +424,8 @@ func (r *request) what() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.verb, resource, strings.TrimPrefix(r.namespace+"/"+name, "/")))
 }
 
-// governed says whether the records say whose key governs what the controller writes to the resource.
+// governed says whether the records say whose key governs what the controller writes to the
+// resource.
 func (c *checker) governed(resource schema.GroupResource) bool {
 	switch resource.Group {
 	case shardingv1alpha1.GroupName, "events.k8s.io", "coordination.k8s.io", "authentication.k8s.io", "authorization.k8s.io":
@@ -492,9 +494,9 @@ func resourceOf(kind schema.GroupKind) schema.GroupResource {
 	return plural.GroupResource()
 }
 
-// outdated says whether the record's epoch was raised above that of a request before that was answered,
-// each time to give away none of the keys. What is seen of a raise is later than the raise, so the
-// first counts in any case.
+// outdated says whether the record's epoch was raised above that of a request before that was
+// answered, each time to give away none of the keys. What is seen of a raise is later than the
+// raise, so the first counts in any case.
 func outdated(all views, r *record, q *request, keys []int64) bool {
 	found := false
 	for _, raised := range r.raises {
@@ -537,8 +539,8 @@ func writersOf(requests []*request) writers {
 	return w
 }
 
-// of returns the requests that made the change, or any of which did: that is not known where several
-// delete an object, where one changes nothing, or where one was not answered.
+// of returns the requests that made the change, or any of which did: that is not known where
+// several delete an object, where one changes nothing, or where one was not answered.
 func (w writers) of(made *change) (found []*request) {
 	deletes := func(r *request) bool { return strings.HasPrefix(r.verb, "delete") }
 	for _, r := range w.byUID[made.uid] {
@@ -563,8 +565,8 @@ func (w writers) of(made *change) (found []*request) {
 	return found
 }
 
-// judgeChange judges a change that one of these requests has made, or nobody known. One of the owner
-// is taken to have made it before any other.
+// judgeChange judges a change that one of these requests has made, or nobody known. One of the
+// owner is taken to have made it before any other.
 func (c *checker) judgeChange(made *change, writers []*request) {
 	if slices.ContainsFunc(writers, func(r *request) bool { return r.user != c.config.User }) {
 		return
@@ -598,7 +600,8 @@ func (c *checker) judgeChange(made *change, writers []*request) {
 	}
 }
 
-// concerns says whether the change is one of a workload or dependent that the operator may have made.
+// concerns says whether the change is one of a workload or dependent that the operator may have
+// made.
 func (c *checker) concerns(made *change) bool {
 	return made.object.kind == c.config.Workload.kind().GroupKind() ||
 		slices.ContainsFunc(c.config.Dependents, func(d dependentConfig) bool { return d.kind().GroupKind() == made.object.kind })

@@ -37,7 +37,8 @@ import (
 )
 
 // config says how to run an operator, what to give it to do, and when it has done it. Paths of
-// files are relative to the folder of the configuration file, which is also where the operator runs.
+// files are relative to the folder of the configuration file, which is also where the operator
+// runs.
 type config struct {
 	// Ring is the ring that the operator's processes take part in: spec.ring of their records.
 	Ring string `json:"ring"`
@@ -47,9 +48,10 @@ type config struct {
 	// service account, system:serviceaccount:NAMESPACE:NAME, come with the name.
 	User string `json:"user"`
 	// Command starts one process of the operator. In it $(KUBECONFIG) is a kubeconfig of the
-	// process, which the environment variable KUBECONFIG names too, $(PORT) a port of 127.0.0.1 that
-	// is free, another one for each process, and $(BIN) the folder with Kubernetes' binaries. A
-	// program with a slash in its name is looked for from the configuration's folder, else in PATH.
+	// process, which the environment variable KUBECONFIG names too, $(PORT) a port of 127.0.0.1
+	// that is free, another one for each process, and $(BIN) the folder with Kubernetes' binaries.
+	// A program with a slash in its name is looked for from the configuration's folder, else in
+	// PATH.
 	Command []string `json:"command"`
 	// Manifests are files with the objects that the operator needs, such as its
 	// CustomResourceDefinition and the roles of its user. They are applied in order, by an

@@ -71,8 +71,8 @@ type view struct {
 	parts    []part
 }
 
-// owner returns the instance that owns the key, and false if nobody does: the one with the least key
-// that is not below it, or else the lowest.
+// owner returns the instance that owns the key, and false if nobody does: the one with the least
+// key that is not below it, or else the lowest.
 func (v view) owner(key int64) (part, bool) {
 	if len(v.parts) == 0 {
 		return part{}, false
@@ -104,8 +104,8 @@ func (vs views) at(revision int64) view {
 	return vs[i-1]
 }
 
-// governing returns whose key governs what the controller writes to the resource, by the record, and
-// whether the record says so.
+// governing returns whose key governs what the controller writes to the resource, by the record,
+// and whether the record says so.
 func (r *record) governing(controller string, resource schema.GroupResource) (shardingv1alpha1.GoverningKey, bool) {
 	if !slices.Contains(r.controllers, controller) {
 		return "", false

@@ -111,8 +111,8 @@ func (p *replica) running() bool {
 	}
 }
 
-// start starts the cluster and the operator, and waits until it has done what there is to do for all
-// workloads.
+// start starts the cluster and the operator, and waits until it has done what there is to do for
+// all workloads.
 func start(ctx context.Context, o options, c *config) (_ *run, err error) {
 	r := &run{options: o, config: c, rand: rand.New(rand.NewPCG(o.seed, 0))}
 	defer func() {
