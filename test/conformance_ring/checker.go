@@ -183,7 +183,7 @@ func (c *checker) recordStored(r *shardingv1alpha1.ControllerInstance, revision 
 	}
 	known := c.known[r.UID]
 	if known == nil {
-		known = &record{name: r.Name, uid: r.UID, controllers: r.Spec.Controllers, governs: r.Spec.Governs, lease: time.Duration(r.Spec.LeaseDurationSeconds) * time.Second}
+		known = &record{name: r.Name, uid: r.UID, holder: r.Spec.HolderIdentity, controllers: r.Spec.Controllers, governs: r.Spec.Governs, lease: time.Duration(r.Spec.LeaseDurationSeconds) * time.Second}
 		c.known[r.UID] = known
 	}
 	if gone {
@@ -709,6 +709,20 @@ func (c *checker) incomplete(processes []string) (left []string) {
 		}
 	}
 	return left
+}
+
+// sharedPlace returns the place that several instances have, "" if each has one of its own, or
+// none.
+func (c *checker) sharedPlace() string {
+	seen := map[string]bool{}
+	for _, r := range c.records {
+		place := r.place()
+		if place != "" && seen[place] {
+			return place
+		}
+		seen[place] = true
+	}
+	return ""
 }
 
 // ofProcess returns the record of a replica, nil if it has none.

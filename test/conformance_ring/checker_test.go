@@ -446,6 +446,23 @@ func TestWhatIsLeftToDo(t *testing.T) {
 	}
 }
 
+func TestPlacesThatProcessesShare(t *testing.T) {
+	for want, holders := range map[string][]string{
+		"":     {"host:1_17_x", "host:2_18_y", "host", "host"},
+		"host": {"host_17_x", "host_18_y"},
+	} {
+		s := newStory(t)
+		for i, holder := range holders {
+			r := recordOf(fmt.Sprintf("c%d", i), int64(i))
+			r.Spec.HolderIdentity = holder
+			s.record(r, false)
+		}
+		if got := s.sharedPlace(); got != want {
+			t.Errorf("%q share %q, want %q", holders, got, want)
+		}
+	}
+}
+
 func TestGoverningKeys(t *testing.T) {
 	s := newStory(t)
 	w, p := s.workload("w", low, 1, 1, 0), s.pod("p", low)

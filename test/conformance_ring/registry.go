@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -35,6 +36,7 @@ import (
 type record struct {
 	name        string
 	uid         types.UID
+	holder      string
 	controllers []string
 	governs     []shardingv1alpha1.Governs
 	lease       time.Duration
@@ -47,6 +49,16 @@ type record struct {
 	phase   shardingv1alpha1.InstancePhase
 	epoch   int64
 	raises  []raise
+}
+
+// place is the part of the holder's name before the first "_". The ring lets what starts where a
+// process died young wait, up to five minutes, before it gets a range.
+func (r *record) place() string {
+	place, _, ok := strings.Cut(r.holder, "_")
+	if !ok {
+		return ""
+	}
+	return place
 }
 
 // raise is a write by which the instance raised its epoch.

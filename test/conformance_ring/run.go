@@ -52,6 +52,8 @@ const (
 	apiServerName = string(localcluster.KubeAPIServer)
 	// soon bounds the wait for anything.
 	soon = 3 * time.Minute
+	// restLimit is how much longer processes may wait for a range that seem to die in one place.
+	restLimit = 5 * time.Minute
 	// burst is how many workloads are changed at once, at most, every loadInterval.
 	burst        = 10
 	loadInterval = 30 * time.Millisecond
@@ -73,6 +75,8 @@ type run struct {
 	rand    *rand.Rand
 	// workloads are those of the configuration.
 	workloads dynamic.ResourceInterface
+	// limit is how long the operator may take to settle.
+	limit time.Duration
 	// created counts the workloads that were ever created.
 	created int
 
@@ -114,7 +118,7 @@ func (p *replica) running() bool {
 // start starts the cluster and the operator, and waits until it has done what there is to do for
 // all workloads.
 func start(ctx context.Context, o options, c *config) (_ *run, err error) {
-	r := &run{options: o, config: c, rand: rand.New(rand.NewPCG(o.seed, 0))}
+	r := &run{options: o, config: c, limit: soon, rand: rand.New(rand.NewPCG(o.seed, 0))}
 	defer func() {
 		if err != nil {
 			r.end()
@@ -152,7 +156,16 @@ func start(ctx context.Context, o options, c *config) (_ *run, err error) {
 			return nil, err
 		}
 	}
-	return r, r.settle(ctx)
+	if err := r.settle(ctx); err != nil {
+		return nil, err
+	}
+	var place string
+	r.history.see(func(c *checker) { place = c.sharedPlace() })
+	if place != "" {
+		r.limit += restLimit
+		fmt.Printf("note: all processes are taken to run in one place, %q, the part of spec.holderIdentity before the first \"_\". After deaths there the ring gives no range to new ones for up to %v, so that faults take longer, and up to %v are waited for. A holderIdentity with $(PORT) before the \"_\" tells them apart\n", place, restLimit, r.limit)
+	}
+	return r, nil
 }
 
 // startCluster starts etcd and the API server.
@@ -475,7 +488,10 @@ func (r *run) awaitRing(ctx context.Context) error {
 }
 
 // errUnsettled lists what is not as it should be after a fault.
-type errUnsettled struct{ left []string }
+type errUnsettled struct {
+	left  []string
+	limit time.Duration
+}
 
 func (e *errUnsettled) Error() string {
 	const most = 5
@@ -483,12 +499,12 @@ func (e *errUnsettled) Error() string {
 	if n := len(e.left) - most; n > 0 {
 		text += fmt.Sprintf("; and %d more", n)
 	}
-	return fmt.Sprintf("not settled within %v: %s", soon, text)
+	return fmt.Sprintf("not settled within %v: %s", e.limit, text)
 }
 
 // awaitNothing waits until left returns nothing.
 func (r *run) awaitNothing(ctx context.Context, left func(*checker) []string) error {
-	bounded, cancel := context.WithTimeoutCause(ctx, soon, errSoon)
+	bounded, cancel := context.WithTimeoutCause(ctx, r.limit, errSoon)
 	defer cancel()
 	var now []string
 	err := r.history.await(bounded, "calm", func(c *checker) bool {
@@ -496,7 +512,7 @@ func (r *run) awaitNothing(ctx context.Context, left func(*checker) []string) er
 		return len(now) == 0
 	})
 	if errors.Is(err, errSoon) {
-		return &errUnsettled{now}
+		return &errUnsettled{now, r.limit}
 	}
 	return err
 }
