@@ -114,6 +114,30 @@ faults() {
   # shellcheck disable=SC2086 # FAULTS holds several flags
   _output/tools/fault -bin "$root/_output/bin" -dir "$root/_output/faults" -duration "${DURATION:-0s}" ${FAULTS-}
 }
+# example tests the operator of examples/virtualmachine as its author would: its own tests, how much
+# longer it is than one that elects a leader, and the conformance suite, with FAULTS faults. The suite
+# has to notice the mistakes of the operator's broken twin, too.
+example() {
+  local suite=$root/_output/tools/ring-conformance dir=$root/_output/conformance rule plain ring
+  local judge=("$suite" -bin "$root/_output/bin" -dir "$dir" -config)
+  (cd "$tree" && go build -o "$suite" ./test/conformance_ring)
+  (cd examples/virtualmachine && go vet ./... && gotest example ./... && go build -o "$root/_output/example/bin/" ./...)
+  plain=$(wc -l <examples/virtualmachine/plain/main.go)
+  ring=$(wc -l <examples/virtualmachine/ring/main.go)
+  echo "the operator has $ring lines on a ring, $plain without one"
+  [ $((ring - plain)) -le 20 ]
+  "${judge[@]}" examples/virtualmachine/conformance.yaml -faults "${FAULTS:-9}"
+  for rule in named gate owner excess absence settled leave; do
+    # Those that show it soonest.
+    BREAK=$rule "${judge[@]}" examples/virtualmachine/conformance-broken.yaml -only move,leave,die -faults 6 >"$results/broken-$rule.log" 2>&1 || true
+    if ! awk -v rule="$rule" '$1 == rule && $2 > 0 {print "the broken twin is noticed:", $0; found = 1} END {exit !found}' "$results/broken-$rule.log"; then
+      tail -n 20 "$results/broken-$rule.log"
+      echo "the suite does not notice that the operator breaks the rule $rule"
+      return 1
+    fi
+  done
+  rm -rf "$dir"
+}
 # explore searches the states of the ring's state machine: those within STEPS steps and
 # FAULTS faults, or the long exploration without them, for at most TIME.
 explore() {

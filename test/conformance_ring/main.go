@@ -122,14 +122,12 @@ func (o *options) run(ctx context.Context) (*result, error) {
 		return nil, err
 	}
 	fmt.Printf("seed %d, %d replicas of %s, %d workloads\n", o.seed, o.replicas, c.Controller, c.Workload.Count)
-	begin := time.Now()
 	r, err := start(ctx, *o, c)
 	if err != nil {
-		return nil, fmt.Errorf("the operator did not get as far as its first workloads: %w; the logs are in %s", err, filepath.Join(o.dir, "cluster", "logs"))
+		return nil, fmt.Errorf("the operator could not be started: %w; the logs are in %s", err, filepath.Join(o.dir, "cluster", "logs"))
 	}
 	results := map[string]*result{"start": {}}
-	err = r.judge(ctx, results["start"])
-	r.printRound("start", time.Since(begin), 0, results["start"].violations)
+	err = r.firstWork(ctx, results["start"])
 	for n := 0; err == nil && n < o.faults; n++ {
 		if n%len(chosen) == 0 {
 			r.rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
@@ -163,13 +161,11 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 	}
 	took := time.Since(begin)
 	if err == nil {
-		err = r.settle(ctx)
+		err = r.settled(ctx)
 	}
 	after := time.Since(begin) - took
 	into.settled = max(into.settled, after)
-	if unsettled := (*errUnsettled)(nil); errors.As(err, &unsettled) {
-		r.history.see(func(c *checker) { c.violate(settled, "%v", unsettled) })
-	} else if err != nil {
+	if unsettled := (*errUnsettled)(nil); err != nil && !errors.As(err, &unsettled) {
 		err = fmt.Errorf("%s: %w", f.name, err)
 	}
 	before := len(into.violations)
@@ -177,6 +173,15 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 		err = judged
 	}
 	r.printRound(f.name, took, after, into.violations[before:])
+	return err
+}
+
+// settled waits until all is as it should be. That it is not within the limit is a violation.
+func (r *run) settled(ctx context.Context) error {
+	err := r.settle(ctx)
+	if unsettled := (*errUnsettled)(nil); errors.As(err, &unsettled) {
+		r.history.see(func(c *checker) { c.violate(settled, "%v", unsettled) })
+	}
 	return err
 }
 

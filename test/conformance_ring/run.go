@@ -156,16 +156,24 @@ func start(ctx context.Context, o options, c *config) (_ *run, err error) {
 			return nil, err
 		}
 	}
-	if err := r.settle(ctx); err != nil {
-		return nil, err
-	}
+	return r, nil
+}
+
+// firstWork waits until the operator has done its first work, and judges it.
+func (r *run) firstWork(ctx context.Context, into *result) error {
+	begin := time.Now()
+	err := r.settled(ctx)
 	var place string
 	r.history.see(func(c *checker) { place = c.sharedPlace() })
-	if place != "" {
+	if err == nil && place != "" {
 		r.limit += restLimit
 		fmt.Printf("note: all processes are taken to run in one place, %q, the part of spec.holderIdentity before the first \"_\". After deaths there the ring gives no range to new ones for up to %v, so that faults take longer, and up to %v are waited for. A holderIdentity with $(PORT) before the \"_\" tells them apart\n", place, restLimit, r.limit)
 	}
-	return r, nil
+	if judged := r.judge(ctx, into); err == nil {
+		err = judged
+	}
+	r.printRound("start", time.Since(begin), 0, into.violations)
+	return err
 }
 
 // startCluster starts etcd and the API server.

@@ -19,7 +19,6 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -32,7 +31,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -76,14 +74,19 @@ var mistakes = map[string]func(*operator){
 	"named": func(o *operator) {
 		o.client = func(_ *host.Host, config *rest.Config) *rest.Config { return config }
 	},
-	// Work that goes on when the object is another replica's, which the API server lets pass, as the
-	// operator says that something else governs its writes.
-	"owner": func(o *operator) {
-		o.ring.Controllers[0].Writes = []host.Write{{Group: "*", Resource: "*", By: shardingv1alpha1.GoverningKeyNamespace}}
-		o.beside = poll
+	// Work that goes on when the object is another replica's.
+	"gate": func(o *operator) {
+		o.beside = func(c client.Client) manager.RunnableFunc { return poll(c, 500*time.Millisecond) }
 	},
-	// The same, and the API server does not let it pass.
-	"gate": func(o *operator) { o.beside = poll },
+	// So much of it that some gets through before the API server has seen the new owner.
+	"owner": func(o *operator) {
+		o.client = func(ring *host.Host, config *rest.Config) *rest.Config {
+			config = ring.Client(config, vms.Name)
+			config.QPS = -1
+			return config
+		}
+		o.beside = func(c client.Client) manager.RunnableFunc { return poll(c, time.Millisecond) }
+	},
 	// Pods with names of their own, of which it does not hold all that it has made.
 	"excess": func(o *operator) {
 		o.ring.Reads = []host.Read{{Object: &corev1.Pod{}, By: rangewatch.ByHashKey}}
@@ -182,32 +185,24 @@ func (o *operator) run() error {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// pollPeriod is how often something is done beside the reconciler.
-const pollPeriod = 500 * time.Millisecond
-
-// poll writes the phase of every machine that the replica has ever held.
-func poll(c client.Client) manager.RunnableFunc {
-	var lock sync.Mutex
-	held := map[types.NamespacedName]string{}
-	return every(func(ctx context.Context) error {
-		lock.Lock()
-		defer lock.Unlock()
+// poll writes to every machine that the replica has ever held, one after another.
+func poll(c client.Client, period time.Duration) manager.RunnableFunc {
+	held := map[types.NamespacedName]bool{}
+	return every(period, func(ctx context.Context) error {
 		var list v1.VirtualMachineList
 		if err := c.List(ctx, &list); err != nil {
 			return err
 		}
-		for _, vm := range list.Items {
-			held[client.ObjectKeyFromObject(&vm)] = cmp.Or(vm.Status.Phase, "Starting")
+		for i := range list.Items {
+			held[client.ObjectKeyFromObject(&list.Items[i])] = true
 		}
-		for name, phase := range held {
-			vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-			patch := fmt.Sprintf(`{"status":{"phase":%q}}`, phase+"?")
-			if phase[len(phase)-1] == '?' {
-				patch = fmt.Sprintf(`{"status":{"phase":%q}}`, phase[:len(phase)-1])
-			}
-			if err := c.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, []byte(patch))); apierrors.IsNotFound(err) {
-				delete(held, name)
-			}
+		var all sync.WaitGroup
+		defer all.Wait()
+		for name := range held {
+			all.Go(func() {
+				vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+				_ = c.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":"Polled%d"}}`, time.Now().UnixNano())))
+			})
 		}
 		return nil
 	})
@@ -215,7 +210,7 @@ func poll(c client.Client) manager.RunnableFunc {
 
 // clean deletes the pods whose machine is not in the cache.
 func clean(c client.Client) manager.RunnableFunc {
-	return every(func(ctx context.Context) error {
+	return every(500*time.Millisecond, func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := c.List(ctx, &pods); err != nil {
 			return err
@@ -234,11 +229,11 @@ func clean(c client.Client) manager.RunnableFunc {
 	})
 }
 
-func every(do func(context.Context) error) manager.RunnableFunc {
+func every(period time.Duration, do func(context.Context) error) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		for {
 			select {
-			case <-time.After(pollPeriod):
+			case <-time.After(period):
 				if err := do(ctx); err != nil && ctx.Err() == nil {
 					klog.FromContext(ctx).Error(err, "Trying again")
 				}
@@ -266,6 +261,12 @@ func (r *generating) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var vm v1.VirtualMachine
 	if err := r.Get(ctx, req.NamespacedName, &vm); err != nil || vm.DeletionTimestamp != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if vm.Status.ObservedGeneration != vm.Generation {
+		vm.Status.ObservedGeneration = vm.Generation
+		if err := r.Status().Update(ctx, &vm); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	var pods corev1.PodList
 	if err := r.List(ctx, &pods, client.InNamespace(vm.Namespace), client.MatchingLabels{"virtualmachine": vm.Name}); err != nil {
