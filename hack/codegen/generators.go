@@ -28,6 +28,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const (
@@ -81,32 +82,70 @@ func newGeneration(ctx context.Context, w *workspace, log *progress) (*generatio
 
 // run runs the generators that the changed folders need, each after those whose output it
 // reads. groups means that the list of groups changed.
+//
+// Most generators ignore what others make, so two can run at the same time. But they would
+// fail on files that others have deleted or half written: each runs in a workspace of its own.
+// The schema for the apply configurations is compiled from what all others but clients make.
 func (g *generation) run(ctx context.Context, changed map[string]bool, groups bool) error {
 	var err error
 	if g.packages, err = scan(g.dir, "."); err != nil {
 		return err
 	}
 	g.changed, g.groups = changed, groups
-	if err := os.MkdirAll(filepath.Join(g.dir, scratch), 0o777); err != nil {
+	beside := *g
+	if err := sideBySide(ctx,
+		func(ctx context.Context) error {
+			return inTurn(ctx,
+				g.protobuf,
+				g.deepCopy,
+				g.swaggerDocs,
+				g.prereleaseLifecycle,
+				g.defaults,
+				g.validation,
+				g.conversion,
+			)
+		},
+		func(ctx context.Context) error {
+			if err := g.log.step("second copy", func() (err error) {
+				beside.workspace, err = g.twin(ctx)
+				return err
+			}); err != nil {
+				return err
+			}
+			return inTurn(ctx, beside.openAPI, beside.clients)
+		},
+	); err != nil {
 		return err
 	}
-	for _, generator := range []func(context.Context) error{
-		g.protobuf,
-		g.deepCopy,
-		g.swaggerDocs,
-		g.prereleaseLifecycle,
-		g.defaults,
-		g.validation,
-		g.conversion,
-		g.openAPI,
-		g.applyConfigurations,
-		g.clients,
-	} {
-		if err := generator(ctx); err != nil {
+	if err := g.join(ctx, beside.workspace); err != nil {
+		return err
+	}
+	return g.applyConfigurations(ctx)
+}
+
+func inTurn(ctx context.Context, runs ...func(context.Context) error) error {
+	for _, run := range runs {
+		if err := run(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sideBySide runs all at the same time. It returns the first error, which stops the others.
+func sideBySide(ctx context.Context, runs ...func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running sync.WaitGroup
+	for _, run := range runs {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				stop(err)
+			}
+		})
+	}
+	running.Wait()
+	return context.Cause(ctx)
 }
 
 // apimachinery are the packages that go-to-protobuf generates by default, in its notation.

@@ -22,7 +22,7 @@ limitations under the License.
 //	go run ./hack/codegen -tree DIR -api BIN   OpenAPI and discovery, from the built server
 //	go run ./hack/codegen -tree DIR -verify    checks the generators against upstream
 //
-// The generators work in a copy of the tree, and the files that they change are written
+// The generators work in copies of the tree, and the files that they change are written
 // back at the end. So the tree is complete at any moment, and unchanged files keep their
 // times. Files are generated again only if their inputs, the files themselves or this
 // program have changed.
@@ -120,20 +120,21 @@ func exit(name string, err error) {
 	os.Exit(0)
 }
 
-// progress prints each step with the time that it took.
+// progress prints each step when it begins, and again with the time that it took. Steps may
+// overlap, so each line is whole.
 type progress struct {
 	out io.Writer
 }
 
 func (p *progress) step(name string, run func() error) error {
-	fmt.Fprintf(p.out, "codegen: %-64s", name)
+	fmt.Fprintf(p.out, "codegen: %s ...\n", name)
 	start := time.Now()
 	err := run()
 	if err != nil {
-		fmt.Fprintln(p.out, " failed")
+		fmt.Fprintf(p.out, "codegen: %-64s failed\n", name)
 		return err
 	}
-	fmt.Fprintf(p.out, "%6.1fs\n", time.Since(start).Seconds())
+	fmt.Fprintf(p.out, "codegen: %-64s%6.1fs\n", name, time.Since(start).Seconds())
 	return nil
 }
 

@@ -163,31 +163,77 @@ func (t *tree) inWorkspace(ctx context.Context, log *progress, work func(*worksp
 	}
 
 	dir := filepath.Join(parent, "tree")
-	index := dir + ".index"
-	remove := func() error { return errors.Join(os.RemoveAll(dir), os.RemoveAll(index)) }
+	remove := func() error {
+		all, err := filepath.Glob(dir + "*") // twins and indexes, too
+		for _, path := range all {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+		return err
+	}
 	// A killed codegen may have left it.
 	if err := remove(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	if err := os.Mkdir(dir, 0o777); err != nil {
-		return err
-	}
-	w := &workspace{
-		tree:  tree{dir: dir, git: t.git, base: t.base},
-		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + index},
-		given: map[string][]byte{},
-	}
-	if err := log.step("copy of upstream", func() error {
-		if _, err := output(ctx, w.dir, w.env, "git", "read-tree", w.base); err != nil {
-			return err
-		}
-		_, err := output(ctx, w.dir, w.env, "git", "checkout-index", "--all", "--index")
+	var w *workspace
+	if err := log.step("copy of upstream", func() (err error) {
+		w, err = t.copyUpstream(ctx, dir)
 		return err
 	}); err != nil {
 		return err
 	}
 	return work(w)
+}
+
+// copyUpstream makes a workspace in a new folder.
+func (t *tree) copyUpstream(ctx context.Context, dir string) (*workspace, error) {
+	if err := os.MkdirAll(filepath.Join(dir, scratch), 0o777); err != nil {
+		return nil, err
+	}
+	w := &workspace{
+		tree:  tree{dir: dir, git: t.git, base: t.base},
+		env:   []string{"GIT_DIR=" + t.git, "GIT_WORK_TREE=" + dir, "GIT_INDEX_FILE=" + dir + ".index"},
+		given: map[string][]byte{},
+	}
+	if _, err := output(ctx, w.dir, w.env, "git", "read-tree", w.base); err != nil {
+		return nil, err
+	}
+	_, err := output(ctx, w.dir, w.env, "git", "checkout-index", "--all", "--index")
+	return w, err
+}
+
+// twin returns another workspace of the same files, as they were before any generator ran.
+// It reads none of them here, so generators may already be running.
+func (w *workspace) twin(ctx context.Context) (*workspace, error) {
+	twin, err := w.copyUpstream(ctx, w.dir+".twin")
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range w.given {
+		if err := twin.write(name, data); err != nil {
+			return nil, err
+		}
+	}
+	twin.given = w.given
+	return twin, nil
+}
+
+// join brings in what the generators have made in a twin.
+func (w *workspace) join(ctx context.Context, twin *workspace) error {
+	made, err := twin.made(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range made {
+		data, err := twin.read(name)
+		if err != nil {
+			return err
+		}
+		if err := w.write(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lay copies files from the tree into the workspace, and deletes those that it lacks.

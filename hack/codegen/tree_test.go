@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -266,6 +267,84 @@ func TestOneAtATime(t *testing.T) {
 		return nil
 	})
 	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTwin(t *testing.T) {
+	tr := newTree(t, map[string]string{
+		".gitignore":             "/_output\n",
+		"a/types.go":             "upstream",
+		"a/zz_generated.a.go":    "of upstream",
+		"b/zz_generated.b.go":    "of upstream",
+		"gone/types.go":          "upstream",
+		"gone/zz_generated.g.go": "of upstream",
+	})
+	write(t, tr.dir, map[string]string{"a/types.go": "ours"})
+	if err := os.Remove(filepath.Join(tr.dir, "gone/types.go")); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t, tr, []string{"a/types.go", "gone/types.go"}, func(w *workspace) error {
+		write(t, w.dir, map[string]string{"a/zz_generated.a.go": "half"})
+		twin, err := w.twin(t.Context())
+		if err != nil {
+			return err
+		}
+		for name, want := range map[string]string{
+			"a/types.go":          "ours",
+			"a/zz_generated.a.go": "of upstream",
+			"gone/types.go":       "(none)",
+		} {
+			if got := content(t, &twin.tree, name); got != want {
+				t.Errorf("in the twin, %s has %q, want %q", name, got, want)
+			}
+		}
+		write(t, w.dir, map[string]string{"a/zz_generated.a.go": "of ours"})
+		write(t, twin.dir, map[string]string{"b/zz_generated.b.go": "of ours", "c/zz_generated.c.go": "of ours"})
+		if err := os.Remove(filepath.Join(twin.dir, "gone/zz_generated.g.go")); err != nil {
+			return err
+		}
+		return w.join(t.Context(), twin)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"a/types.go":             "ours",
+		"a/zz_generated.a.go":    "of ours",
+		"b/zz_generated.b.go":    "of ours",
+		"c/zz_generated.c.go":    "of ours",
+		"gone/zz_generated.g.go": "(none)",
+	} {
+		if got := content(t, tr, name); got != want {
+			t.Errorf("%s has %q, want %q", name, got, want)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(tr.git, "codegen", "tree*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("workspaces left: %q, %v", left, err)
+	}
+}
+
+func TestSideBySide(t *testing.T) {
+	broken := errors.New("broken")
+	stopped := false
+	err := sideBySide(t.Context(),
+		func(ctx context.Context) error {
+			<-ctx.Done()
+			stopped = true
+			return ctx.Err()
+		},
+		func(context.Context) error { return broken },
+	)
+	if err != broken || !stopped {
+		t.Errorf("got error %v, the other was stopped: %v", err, stopped)
+	}
+	both := make(chan struct{})
+	if err := sideBySide(t.Context(),
+		func(context.Context) error { both <- struct{}{}; return nil },
+		func(context.Context) error { <-both; return nil },
+	); err != nil {
 		t.Error(err)
 	}
 }
