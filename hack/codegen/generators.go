@@ -76,7 +76,7 @@ func newGeneration(ctx context.Context, w *workspace, log *progress) (*generatio
 	}
 	g := &generation{workspace: w, log: log}
 	return g, log.step("build of the generators", func() error {
-		_, err := output(ctx, w.dir, nil, "go", append([]string{"build", "-o", tools + "/"}, generators...)...)
+		_, err := output(ctx, w.dir, nil, "go", append([]string{"build", "-ldflags=-w", "-o", tools + "/"}, generators...)...)
 		return err
 	})
 }
