@@ -123,7 +123,7 @@ conformance() {
   _output/tools/ring-conformance -bin "$root/_output/bin" -dir "$root/_output/conformance" -config "$file" "$@"
 }
 # example tests the operator of examples/virtualmachine as its author would: its own tests, how much
-# longer it is than one that elects a leader, and the conformance suite with FAULTS faults.
+# longer it is than one that elects a leader, and the conformance suite, with the flags CONFORMANCE.
 example() {
   local plain ring
   (cd examples/virtualmachine && go vet ./... && gotest example ./... && go build -o "$root/_output/example/bin/" ./...)
@@ -131,7 +131,8 @@ example() {
   ring=$(wc -l <examples/virtualmachine/ring/main.go)
   echo "the operator has $ring lines on a ring, $plain without one"
   [ $((ring - plain)) -le 20 ]
-  conformance examples/virtualmachine/conformance.yaml -faults "${FAULTS:-9}"
+  # shellcheck disable=SC2086 # CONFORMANCE holds several flags
+  conformance examples/virtualmachine/conformance.yaml -faults 9 ${CONFORMANCE-}
 }
 # broken sees that the suite notices the mistake of the operator's broken twin, for each rule.
 broken() {
