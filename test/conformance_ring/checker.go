@@ -19,6 +19,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -460,7 +461,7 @@ func (c *checker) judgeRefusal(r *request) {
 	if covered && object != nil && (object.GetUID() != "" || by != shardingv1alpha1.GoverningKeyOwn) {
 		keys = governingKeys(by, nil, object)
 	}
-	if covered && outdated(c.views, known, r, keys) {
+	if covered && len(keys) > 0 && strings.Contains(r.message, outdatedReason) && outdated(c.views, known, r, keys) {
 		c.tally.outdated++
 		return
 	}
@@ -493,6 +494,9 @@ func resourceOf(kind schema.GroupKind) schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
 	return plural.GroupResource()
 }
+
+// outdatedReason is in the message of a refusal for the epoch, and of no other.
+const outdatedReason = "from before it gave hash keys away"
 
 // outdated says whether the record's epoch was raised above that of a request before that was
 // answered, each time to give away none of the keys. What is seen of a raise is later than the
@@ -549,6 +553,12 @@ func (w writers) of(made *change) (found []*request) {
 			found = append(found, r)
 		}
 	}
+	if statusAlone(made) {
+		// A request that changes nothing is answered with the revision of this one.
+		if ofStatus := slices.DeleteFunc(slices.Clone(found), func(r *request) bool { return r.subresource != "status" }); len(ofStatus) > 0 {
+			return ofStatus
+		}
+	}
 	if len(found) > 0 {
 		return found
 	}
@@ -563,6 +573,21 @@ func (w writers) of(made *change) (found []*request) {
 		}
 	}
 	return found
+}
+
+// statusAlone says whether the change is one of the object's status, and of nothing else.
+func statusAlone(made *change) bool {
+	if made.before == nil || made.after == nil {
+		return false
+	}
+	rest := func(o *unstructured.Unstructured) map[string]any {
+		o = o.DeepCopy()
+		o.SetResourceVersion("")
+		o.SetManagedFields(nil)
+		delete(o.Object, "status")
+		return o.Object
+	}
+	return reflect.DeepEqual(rest(made.before), rest(made.after)) && !reflect.DeepEqual(made.before.Object["status"], made.after.Object["status"])
 }
 
 // judgeChange judges a change that one of these requests has made, or nobody known. One of the

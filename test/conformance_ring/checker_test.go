@@ -155,7 +155,7 @@ func byB(verb string, o *unstructured.Unstructured) *request { return by("b", "o
 
 // refused makes of a request one that the fence has refused.
 func (s *story) refused(r *request, epoch int64) *request {
-	r.code, r.fenced, r.message, r.instance.Epoch, r.uid, r.revision, r.answered = 409, true, "refused", epoch, "", 0, s.now
+	r.code, r.fenced, r.message, r.instance.Epoch, r.uid, r.revision, r.answered = 409, true, "refused, "+outdatedReason, epoch, "", 0, s.now
 	return r
 }
 
@@ -265,6 +265,22 @@ func TestRules(t *testing.T) {
 			s.heard(s.refused(byA("update", o), 0))
 			s.raise("a", middle, 2, &shardingv1alpha1.Gift{To: "c", HashKey: hashkey.OfUID(low)})
 		}, "", ""},
+		"a refusal that is not for the epoch": {func(s *story) {
+			o := s.workload("w", low, 1, 1, 0)
+			r := s.refused(byB("update", o), 0)
+			r.message = "another instance owns it"
+			s.heard(r)
+			s.raise("b", 1<<63-1, 1, &shardingv1alpha1.Gift{To: "c", HashKey: middle + 1})
+		}, gate, "another instance owns it"},
+		"a request of somebody else that changes nothing": {func(s *story) {
+			s.workload("w", low, 1, 1, 0)
+			r := byB("update", s.workload("w", low, 1, 1, 1))
+			r.subresource = "status"
+			other := *r
+			other.user, other.process, other.named, other.verb, other.subresource = "load", "", false, "patch", ""
+			s.heard(r)
+			s.heard(&other)
+		}, owner, "b (operator-2) sent update workloads/status w"},
 		"a refusal of a creation": {func(s *story) {
 			s.workload("w", low, 1, 1, 0)
 			p := s.pod("p", low)

@@ -151,7 +151,11 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	var name string
 	var next int64
 	r.history.see(func(c *checker) {
-		owners := slices.SortedFunc(maps.Values(c.records), func(a, b *record) int { return cmp.Compare(*a.key, *b.key) })
+		owners := slices.DeleteFunc(slices.Collect(maps.Values(c.records)), func(r *record) bool { return r.key == nil })
+		if len(owners) == 0 {
+			return
+		}
+		slices.SortFunc(owners, func(a, b *record) int { return cmp.Compare(*a.key, *b.key) })
 		i := r.rand.IntN(len(owners))
 		low, high := uint64(0), uint64(math.MaxInt64)
 		if i > 0 {
@@ -162,6 +166,9 @@ func (r *run) moveBoundary(ctx context.Context) error {
 		}
 		name, next = owners[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
 	})
+	if name == "" {
+		return errors.New("no instance owns a range")
+	}
 	if err := r.steer(ctx, name, fmt.Sprintf(`{"spec":{"nextHashKey":%d}}`, next)); err != nil {
 		return err
 	}

@@ -50,14 +50,20 @@ type choosingTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *choosingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if isGoverned(req.URL.Path) {
-		return t.named.RoundTrip(req)
+	if isOfInformer(req) || !isGoverned(req.URL.Path) {
+		return t.plain.RoundTrip(req)
 	}
-	return t.plain.RoundTrip(req)
+	return t.named.RoundTrip(req)
 }
 
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *choosingTransport) WrappedRoundTripper() http.RoundTripper { return t.plain }
+
+// isOfInformer says whether an informer sends that request. Then it does not show that work gets on.
+func isOfInformer(req *http.Request) bool {
+	query := req.URL.Query()
+	return req.Method == http.MethodGet && (query.Has("watch") || query.Has("shardSelector"))
+}
 
 // isGoverned says whether a request to that path writes a resource that hash keys govern. Whatever it
 // does not know is.

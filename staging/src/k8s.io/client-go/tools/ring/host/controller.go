@@ -41,15 +41,23 @@ func (h *Host) newController(described Controller) (*controller, error) {
 	if described.Name == "" || described.Works == nil {
 		return nil, fmt.Errorf("controller %q needs Name and Works", described.Name)
 	}
-	if described.Writes == nil {
-		described.Writes = []Write{{Group: "*", Resource: "*", By: shardingv1alpha1.GoverningKeyHome}}
-	}
 	if err := h.addRead(Read{described.Works, rangewatch.ByHashKey}, true); err != nil {
 		return nil, err
 	}
+	by, writes := rangewatch.ByControllerHashKey, shardingv1alpha1.GoverningKeyHome
+	if h.read(described.Works).By == rangewatch.ByNamespaceHashKey {
+		by, writes = rangewatch.ByNamespaceHashKey, shardingv1alpha1.GoverningKeyNamespace
+	}
+	if described.Writes == nil {
+		described.Writes = []Write{{Group: "*", Resource: "*", By: writes}}
+	}
 	for _, owned := range described.Owns {
-		if err := h.addRead(Read{owned, rangewatch.ByControllerHashKey}, true); err != nil {
+		if err := h.addRead(Read{owned, by}, true); err != nil {
 			return nil, err
+		}
+		// By their own keys, an instance lacks most of what one of its objects has.
+		if i := h.read(owned); i.isDefault && i.By != by {
+			return nil, fmt.Errorf("%s owns %T, which is divided by %q for another controller: one informer cannot do for both; give each a Host, with a ring of its own", described.Name, owned, i.By)
 		}
 	}
 	i := h.read(described.Works)
@@ -67,14 +75,17 @@ func (h *Host) newController(described Controller) (*controller, error) {
 }
 
 // NewQueue returns a function that makes the queue of a controller of h, behind its gate: who gets an
-// item works on that object until Done. What the gate keeps out is queued again when it opens. The
-// function fits as NewQueue of controller-runtime's controller.Options; it panics if h has no controller
+// item works on that object until Done. What the gate keeps out is queued again when it opens. Each
+// controller has one queue, without priorities. The function fits as NewQueue of controller-runtime's controller.Options; it panics if h has no controller
 // of that name.
 func NewQueue[T Item](h *Host) func(controller string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
 	return func(name string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
 		for _, c := range h.controllers {
 			if c.Name != name {
 				continue
+			}
+			if c.subjects.Queue != nil {
+				panic(fmt.Sprintf("coding error: a second queue of %s was asked for", name))
 			}
 			inner := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name})
 			c.subjects.Queue = func(name string) {

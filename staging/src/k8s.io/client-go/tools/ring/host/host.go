@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -81,13 +83,14 @@ type Controller struct {
 	// their namespaces. Required.
 	Works runtime.Object
 	// Owns has an example of each kind of object that the controller keeps for those that it works
-	// on: they have them as their controller, and are divided by its key, if Reads says nothing else.
+	// on: they have them as their controller, and are divided by its key, or by namespace as those
+	// are, if Reads says nothing else.
 	Owns []runtime.Object
 	// Writes says whose hash key the instance has to own for each of the controller's writes. The
 	// first line that covers a resource counts; the API server refuses a write that no line covers.
 	// Default: for every resource the key of the object's controller, and the object's own where it
-	// has none. Where the objects that the controller works on may have a controller themselves, or
-	// are divided by namespace, that will not do.
+	// has none; or, where the objects are divided by namespace, that of the namespace. Where those that
+	// the controller works on may have a controller themselves, that will not do.
 	Writes []Write
 	// Workers is how many objects the controller works on at the same time. It tells how busy the
 	// instance is. Default: 1.
@@ -132,6 +135,8 @@ type Host struct {
 	complete chan struct{}
 	// member is the process's part in the ring, nil before it takes part.
 	member *member.Member
+	// started says that Start was called, abandoned that the process joins no more.
+	started, abandoned bool
 }
 
 // New checks cfg, fills in its defaults and returns a Host. It reads the settings, and asks nothing of
@@ -179,13 +184,20 @@ func New(cfg Config) (*Host, error) {
 func (h *Host) NeedLeaderElection() bool { return false }
 
 // Start takes part in the ring until ctx ends, and then leaves it in good order: it returns when
-// another instance has the range, after a lease at the latest. The informers and the controllers must
+// another instance has the range, after two leases at the latest. The informers and the controllers must
 // go on until then. It begins when the program has asked for all informers of what its
 // controllers work on, own and read, and for their queues. It fails only where a client cannot be made: what fails later is logged, and
 // tried again.
 func (h *Host) Start(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
+	h.lock.Lock()
+	again := h.started
+	h.started = true
+	h.lock.Unlock()
+	if again {
+		return errors.New("the ring's host was started before: make another one")
+	}
 	if !h.waitForProgram(ctx) {
 		return nil
 	}
@@ -202,7 +214,7 @@ func (h *Host) Start(ctx context.Context) error {
 	}
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: core.Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, v1.EventSource{Component: h.cfg.Ring})
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !h.isAbandoned() {
 		settings, changed := h.settings.Get()
 		part := h.listed(settings)
 		var retry <-chan time.Time
@@ -313,30 +325,55 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	if err != nil {
 		return err
 	}
-	h.lock.Lock()
-	h.member = instance
-	h.lock.Unlock()
-	ctx, leave := context.WithCancel(ctx)
+	if !h.joins(instance) {
+		return nil
+	}
+	onRing, leave := context.WithCancel(ctx)
 	defer leave()
-	go func() {
-		defer leave()
-		for ctx.Err() == nil {
-			settings, changed := h.settings.Get()
-			if len(h.listed(settings)) != len(part) {
-				klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers")
-				return
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
+	go h.leaveOnChange(onRing, leave, part)
+	instance.Run(onRing)
+	// Work that outlives this part must see neither the next one nor an empty store.
+	err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		return h.gate.Busy(hashkey.All()) == 0, nil
+	})
+	if err == nil {
+		for _, s := range sources {
+			s.SetRanges(nil)
 		}
-	}()
-	instance.Run(ctx)
-	for _, s := range sources {
-		s.SetRanges(nil)
 	}
 	return nil
+}
+
+// leaveOnChange calls leave when the settings list other controllers than part.
+func (h *Host) leaveOnChange(ctx context.Context, leave func(), part []*controller) {
+	for ctx.Err() == nil {
+		settings, changed := h.settings.Get()
+		if !slices.Equal(h.listed(settings), part) {
+			klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers")
+			leave()
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// joins notes that instance is about to run. It says whether it may.
+func (h *Host) joins(instance *member.Member) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if !h.abandoned {
+		h.member = instance
+	}
+	return !h.abandoned
+}
+
+func (h *Host) isAbandoned() bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return h.abandoned
 }
 
 // describe says for people what has that hash key.
@@ -378,12 +415,15 @@ func (h *Host) Ready(*http.Request) error {
 }
 
 // Abandon takes the process off the ring at once, whatever is in work, for a process that is about to
-// end otherwise than by the end of Start's context. Its range waits for no lease then.
+// end otherwise than by the end of Start's context. Its range waits for no lease then, and it joins no
+// more.
 func (h *Host) Abandon(ctx context.Context) error {
 	h.lock.Lock()
-	defer h.lock.Unlock()
-	if h.member == nil {
+	h.abandoned = true
+	instance := h.member
+	h.lock.Unlock()
+	if instance == nil {
 		return nil
 	}
-	return h.member.Abandon(ctx)
+	return instance.Abandon(ctx)
 }

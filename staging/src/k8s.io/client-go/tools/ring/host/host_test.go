@@ -17,6 +17,12 @@ limitations under the License.
 package host
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +60,12 @@ func TestABadConfigurationIsRefused(t *testing.T) {
 		"works on what is in every range": {func(c *Config) { c.Reads = []Read{{&v1.ConfigMap{}, rangewatch.ByControllerHashKey}} }, `c works on *v1.ConfigMap, which Reads divides by "object.metadata.controllerRef.hashKey": use`},
 		"a controller twice":              {func(c *Config) { c.Controllers = append(c.Controllers, Controller{Name: "c", Works: &v1.Secret{}}) }, `Controllers lists "c" twice`},
 		"one's objects twice":             {func(c *Config) { c.Controllers = append(c.Controllers, Controller{Name: "d", Works: &v1.ConfigMap{}}) }, "d works on *v1.ConfigMap, as another controller does"},
-		"no settings":                     {func(c *Config) { c.SettingsFile = "/does/not/exist" }, "ring settings /does/not/exist"},
+		"another's objects owned": {func(c *Config) {
+			c.Controllers = append(c.Controllers, Controller{Name: "d", Works: &v1.Secret{}, Owns: []runtime.Object{&v1.ConfigMap{}}})
+		}, `d owns *v1.ConfigMap, which is divided by "object.metadata.hashKey" for another controller`},
+		"its own kind owned":   {func(c *Config) { c.Controllers[0].Owns = []runtime.Object{&v1.ConfigMap{}} }, "c owns *v1.ConfigMap, which is divided by"},
+		"metadata of any kind": {func(c *Config) { c.Reads = []Read{{&metav1.PartialObjectMetadata{}, Whole}} }, "without a kind"},
+		"no settings":          {func(c *Config) { c.SettingsFile = "/does/not/exist" }, "ring settings /does/not/exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := good()
@@ -76,6 +87,89 @@ func TestByDefaultTheHomeKeyGovernsWrites(t *testing.T) {
 	}
 	if got := h.controllers[0].Writes; len(got) != 1 || got[0] != (Write{"*", "*", shardingv1alpha1.GoverningKeyHome}) {
 		t.Errorf("writes %v", got)
+	}
+}
+
+// What lies in one namespace is with one instance then, whoever its controller is.
+func TestAControllerByNamespaceHasAllByNamespace(t *testing.T) {
+	cfg := good()
+	cfg.Reads = []Read{{&v1.ConfigMap{}, rangewatch.ByNamespaceHashKey}}
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := h.read(&v1.Pod{}).By; got != rangewatch.ByNamespaceHashKey {
+		t.Errorf("it holds pods by %s", got)
+	}
+	if got := h.controllers[0].Writes; len(got) != 1 || got[0] != (Write{"*", "*", shardingv1alpha1.GoverningKeyNamespace}) {
+		t.Errorf("writes %v", got)
+	}
+}
+
+// A Host registers with the controllers that the settings list, and no more once it was abandoned.
+func TestAHostTakesPartWithWhatTheSettingsList(t *testing.T) {
+	created := make(chan []string)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var instance shardingv1alpha1.ControllerInstance
+		if r.Method == http.MethodPost && json.NewDecoder(r.Body).Decode(&instance) == nil && instance.Spec.Ring != "" {
+			select {
+			case created <- instance.Spec.Controllers:
+			case <-r.Context().Done():
+			}
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "ring.yaml")
+	write := func(controller string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("controllers: [{name: "+controller+"}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("c")
+	cfg := good()
+	cfg.REST = &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	cfg.SettingsFile = path
+	cfg.Controllers = append(cfg.Controllers, Controller{Name: "d", Works: &v1.Secret{}})
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []runtime.Object{&v1.ConfigMap{}, &v1.Pod{}, &v1.Secret{}} {
+		h.NewInformer(&cache.ListWatch{}, object, 0, cache.Indexers{})
+	}
+	for _, name := range []string{"c", "d"} {
+		defer NewQueue[request](h)(name, workqueue.DefaultTypedControllerRateLimiter[request]()).ShutDown()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- h.Start(t.Context()) }()
+	for _, want := range []string{"c", "d"} {
+		write(want)
+		for got := <-created; !slices.Equal(got, []string{want}); got = <-created {
+		}
+	}
+	if err := h.Start(t.Context()); err == nil {
+		t.Error("it was started twice")
+	}
+	abandoned := make(chan error, 1)
+	go func() { abandoned <- h.Abandon(t.Context()) }()
+	for {
+		select {
+		case <-created: // it was on its way
+			continue
+		case err := <-abandoned:
+			if err != nil {
+				t.Error(err)
+			}
+			abandoned = nil
+			continue
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		break
 	}
 }
 

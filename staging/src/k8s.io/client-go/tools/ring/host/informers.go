@@ -22,6 +22,7 @@ import (
 	"reflect"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
@@ -29,11 +30,14 @@ import (
 	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/tools/ring/guard"
 	"k8s.io/client-go/tools/ring/member"
+	"k8s.io/klog/v2"
 )
 
 // informed is what Reads lists, with the informer once the program has asked for it.
 type informed struct {
 	Read
+	// isDefault says that Config.Reads does not list it.
+	isDefault bool
 	// subjects are those of the controller that works on these objects, nil if none does.
 	subjects *guard.Subjects
 	source   *rangewatch.Source
@@ -48,13 +52,22 @@ func (h *Host) addRead(read Read, isDefault bool) error {
 	if _, ok := sharding.ParseKeyPath(string(read.By)); !ok && read.By != Whole {
 		return fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", read.Object, read.By, rangewatch.ByHashKey)
 	}
+	switch read.Object.(type) {
+	case runtime.Unstructured, *metav1.PartialObjectMetadata:
+		if read.Object.GetObjectKind().GroupVersionKind().Empty() {
+			return fmt.Errorf("the ring's host is to read %T without a kind: set its apiVersion and kind", read.Object)
+		}
+	}
+	if _, metadata := read.Object.(*metav1.PartialObjectMetadata); metadata && read.By == rangewatch.ByClaimHashKey {
+		return fmt.Errorf("Reads lists metadata by %q, which is not in it: read the whole objects", read.By)
+	}
 	if listed := h.read(read.Object); listed != nil {
 		if isDefault {
 			return nil
 		}
 		return fmt.Errorf("Reads lists %s twice", listed)
 	}
-	i := &informed{Read: read}
+	i := &informed{Read: read, isDefault: isDefault}
 	h.reads = append(h.reads, i)
 	h.missing["an informer of "+i.String()] = struct{}{}
 	return nil
@@ -92,10 +105,11 @@ func (h *Host) read(object runtime.Object) *informed {
 func (h *Host) NewInformer(lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	i := h.read(object)
 	if i == nil {
+		klog.Background().Info("Holds all objects of a type that the ring's configuration does not list, and waits for none of them", "type", fmt.Sprintf("%T", object), "ring", h.cfg.Ring)
 		return cache.NewSharedIndexInformer(lw, object, resync, indexers)
 	}
 	if i.source != nil {
-		panic(fmt.Sprintf("coding error: a second informer of %s was asked for; use the first, and one cache", i))
+		panic(fmt.Sprintf("coding error: a second informer of %s was asked for; use the first, one cache, and all namespaces or one", i))
 	}
 	by := i.By
 	if by == Whole {

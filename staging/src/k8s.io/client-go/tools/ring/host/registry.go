@@ -34,7 +34,10 @@ func NewRegistry(config *rest.Config, gate *member.Gate) (client shardingclient.
 	// A renewal waits for no other request: no rate limit, and, by a dialer of its
 	// own, no shared connection.
 	config.QPS, config.RateLimiter = -1, nil
-	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext)
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext
+	}
+	dialer := connrotation.NewDialer(config.Dial)
 	config.Dial = dialer.DialContext
 	config.Wrap(gate.WrapRegistryTransport)
 	sharding, err := shardingclient.NewForConfig(config)

@@ -106,7 +106,13 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil && resp.StatusCode == http.StatusConflict {
 		err = t.look(resp)
 	}
-	if err == nil && resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		// Somebody else has answered, such as a kubelet, and nothing is stored.
+		if stream, ok := resp.Body.(io.ReadWriteCloser); ok {
+			resp.Body = &streamWithCancel{stream, cancel}
+			return resp, nil
+		}
+	} else if err == nil && resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
 		t.gate.bar(req.Method + " " + req.URL.Path)
 	}
 	if err != nil {
@@ -165,6 +171,18 @@ func (t *endingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *endingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// streamWithCancel is a connection that was upgraded.
+type streamWithCancel struct {
+	io.ReadWriteCloser
+	cancel context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (s *streamWithCancel) Close() error {
+	defer s.cancel()
+	return s.ReadWriteCloser.Close()
+}
 
 type cancelOnClose struct {
 	io.ReadCloser

@@ -315,6 +315,44 @@ func TestARequestGoesOnUntilItsBodyIsClosed(t *testing.T) {
 	}
 }
 
+// stream is an upgraded connection.
+type stream struct {
+	io.Reader
+	io.Writer
+	closed bool
+}
+
+func (s *stream) Close() error {
+	s.closed = true
+	return nil
+}
+
+// An API server passes on what a kubelet answers to an exec: nobody judges that, and nothing is stored.
+func TestAnUpgradeBarsNothing(t *testing.T) {
+	conn := &stream{Reader: strings.NewReader("x"), Writer: io.Discard}
+	s := &server{answer: func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{}, Body: conn}, nil
+	}}
+	g := NewGate(clock.RealClock{})
+	g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Minute))
+	resp, err := send(t, g.WrapTransport("controller")(s), http.MethodPost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason := g.whyBarred(); reason != "" {
+		t.Errorf("barred: %s", reason)
+	}
+	if _, ok := resp.Body.(io.Writer); !ok {
+		t.Error("nobody can write to the connection")
+	}
+	if err := resp.Body.Close(); err != nil || !conn.closed {
+		t.Errorf("closed %v, %v", conn.closed, err)
+	}
+	if s.requests[0].Context().Err() == nil {
+		t.Error("the request goes on though its connection is closed")
+	}
+}
+
 func TestOnlyARefusalByTheFenceIsCounted(t *testing.T) {
 	const refusal = `{"details":{"causes":[{"reason":"` + string(fence.CauseFenced) + `"}]}}`
 	for name, tc := range map[string]struct {
