@@ -71,7 +71,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "ring-conformance:", err)
 	}
 	if total != nil {
-		fmt.Println(total.closing())
+		closing := total.closing()
+		if err != nil {
+			closing = "INCOMPLETE: " + closing
+		}
+		fmt.Println(closing)
 	}
 	if err != nil || len(total.violations) > 0 {
 		stop()
@@ -172,7 +176,7 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 	if judged := r.judge(ctx, into); err == nil {
 		err = judged
 	}
-	r.printRound(f.name, took, after, into.violations[before:])
+	r.printRound(f.name, took, after, into.violations[before:], err)
 	return err
 }
 

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,8 +59,11 @@ func grouped(n int) string {
 }
 
 // printRound prints a line for a round, and the first of its violations.
-func (r *run) printRound(name string, took, settled time.Duration, violations []violation) {
+func (r *run) printRound(name string, took, settled time.Duration, violations []violation, err error) {
 	text := "no violation"
+	if unsettled := (*errUnsettled)(nil); err != nil && !errors.As(err, &unsettled) {
+		text = "NOT JUDGED TO ITS END"
+	}
 	if len(violations) > 0 {
 		text = fmt.Sprintf("%d VIOLATIONS", len(violations))
 	}
@@ -101,7 +105,11 @@ func (o *options) report(results map[string]*result) *result {
 		total.violations = append(total.violations, r.violations...)
 		for _, v := range r.violations {
 			counts[v.rule]++
-			fmt.Fprintf(&found, "%s, during %s: %s\n    likely: %s\n", v.rule, name, v.text, causeOf(v.rule))
+			likely := causeOf(v.rule)
+			if v.rule == settled && r.writes == 0 {
+				likely = "the operator has written nothing at all: it is not on its ring, or sees nothing to do; its log says why"
+			}
+			fmt.Fprintf(&found, "%s, during %s: %s\n    likely: %s\n", v.rule, name, v.text, likely)
 		}
 	}
 	row("all", total)

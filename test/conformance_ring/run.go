@@ -83,6 +83,8 @@ type run struct {
 	lock     sync.Mutex
 	replicas []*replica
 	started  int
+	// begun says that the operator has done its first work.
+	begun bool
 	stop     []func()
 }
 
@@ -163,6 +165,9 @@ func start(ctx context.Context, o options, c *config) (_ *run, err error) {
 func (r *run) firstWork(ctx context.Context, into *result) error {
 	begin := time.Now()
 	err := r.settled(ctx)
+	r.lock.Lock()
+	r.begun = true
+	r.lock.Unlock()
 	var place string
 	r.history.see(func(c *checker) { place = c.sharedPlace() })
 	if err == nil && place != "" {
@@ -172,7 +177,7 @@ func (r *run) firstWork(ctx context.Context, into *result) error {
 	if judged := r.judge(ctx, into); err == nil {
 		err = judged
 	}
-	r.printRound("start", time.Since(begin), 0, into.violations)
+	r.printRound("start", time.Since(begin), 0, into.violations, err)
 	return err
 }
 
@@ -252,8 +257,9 @@ func (r *run) died(exit *localcluster.Exit) {
 	if i >= 0 {
 		r.replicas[i].end(exit.State)
 	}
+	begun := r.begun
 	r.lock.Unlock()
-	if i < 0 && r.history != nil {
+	if (i < 0 || !begun) && r.history != nil {
 		r.history.fail(exit)
 	}
 }

@@ -47,8 +47,10 @@ import (
 const (
 	// retryPeriod is how long to wait after the ring could not be joined.
 	retryPeriod = 5 * time.Second
-	// missingPeriod is how often a Host says that it waits for the program.
+	// missingPeriod is how often a Host says that it waits for the program, missingFirst how long it
+	// waits before it does.
 	missingPeriod = 30 * time.Second
+	missingFirst  = 5 * time.Second
 )
 
 // Config configures a Host.
@@ -237,13 +239,13 @@ func (h *Host) Start(ctx context.Context) error {
 
 // waitForProgram waits until the program has asked for all that it must. It returns false if ctx ends.
 func (h *Host) waitForProgram(ctx context.Context) bool {
-	for {
+	for pause := missingFirst; ; pause = missingPeriod {
 		select {
 		case <-h.complete:
 			return true
 		case <-ctx.Done():
 			return false
-		case <-time.After(missingPeriod):
+		case <-time.After(pause):
 			klog.FromContext(ctx).Error(nil, "Not on the ring: it waits until the program has asked the Host for all that its configuration lists", "missing", h.lacks())
 		}
 	}
