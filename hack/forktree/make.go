@@ -90,6 +90,10 @@ func (h *house) make() error {
 	if err := h.generate(&c); err != nil {
 		return err
 	}
+	// Upstream's scripts work out the version from its tag.
+	if _, err := h.tree.git().run("update-ref", "refs/tags/"+u.version, c.upstream); err != nil {
+		return err
+	}
 	h.say("the tree in %s is up to date: upstream %s, %d files of ours, %d patched", h.tree.dir, u.version, len(o.files)-o.patches, o.patches)
 	return nil
 }

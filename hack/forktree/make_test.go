@@ -37,6 +37,9 @@ func TestMake(t *testing.T) {
 	if len(upstream) != len(upstreamFiles) {
 		t.Errorf("the first commit has %d files, upstream has %d", len(upstream), len(upstreamFiles))
 	}
+	if tagged, err := h.tree.git().run("rev-parse", "refs/tags/v1.1.0"); err != nil || strings.TrimSpace(tagged) != c.upstream {
+		t.Errorf("upstream's tag is at %q, not at %s: %v", tagged, c.upstream, err)
+	}
 	laid, err := h.tree.git().list(c.ringmaster)
 	must(t, err)
 	if _, ok := laid["pkg/rings/zz_generated.pb.go"]; ok || len(laid) != len(upstream)+len(ourFiles)-1 {

@@ -51,8 +51,11 @@ func TestTheSourceOfAReleaseIsTheTreeAsItWasMade(t *testing.T) {
 	if again := commit(); again != first {
 		t.Errorf("the source was %s, and is %s", first, again)
 	}
-	if tags, err := h.tree.git().run("tag"); err != nil || strings.TrimSpace(tags) != "upstream" {
-		t.Errorf("the tree has the tags %q, %v", tags, err)
+	// There the tag is upstream's.
+	c, err := h.tree.commits()
+	must(t, err)
+	if tagged, err := h.tree.git().run("rev-parse", "refs/tags/v1.1.0"); err != nil || strings.TrimSpace(tagged) != c.upstream {
+		t.Errorf("the tree's tag is at %q, not at %s: %v", tagged, c.upstream, err)
 	}
 }
 
