@@ -409,6 +409,30 @@ func TestADonorGivesToTheOtherNeighbourWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	e.quiet("the other boundary is pinned")
 }
 
+// Who has too much would give it back, or pass it on.
+func TestANeighbourThatHasTooMuchGetsNothing(t *testing.T) {
+	for beside, want := range map[int64]string{200: "", 140: "a"} {
+		e := uneven(t, "b", beside, 260, 120, 90, 280-beside)
+		e.balance.Rate = 1
+		upper := *mustGet(e.View(), "b").Key - 1
+		e.change("b", func(r *Record) { r.Heaviest = 140 })
+		owned := e.View().Owned("b")
+		e.objects = slices.DeleteFunc(e.objects, owned.Contains)
+		e.objects = append(e.objects, slices.Repeat([]int64{upper}, 140)...)
+		for i := range int64(120) {
+			e.objects = append(e.objects, upper-1-i*1000)
+		}
+		d := e.decide()
+		got := ""
+		if d.Write != nil {
+			got = d.Write.Name
+		}
+		if got != want {
+			t.Errorf("beside one that has %d: moves the boundary %q, want %q", beside, got, want)
+		}
+	}
+}
+
 // Both ends of a range of two lie towards the same neighbour.
 func TestADonorOfTwoGivesAtTheOtherEndWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	e := uneven(t, "a", 300, 100)

@@ -155,7 +155,8 @@ func (v *View) Plan(policy Policy, free bool) Plan {
 }
 
 // from returns what the instance may give, the best first: what the plan says, and then half of what it
-// has more than another neighbour, if keys with many objects are in the way of the plan.
+// has more than another neighbour that has room for it, if keys with many objects are in the way of the
+// plan. One without room would pass it on, or give it back.
 func (p *Plan) from(name string) []Shift {
 	n := len(p.Parts)
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
@@ -168,7 +169,7 @@ func (p *Plan) from(name string) []Shift {
 		if step < 0 {
 			boundary, side = other, self.before
 		}
-		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
+		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), other.room, (self.Load+self.Own-other.Load-other.Own)/2)}
 		if !boundary.pinned && s.Load > 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
 			out = append(out, s)
 		}
