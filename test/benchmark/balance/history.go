@@ -253,15 +253,20 @@ func (h *history) of(p phase) figures {
 }
 
 // goneBack returns the moves by balance that undo more than half of an earlier one of the same
-// boundary, both in the phase, if no instance has come or gone between them.
+// boundary, both in the phase, if no instance has come or gone since the earlier one was asked for.
 func (h *history) goneBack(p phase) (back []change) {
 	earlier := map[string][]change{}
+	var stirred time.Time
 	for _, c := range h.changes {
 		if c.at.Before(p.begin) || !c.at.Before(p.end) {
 			continue
 		}
 		if c.by != byBalance {
 			clear(earlier)
+			stirred = c.at
+			continue
+		}
+		if c.begun.Before(stirred) {
 			continue
 		}
 		if slices.ContainsFunc(earlier[c.uid], func(e change) bool { return undone(e, c) > e.keys/2 }) {

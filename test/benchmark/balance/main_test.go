@@ -88,6 +88,8 @@ func TestAHeavyKeyCountsAsTheMean(t *testing.T) {
 func TestMovesThatGoBack(t *testing.T) {
 	there, half, most := has(10, "b", 8, 100), has(20, "b", 9, 100), has(20, "b", 9, 100)
 	*most.Key += tenth / 2
+	asked := has(8, "b", 10, 100)
+	asked.Next = there.Key
 	for name, tc := range map[string]struct {
 		events []event
 		back   int
@@ -98,6 +100,7 @@ func TestMovesThatGoBack(t *testing.T) {
 		"further":                {ring(there, has(20, "b", 7, 100)), 0},
 		"another boundary":       {ring(there, has(20, "a", 6, 100)), 0},
 		"after a join":           {ring(there, has(15, "c", 2, 0), most), 0},
+		"asked before a join":    {ring(asked, has(9, "c", 2, 0), there, most), 0},
 		"the seam, up and down":  {ring(has(10, "b", 1, 100), has(20, "b", 10, 100)), 1},
 		"a second one, far away": {ring(there, has(12, "b", 6, 100), has(20, "b", 7, 100)), 0},
 	} {
