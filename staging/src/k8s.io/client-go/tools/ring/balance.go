@@ -217,8 +217,8 @@ func (b *balancing) inMotion(now time.Duration) (keys uint64) {
 }
 
 // turnsBack says whether a boundary would go back after its last move, which was not long ago, though
-// no more is too much or too little than what comes and goes by itself. In a free plan it may undo what
-// was before an instance came or went.
+// no more is too much, what the donor is to pass on with it, or too little than what comes and goes by
+// itself. In a free plan it may undo what was before an instance came or went.
 func (b *balancing) turnsBack(s Shift, plan *Plan, policy Policy, free bool, now time.Duration) bool {
 	up := s.Boundary != s.Donor
 	i := slices.IndexFunc(b.moves, func(m moved) bool { return m.boundary == s.Boundary })
@@ -226,7 +226,11 @@ func (b *balancing) turnsBack(s Shift, plan *Plan, policy Policy, free bool, now
 		return false
 	}
 	donor, receiver := plan.part(s.Donor), plan.part(s.Receiver)
-	return donor.Load-donor.Wanted <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
+	passes := donor.passes
+	if up {
+		passes = -passes
+	}
+	return donor.Load+max(0, passes)-donor.Wanted <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
 }
 
 // decideBalance names a key for a boundary of this instance's range, if the ring is to be evened out

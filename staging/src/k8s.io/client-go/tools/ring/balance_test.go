@@ -610,6 +610,9 @@ func TestABoundaryTurnsBackOnlyForMuch(t *testing.T) {
 		"much too much, up":   {"b", []int64{800, 1200, 1000}, []int64{1201, 799, 1000}, true},
 		"too little":          {"b", []int64{1000, 1200, 800, 1000, 1000}, []int64{1100, 600, 1100, 1100, 1100}, false},
 		"much too little":     {"b", []int64{1000, 1200, 800, 1000, 1000}, []int64{1100, 599, 1100, 1101, 1100}, true},
+		// "c" is to pass on to "b" what "d" has too much, and that counts.
+		"too much, passed on":      {"b", []int64{1000, 1200, 800, 1000, 1000, 1000}, []int64{900, 800, 1000, 1200, 1050, 1050}, false},
+		"much too much, passed on": {"b", []int64{1000, 1200, 800, 1000, 1000, 1000}, []int64{950, 600, 1000, 1400, 1025, 1025}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := uneven(t, tc.self, tc.first...)

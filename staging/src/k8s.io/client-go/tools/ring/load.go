@@ -60,6 +60,9 @@ type Part struct {
 	// surplus is what it has too much, room how much more it can have without being near too much, and
 	// least what it is to keep.
 	surplus, room, least int64
+	// passes is what it is to get from its predecessor and to give to its successor; negative: the other
+	// way round.
+	passes int64
 }
 
 // parts returns the parts of all that own a range, in order of key, without what they should have.

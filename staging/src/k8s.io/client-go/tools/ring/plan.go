@@ -140,6 +140,10 @@ func (v *View) Plan(policy Policy, free bool) Plan {
 		begin = end
 	}
 	for i, flow := range flows {
+		before := flows[(i+n-1)%n]
+		p.Parts[i].passes = max(0, min(before, flow)) + min(0, max(before, flow))
+	}
+	for i, flow := range flows {
 		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
 		// One that passes load on does so before it gets more: else it would have too much, and give it
 		// back.
@@ -155,8 +159,8 @@ func (v *View) Plan(policy Policy, free bool) Plan {
 }
 
 // from returns what the instance may give, the best first: what the plan says, and then half of what it
-// has more than another neighbour that has room for it, if keys with many objects are in the way of the
-// plan. One without room would pass it on, or give it back.
+// has more than another neighbour, if keys with many objects are in the way of the plan. A neighbour that
+// has too much itself would give it back, or pass it on.
 func (p *Plan) from(name string) []Shift {
 	n := len(p.Parts)
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
@@ -169,8 +173,8 @@ func (p *Plan) from(name string) []Shift {
 		if step < 0 {
 			boundary, side = other, self.before
 		}
-		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), other.room, (self.Load+self.Own-other.Load-other.Own)/2)}
-		if !boundary.pinned && s.Load > 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
+		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
+		if !boundary.pinned && s.Load > 0 && other.surplus == 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
 			out = append(out, s)
 		}
 	}
