@@ -183,7 +183,7 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 func balanceOf(r *ringtable.Ring, policy ring.Policy, now time.Time) balanceState {
 	joined := func(i ringtable.Instance) bool { return !i.Owned.Empty() && now.Sub(i.Created) < policy.Free }
 	view := r.View()
-	plan := view.Plan(policy, slices.ContainsFunc(r.Instances, joined))
+	plan := view.Plan(policy, slices.ContainsFunc(r.Instances, joined), nil)
 	s := balanceState{Name: r.Name, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
 	s.OffBy, _ = view.BalanceOff()
 	var most, sum int64

@@ -33,6 +33,10 @@ const oldNews = 30 * time.Second
 // out: they may never cease to.
 const longSwing = time.Minute
 
+// tryAgain is how long an instance that had nothing fit to give, or proposed a move, keeps to that while
+// the boundaries about it stay: to look for a key it reads all of its own.
+const tryAgain = 5 * time.Second
+
 // spread is by how much later than the one before it in the ring an instance begins to move boundaries
 // after an instance has come or gone.
 const spread = 10 * time.Millisecond
@@ -67,6 +71,8 @@ type balancing struct {
 	view *View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
+	// heaps is the view of the last decision at which that was long ago; nil: there was none.
+	heaps *View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
 	// among them was open, calmAt the revisions at which each range was seen to be another.
@@ -82,6 +88,8 @@ type balancing struct {
 	moves []moved
 	// planned is what was planned last; nil: nothing. It is never changed in place.
 	planned *planned
+	// tried is what the instance last found to give. It is never changed in place.
+	tried *tried
 }
 
 // planned is a plan, and what it was made of.
@@ -89,15 +97,43 @@ type planned struct {
 	view   *View
 	policy Policy
 	free   bool
+	heaps  *View
 	plan   Plan
 }
 
 // plan returns the plan for the view that was observed last. It must not be changed.
 func (b *balancing) plan(policy Policy, free bool) *Plan {
-	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free {
-		b.planned = &planned{b.view, policy, free, b.view.Plan(policy, free)}
+	heaps := b.heaps
+	if !free || heaps != nil && heaps.bytesOfObject() == 0 {
+		heaps = nil
+	}
+	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free || p.heaps != heaps {
+		b.planned = &planned{b.view, policy, free, heaps, b.view.Plan(policy, free, heaps)}
 	}
 	return &b.planned.plan
+}
+
+// tried is a look for a key to give: when it was, and what came of it, if anything. The move that is
+// proposed is decided on that generation of the record.
+type tried struct {
+	at         time.Duration
+	proposal   *Proposal
+	record     registration
+	generation int64
+}
+
+// stands says whether the last look for a key still counts, if these are to be given.
+func (b *balancing) stands(shifts []Shift, now time.Duration) bool {
+	t := b.tried
+	if t == nil || t.at <= b.calmSince || now >= t.at+tryAgain {
+		return false
+	}
+	if t.proposal == nil {
+		return true
+	}
+	same := func(s Shift) bool { return s.Boundary == t.proposal.Boundary && s.Receiver == t.proposal.Receiver }
+	r, ok := b.view.Get(t.proposal.Boundary)
+	return ok && slices.ContainsFunc(shifts, same) && r.registration() == t.record && r.Generation == t.generation
 }
 
 // moved is a boundary that has moved.
@@ -220,14 +256,18 @@ func (b *balancing) inMotion(now time.Duration) (keys uint64) {
 // no more is too much, what the donor is to pass on with it, or too little than what comes and goes by
 // itself. In a free plan it may undo what was before an instance came or went.
 func (b *balancing) turnsBack(s Shift, plan *Plan, policy Policy, free bool, now time.Duration) bool {
-	up := s.Boundary != s.Donor
-	i := slices.IndexFunc(b.moves, func(m moved) bool { return m.boundary == s.Boundary })
-	if i < 0 || b.moves[i].up == up || now-b.moves[i].at >= policy.Back || free && b.moves[i].at <= max(b.came, b.went) {
+	// In a ring of two, what goes over one boundary comes back over the other, too.
+	i := slices.IndexFunc(b.moves, func(m moved) bool { return m.boundary == s.Boundary || len(b.view.ring) == 2 })
+	if i < 0 {
+		return false
+	}
+	last := b.moves[i]
+	if same := last.up == (s.Donor != last.boundary); same || now-last.at >= policy.Back || free && last.at <= max(b.came, b.went) {
 		return false
 	}
 	donor, receiver := plan.part(s.Donor), plan.part(s.Receiver)
 	passes := donor.passes
-	if up {
+	if s.Donor != s.Boundary {
 		passes = -passes
 	}
 	return donor.Load+max(0, passes)-donor.Wanted <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
@@ -244,6 +284,10 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	}
 	policy, b := in.Balance.Policy, &m.balance
 	b.count(policy, in.Now)
+	free := in.Now < max(b.came, b.went)+policy.Free
+	if !free {
+		b.heaps = b.view
+	}
 	steady := min(b.steadySince+policy.Steady, b.swingsSince+longSwing)
 	due := max(b.calmSince+policy.Calm, steady, b.came+policy.AfterJoin, m.rests[registration{}])
 	if b.went > 0 {
@@ -260,7 +304,6 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	if !m.told(self, 1, in.Now) {
 		return
 	}
-	free := in.Now < max(b.came, b.went)+policy.Free
 	plan := b.plan(policy, free)
 	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool {
 		return !m.takes(s, in.Now) || b.turnsBack(s, plan, policy, free, in.Now)
@@ -268,23 +311,37 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	if len(mine) == 0 {
 		return
 	}
+	if !b.stands(mine, in.Now) {
+		b.tried = m.try(self, mine, in, d.Owned)
+	}
+	d.wakeAt(b.tried.at + tryAgain)
+	if d.Proposal = b.tried.proposal; d.Proposal == nil || in.Balance.DryRun {
+		return
+	}
+	r, _ := m.view.Get(d.Proposal.Boundary)
+	d.Write = write(ReasonBalance, r, r.Key, &d.Proposal.Key, r.Donor)
+	d.Write.Detail = d.Proposal.String()
+}
+
+// try looks for a key to give, for the first of the shifts for which there is one.
+func (m *Machine) try(self Record, shifts []Shift, in Input, owned hashkey.Ranges) *tried {
+	policy, b := in.Balance.Policy, &m.balance
+	free := in.Now < max(b.came, b.went)+policy.Free
+	plan := b.plan(policy, free)
 	limit, least := m.allowance(policy, plan.donors(), free, in.Now)
-	keys := m.view.load(self, policy, d.Owned, in.Keys(d.Owned), in.Work)
-	for _, s := range mine {
+	if limit == 0 {
+		return &tried{at: in.Now}
+	}
+	keys := m.view.load(self, policy, owned, in.Keys(owned), in.Work)
+	for _, s := range shifts {
 		key, width, given := keys.cut(s.Boundary == m.name, s.Load, plan.most(s), limit)
 		if given == 0 || 2*given < policy.Least || width < least && 2*given < s.Load || m.view.CheckMove(s.Boundary, key) != nil {
 			continue
 		}
-		d.Proposal = plan.propose(s, key, given)
-		if in.Balance.DryRun {
-			return
-		}
 		r, _ := m.view.Get(s.Boundary)
-		d.Write = write(ReasonBalance, r, r.Key, &key, r.Donor)
-		d.Write.Detail = d.Proposal.String()
-		return
+		return &tried{in.Now, plan.propose(s, key, given), r.registration(), r.Generation}
 	}
-	d.wakeAt(in.Now + time.Second)
+	return &tried{at: in.Now}
 }
 
 // told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has told

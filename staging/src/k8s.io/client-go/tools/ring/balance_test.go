@@ -17,12 +17,14 @@ limitations under the License.
 package ring
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/utils/ptr"
 )
 
 // evener is a machine with what its driver knows. Its ring has been calm since it was made, for a
@@ -34,6 +36,8 @@ type evener struct {
 	balance *Balance
 	objects []int64
 	work    []int64
+	// looks is how often the keys were asked for.
+	looks int
 }
 
 // uneven returns the machine of the instance of that name in a ring of instances with these weights.
@@ -81,10 +85,17 @@ func (e *evener) change(name string, f func(*Record)) {
 	e.Apply(r)
 }
 
+// decide decides as if the last look for a key to give was long ago.
 func (e *evener) decide() Decision {
+	e.Machine.balance.tried = nil
+	return e.decideAgain()
+}
+
+func (e *evener) decideAgain() Decision {
 	return e.Decide(Input{
 		Now: e.now, Serving: e.View().Owned(e.name), Idle: idle, Balance: e.balance, Work: e.work,
 		Keys: func(r hashkey.Ranges) (in []int64) {
+			e.looks++
 			for _, key := range e.objects {
 				if r.Contains(key) {
 					in = append(in, key)
@@ -359,7 +370,7 @@ func TestAPinnedBoundaryStays(t *testing.T) {
 	if boundary, _ := e.moves(); boundary != "a" {
 		t.Errorf("a is where nobody wants it: moves %s", boundary)
 	}
-	if plan := e.View().Plan(e.balance.Policy, true); len(plan.Shifts) == 0 {
+	if plan := e.View().Plan(e.balance.Policy, true, nil); len(plan.Shifts) == 0 {
 		t.Error("nothing is to move")
 	}
 }
@@ -369,7 +380,7 @@ func TestBetweenPinnedBoundariesTheLoadIsEvenedOutByItself(t *testing.T) {
 	for _, name := range []string{"b", "d"} {
 		e.change(name, func(r *Record) { r.PinnedKey = r.Key })
 	}
-	if got, want := wanted(e.View().Plan(e.balance.Policy, true)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
+	if got, want := wanted(e.View().Plan(e.balance.Policy, true, nil)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
 		t.Errorf("wanted are %v, want %v", got, want)
 	}
 }
@@ -466,6 +477,79 @@ func TestAGiverWithoutASurplusGivesNoMoreThanItIsTo(t *testing.T) {
 func mustGet(v *View, name string) Record {
 	r, _ := v.Get(name)
 	return r
+}
+
+// What it costs to look for a key is paid once in a while, however often it decides.
+func TestADonorDoesNotLookForAKeyAgainAndAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// set says what the donor is like, looks whether it looks at all.
+		set   func(*evener)
+		looks bool
+	}{
+		"it moves":         {func(*evener) {}, true},
+		"dry run":          {func(e *evener) { e.balance.DryRun = true }, true},
+		"all on one key":   {func(e *evener) { e.objects = slices.Repeat(e.objects[len(e.objects)/2:][:1], len(e.objects)) }, true},
+		"nothing may move": {func(e *evener) { e.balance.Rate = 0 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := uneven(t, "b", 100, 200, 120)
+			e.balance.Rate = 1
+			tc.set(e)
+			first := e.decide()
+			asked := e.looks
+			if (asked > 0) != tc.looks {
+				t.Errorf("asked for the keys %d times", asked)
+			}
+			e.now += tryAgain - 1
+			e.tell("a", 101) // is no reason to look again
+			again := e.decideAgain()
+			if e.looks != asked {
+				t.Errorf("asked for the keys again")
+			}
+			if !reflect.DeepEqual(first.Write, again.Write) || first.Proposal != again.Proposal || again.Wake != e.now+1 {
+				t.Errorf("writes %+v, proposes %v, wakes at %v; first %+v, %v", again.Write, again.Proposal, again.Wake, first.Write, first.Proposal)
+			}
+			if again.Waits {
+				t.Error("says that it waits for somebody")
+			}
+			e.now++
+			if e.decideAgain(); tc.looks && e.looks == asked {
+				t.Error("never asks for the keys again")
+			}
+		})
+	}
+}
+
+func TestADonorLooksForAKeyAgainWhenItsMoveIsNotToBeMadeAnyMore(t *testing.T) {
+	for name, change := range map[string]func(e *evener, boundary string){
+		"the record was written": func(e *evener, boundary string) { e.change(boundary, func(r *Record) { r.Generation++ }) },
+		"the receiver is not Active": func(e *evener, _ string) {
+			e.change("c", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLocked })
+		},
+		"a boundary nearby has moved": func(e *evener, _ string) { e.change("a", func(r *Record) { r.Key = ptr.To(*r.Key - 1) }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := uneven(t, "b", 100, 200, 120)
+			e.balance.Rate = 1
+			first := e.decide()
+			if first.Proposal == nil || first.Proposal.Receiver != "c" {
+				t.Fatalf("proposes %v", first.Proposal)
+			}
+			asked := e.looks
+			change(e, first.Proposal.Boundary)
+			e.decideAgain()
+			for _, r := range e.View().Ring() {
+				e.tell(r.Name, r.Weight)
+			}
+			e.now += e.balance.Calm
+			if d := e.decideAgain(); d.Proposal == first.Proposal {
+				t.Errorf("still proposes %v", d.Proposal)
+			}
+			if name != "the receiver is not Active" && e.looks == asked {
+				t.Error("does not ask for the keys again")
+			}
+		})
+	}
 }
 
 func TestWorkCountsAsLoad(t *testing.T) {
@@ -715,11 +799,93 @@ func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
 	for _, r := range holds(e.View(), 4000, 0, 0).Ring() {
 		e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
 	}
-	if _, given := e.moves(); given < 500 {
-		t.Errorf("gives %d", given)
-	}
 	e.balance.Free = 2 * time.Hour
 	e.quiet("an instance has come an hour ago")
 	e.now += time.Hour
-	e.moves()
+	if _, given := e.moves(); given < 500 {
+		t.Errorf("gives %d", given)
+	}
+}
+
+// Else one that leads would get as much as others whenever an instance comes or goes, and give it back
+// two minutes later.
+func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
+	join := func(e *evener) {
+		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
+		e.change("d", func(r *Record) { r.Weight = 2250 })
+		e.Apply(Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Weight: 2250, Revision: e.View().Revision + 1})
+		e.decide()
+		e.now += 30 * time.Second
+		for _, r := range e.View().Ring() {
+			e.tell(r.Name, r.Weight)
+		}
+	}
+	for own, want := range map[int64]int64{3000: 1400, 0: 3000} {
+		e := uneven(t, "b", 1500, 4500, 4500, 4500)
+		e.balance.Rate = 1
+		for _, r := range holds(e.View(), own, 0, 0, 0).Ring() {
+			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+		}
+		e.decide()
+		join(e)
+		// What is told of heaps now does not count, and nothing of one that has come.
+		for _, r := range holds(e.View(), 0, 0, 0, 0, 9000).Ring() {
+			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+		}
+		if d := e.decide(); d.Proposal == nil || d.Proposal.Receiver != "a" || d.Proposal.Needs != want {
+			t.Errorf("beside the ring %d: proposes %v, want a to need %d", own, d.Proposal, want)
+		}
+	}
+}
+
+func TestAMoveThatEvensOutIsCalledOffWhenThatIsTurnedOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(r *Record)
+		callOff bool
+	}{
+		"on":                 {func(*Record) {}, false},
+		"off":                {func(r *Record) { r.BalanceOff = true }, true},
+		"off, and by a hand": {func(r *Record) { r.BalanceOff, r.PinnedKey = true, r.Next }, false},
+	} {
+		e := uneven(t, "b", 100, 200, 120)
+		e.balance.Rate = 1
+		w := e.decide().Write
+		e.change(w.Name, func(r *Record) {
+			r.Next = w.Next
+			tc.change(r)
+		})
+		d := e.decide()
+		if tc.callOff != (d.Write != nil) || d.Write != nil && (d.Write.Reason != ReasonCallOff || d.Write.Name != w.Name || d.Write.Next != nil) {
+			t.Errorf("%s: writes %+v", name, d.Write)
+		}
+		if !tc.callOff && !d.Waits {
+			t.Errorf("%s: does not say that it waits for the receiver", name)
+		}
+	}
+	e := uneven(t, "b", 100, 200, 120)
+	e.Apply(Record{Name: "e", UID: "e", Donor: "b", Next: ptr.To(*mustGet(e.View(), "b").Key - 1), BalanceOff: true, Revision: e.View().Revision + 1})
+	if d := e.decide(); d.Write != nil || !d.Waits {
+		t.Errorf("one joins: writes %+v", d.Write)
+	}
+}
+
+func TestInARingOfTwoLoadTurnsBackOverNeitherBoundary(t *testing.T) {
+	for last, want := range map[moved]string{
+		{boundary: "a", up: true}:  "",  // b gave nothing to a since: a got it
+		{boundary: "b", up: false}: "",  // the same, over the other boundary
+		{boundary: "a", up: false}: "a", // a gave, and goes on
+		{boundary: "b", up: true}:  "a",
+	} {
+		e := uneven(t, "a", 1150, 850)
+		e.balance.Rate = 1
+		last.at = e.now - time.Minute
+		e.Machine.balance.moves = []moved{last}
+		got := ""
+		if d := e.decide(); d.Write != nil {
+			got = d.Write.Name
+		}
+		if got != want {
+			t.Errorf("after %+v it moves %q, want %q", last, got, want)
+		}
+	}
 }

@@ -22,6 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
+// mostWork is for how many objects work counts at most in a load: records may tell anything.
+const mostWork = 1 << 21
+
 // loaded are the keys of a donor's load, one for each object of it, in order along its range.
 type loaded struct {
 	arc
@@ -44,7 +47,7 @@ func (v *View) load(r Record, policy Policy, owned hashkey.Ranges, objects, work
 	}
 	if n := v.work(&r, policy, total); n > 0 && len(work) > 0 {
 		// What is given takes with it its part of all the work, not only of that which counts.
-		n = n * int64(r.Work) / int64(r.Work-idleWork)
+		n = min(n*int64(r.Work)/int64(r.Work-idleWork), mostWork)
 		for i := range n {
 			add(work[i*int64(len(work))/n])
 		}

@@ -485,7 +485,7 @@ func (p *simulatedProcess) decide() {
 	p.phase, p.epoch = decision.Phase, decision.Report.Epoch
 	p.cover()
 	if wake := decision.Wake; wake != 0 {
-		if wake == d.now+time.Second {
+		if t := p.machine.balance.tried; t != nil && wake == t.at+tryAgain {
 			// It has something to give, and looks again and again whether it may.
 			if wake = d.now + d.patience(); d.now > p.view.at+time.Minute {
 				wake += 20 * time.Second

@@ -276,7 +276,7 @@ func (d *day) everySecond() {
 	if changed {
 		d.donors = d.donors[:0]
 		if _, off := view.BalanceOff(); !off {
-			plan := view.Plan(d.balance.Policy, true)
+			plan := view.Plan(d.balance.Policy, true, nil)
 			gives := map[string]bool{}
 			for _, s := range plan.Shifts {
 				gives[s.Donor] = true

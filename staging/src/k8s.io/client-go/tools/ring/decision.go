@@ -86,6 +86,9 @@ type Decision struct {
 	// Wake is when to decide again though nothing has happened, as Input.Now
 	// counts; 0: there is no such time.
 	Wake time.Duration
+	// Waits says that a handover is open that waits for somebody: a list may show what the watch does
+	// not yet.
+	Waits bool
 }
 
 // Write is one write to the registry. It is only valid for the spec that it was decided
@@ -128,6 +131,12 @@ func callOff(r Record, detail string) *Write {
 	w := write(ReasonCallOff, r, r.Key, nil, r.Donor)
 	w.Detail = detail
 	return w
+}
+
+// waitUntil says that a handover waits, until then at most.
+func (d *Decision) waitUntil(at time.Duration) {
+	d.Waits = true
+	d.wakeAt(at)
 }
 
 func (d *Decision) wakeAt(at time.Duration) {

@@ -49,7 +49,7 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 	since := m.await(waiting{peer: self.Donor, named: named}, in.Now)
 	overdue := in.Now-since >= limit
 	if !overdue {
-		d.wakeAt(since + limit)
+		d.waitUntil(since + limit)
 	}
 	donors := m.donors()
 	if len(donors) == 0 {

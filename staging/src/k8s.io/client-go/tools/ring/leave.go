@@ -32,7 +32,7 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached.Union(in.Told)))
 	shut := m.leave.shut
 	if !shut && !m.warmWithout() && in.Now-m.leave.since < m.limits.Leave {
-		d.wakeAt(m.leave.since + m.limits.Leave)
+		d.waitUntil(m.leave.since + m.limits.Leave)
 		return
 	}
 	m.leave.shut = true
@@ -40,7 +40,7 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 	switch {
 	case !shut:
 		// As in decideGive.
-		d.wakeAt(in.Now)
+		d.waitUntil(in.Now)
 	case in.Idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
 	}

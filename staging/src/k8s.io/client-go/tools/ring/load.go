@@ -65,16 +65,22 @@ type Part struct {
 	passes int64
 }
 
-// parts returns the parts of all that own a range, in order of key, without what they should have.
-// beside says whether what processes hold beside their rings counts.
-func (v *View) parts(policy Policy, beside bool) []Part {
+// parts returns the parts of all that own a range, in order of key, without what they should have. What
+// processes hold beside their rings is that of heaps, an earlier view or the same; nil: nothing.
+func (v *View) parts(policy Policy, heaps *View) []Part {
 	out := make([]Part, len(v.ring))
-	total, bytes, share := v.total(), v.bytesOfObject(), v.shareOfHeaps()
+	total := v.total()
+	var bytes, share float64
+	if heaps != nil {
+		bytes, share = heaps.bytesOfObject(), heaps.shareOfHeaps()
+	}
 	for i, r := range v.ring {
 		part := &out[i]
 		part.Name, part.Weight, part.pinned = r.Name, min(r.Weight, mostLoad), r.Pinned()
-		if beside {
-			part.Own = min(own(r, bytes, share), 2*total/int64(3*len(v.ring)))
+		if bytes > 0 {
+			if then, ok := heaps.Get(r.Name); ok && then.UID == r.UID {
+				part.Own = min(own(&then, bytes, share), 2*total/int64(3*len(v.ring)))
+			}
 		}
 		work := v.work(r, policy, total)
 		part.Load = part.Weight + v.seed(r, policy, total) + work
@@ -156,9 +162,6 @@ func (v *View) shareOfHeaps() float64 {
 // own returns the share that counts of what the instance's process holds beside its rings, in objects
 // of so many bytes.
 func own(r *Record, bytes, share float64) int64 {
-	if bytes == 0 {
-		return 0
-	}
 	side := float64(r.LiveBytes) - baseBytes - sideBytes - bytes*float64(r.HeapObjects)
 	return int64(max(0, min(share*side/bytes, mostLoad)))
 }

@@ -82,7 +82,7 @@ func (m *Machine) toCallOff(self Record, handovers []Handover, in Input, d *Deci
 			if in.Now-since >= m.grantLimit() {
 				w = callOff(self, h.Donor+" has not given up its part in time")
 			} else {
-				d.wakeAt(since + m.grantLimit())
+				d.waitUntil(since + m.grantLimit())
 			}
 		}
 	}
@@ -105,11 +105,15 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	asked := g.draining
 	gift := Gift{To: h.Record.Name, Key: *h.Record.Next}
 	if !g.draining {
+		if by, off := m.view.BalanceOff(); off && h.Kind == KindMove && !h.Record.Pinned() {
+			d.Write = callOff(h.Record, "the ring's balance has been turned off, by "+by)
+			return
+		}
 		receiver, _ := m.view.Get(h.Receiver)
 		if !receiver.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() {
 			// One whose caches do not fill would leave the share unworked.
 			if in.Now-g.since < m.limits.Fill {
-				d.wakeAt(g.since + m.limits.Fill)
+				d.waitUntil(g.since + m.limits.Fill)
 			} else {
 				m.rest(receiver.registration(), g.since+m.limits.Fill)
 				d.Write = callOff(h.Record, h.Receiver+" has not filled its caches in time")
@@ -123,7 +127,7 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	switch {
 	case !asked:
 		// This decision shuts the gate; the next asks what is still in work.
-		d.wakeAt(in.Now)
+		d.waitUntil(in.Now)
 	case in.Idle(share):
 		if g.gives == nil {
 			// Not before: what is in work carries the old epoch and would be refused.
@@ -138,7 +142,7 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 		m.rest(registration{}, g.drainingSince+m.limits.Step)
 		d.Write = callOff(h.Record, "work in the range has not ended in time")
 	default:
-		d.wakeAt(g.drainingSince + m.limits.Step)
+		d.waitUntil(g.drainingSince + m.limits.Step)
 	}
 }
 
@@ -187,7 +191,7 @@ func (m *Machine) decideSplit(in Input, d *Decision) {
 			continue
 		}
 		if until := m.restsUntil(*r); until > in.Now {
-			d.wakeAt(until)
+			d.waitUntil(until)
 			continue
 		}
 		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned), m.vacated)

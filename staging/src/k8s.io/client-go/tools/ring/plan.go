@@ -113,11 +113,15 @@ func (r Record) Pinned() bool {
 // boundaries that are pinned: what lies between two of them is evened out by itself.
 //
 // A free plan is one for the time after an instance has come or gone. What processes hold beside their
-// rings does not count in it, as heaps swing while caches are filled; and an instance may give half of
-// what it should have before it gets as much from its other neighbour. In others it passes no more than
-// is tolerated on, as what it waits for may never come.
-func (v *View) Plan(policy Policy, free bool) Plan {
-	p := Plan{Parts: v.parts(policy, !free)}
+// rings is that of heaps in it, the view of before that, or nothing if it is nil: heaps swing while
+// caches are filled. And an instance may give half of what it should have before it gets as much from
+// its other neighbour. In others it passes no more than is tolerated on, as what it waits for may never
+// come.
+func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
+	if !free {
+		heaps = v
+	}
+	p := Plan{Parts: v.parts(policy, heaps)}
 	pass := policy.Tolerance
 	if free {
 		pass = 0.5

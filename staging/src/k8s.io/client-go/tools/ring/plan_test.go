@@ -67,7 +67,7 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 		"work":                                 {works(loads(100, 100), 1000, 500), []int64{150, 150}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := wanted(tc.view.Plan(unseeded(DefaultPolicy), false)); !slices.Equal(got, tc.want) {
+			if got := wanted(tc.view.Plan(unseeded(DefaultPolicy), false, nil)); !slices.Equal(got, tc.want) {
 				t.Errorf("wanted are %v, want %v", got, tc.want)
 			}
 		})
@@ -133,7 +133,7 @@ func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
 		"from afar": {[]int64{0, 10, 130, 0, 0}, []Shift{{"i0001", "i0002", "i0001", 20}, {"i0002", "i0002", "i0003", 30}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := loads(tc.weights...).Plan(policy, true).Shifts; !slices.Equal(got, tc.want) {
+			if got := loads(tc.weights...).Plan(policy, true, nil).Shifts; !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -145,7 +145,7 @@ func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
 func settle(t *testing.T, weights []int64, policy Policy) (rounds int, moved int64) {
 	t.Helper()
 	for ; ; rounds++ {
-		plan := loads(weights...).Plan(unseeded(policy), true)
+		plan := loads(weights...).Plan(unseeded(policy), true, nil)
 		if len(plan.Shifts) == 0 {
 			return rounds, moved
 		}
@@ -212,7 +212,7 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 		"half of them":  {50, []Shift{{"i0000", "i0001", "i0000", 11}, {"i0001", "i0001", "i0002", 50}, {"i0002", "i0003", "i0002", 17}, {"i0003", "i0000", "i0003", 11}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := heavy(tc.before).Plan(policy, true).Shifts; !slices.Equal(got, tc.want) {
+			if got := heavy(tc.before).Plan(policy, true, nil).Shifts; !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -224,7 +224,7 @@ func TestLittleIsPassedOnOutsideFreeMinutes(t *testing.T) {
 	policy := Policy{Tolerance: 0.1, Least: 5}
 	for free, want := range map[bool]int64{true: 100, false: 20} {
 		passed := int64(0)
-		for _, s := range loads(1000, 200, 0, 0, 0, 0).Plan(policy, free).Shifts {
+		for _, s := range loads(1000, 200, 0, 0, 0, 0).Plan(policy, free, nil).Shifts {
 			if s.Donor == "i0001" {
 				passed = s.Load
 			}
@@ -238,7 +238,7 @@ func TestLittleIsPassedOnOutsideFreeMinutes(t *testing.T) {
 func TestAnInstanceThatPassesLoadOnKeepsItsHeaviestKey(t *testing.T) {
 	v := heaviest(loads(500, 150, 0, 0, 0, 0), 1, 95)
 	want := []Shift{{"i0001", "i0001", "i0002", 55}, {"i0005", "i0000", "i0005", 114}}
-	if got := v.Plan(Policy{Tolerance: 0.1, Least: 5}, true).Shifts; !slices.Equal(got, want) {
+	if got := v.Plan(Policy{Tolerance: 0.1, Least: 5}, true, nil).Shifts; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

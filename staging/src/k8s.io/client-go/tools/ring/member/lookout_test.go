@@ -106,14 +106,17 @@ func TestTheReceiverOfARangeLooksAheadWhileItsDonorDrains(t *testing.T) {
 func TestTheRegistryIsNotListedWhileTheLogDoesNotLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(t)
-		a, b := two(t, r)
+		// To even out the load it decides later, and again and again, without waiting for anybody.
+		a, b := two(t, r, func(c *Config) {
+			c.Balance = func() *ring.Balance { return &ring.Balance{Policy: ring.DefaultPolicy} }
+		})
 		record := b.record()
-		record.Spec.NextHashKey = key(1 << 61)
+		record.Spec.NextHashKey, record.Spec.PinnedHashKey = key(1<<61), key(1<<61)
 		record.Generation++
 		r.edit(record)
 		b.serves(hashkey.Between(hashkey.Max, 1<<61))
 		time.Sleep(time.Minute)
-		a.work(hashkey.Max)()
+		a.work(1 << 62)()
 		// Those of the registrations.
 		if n := len(r.got(ofVerb("list"))); n != 2 {
 			t.Errorf("the registry was listed %d times, want twice", n)

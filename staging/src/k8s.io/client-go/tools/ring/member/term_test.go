@@ -82,8 +82,8 @@ var (
 
 // two returns two members that share the ring: a has the upper half, b the lower one.
 // Nothing of the lower one is in work as a gives it away.
-func two(t *testing.T, r *registry) (a, b *instance) {
-	a, b = newInstance(t, r), newInstance(t, r)
+func two(t *testing.T, r *registry, change ...func(*Config)) (a, b *instance) {
+	a, b = newInstance(t, r, change...), newInstance(t, r, change...)
 	a.start()
 	a.serves(hashkey.All())
 	b.start()
