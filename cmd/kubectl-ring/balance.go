@@ -106,8 +106,11 @@ func newSwitchCommand(flags *genericclioptions.ConfigFlags, name, short, long st
 type balanceState struct {
 	Name string `json:"name"`
 	// OffBy is an instance whose record says that balance is off.
-	OffBy     string        `json:"offBy,omitempty"`
-	Instances []balancePart `json:"instances"`
+	OffBy string `json:"offBy,omitempty"`
+	// JoinedLately says that an instance has come so lately, by this machine's clock, that moves have no
+	// limit.
+	JoinedLately bool          `json:"joinedLately"`
+	Instances    []balancePart `json:"instances"`
 	// MaxToMean is how many times the mean load the largest is; 0: there is no load.
 	MaxToMean float64 `json:"maxToMean"`
 	// Shifts are the moves that would bring the ring nearer to what each should have. There are none
@@ -181,10 +184,15 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 // balanceOf returns how even the ring is, and what its instances would do about it now, as far as the
 // registry tells: it does not tell that an instance has gone lately.
 func balanceOf(r *ringtable.Ring, policy ring.Policy, now time.Time) balanceState {
-	joined := func(i ringtable.Instance) bool { return !i.Owned.Empty() && now.Sub(i.Created) < policy.Free }
+	// An age below zero tells that clocks differ, and no more.
+	joined := func(i ringtable.Instance) bool {
+		age := now.Sub(i.Created)
+		return !i.Owned.Empty() && age >= 0 && age < policy.Free
+	}
 	view := r.View()
-	plan := view.Plan(policy, slices.ContainsFunc(r.Instances, joined), nil)
-	s := balanceState{Name: r.Name, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
+	free := slices.ContainsFunc(r.Instances, joined)
+	plan := view.Plan(policy, free, view)
+	s := balanceState{Name: r.Name, JoinedLately: free, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
 	s.OffBy, _ = view.BalanceOff()
 	var most, sum int64
 	for i, part := range plan.Parts {
@@ -217,7 +225,7 @@ func heldBack(view *ring.View) []string {
 		case r.Drained && r.Key != nil:
 			lines = append(lines, r.Name+" is drained, and owns a range until another instance can")
 		case r.Key == nil && !r.Drained:
-			lines = append(lines, r.Name+" joins: that comes first")
+			lines = append(lines, r.Name+" joins: whoever is to give to it does that first")
 		case r.Key != nil && r.Phase != shardingv1alpha1.InstanceActive:
 			lines = append(lines, fmt.Sprintf("%s is %s, not Active", r.Name, r.Phase))
 		}
@@ -272,6 +280,9 @@ func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
 			s.MaxToMean, 100*policy.Tolerance, policy.Least)
 	default:
 		fmt.Fprintf(out, "The largest load is %.2f times the mean\n", s.MaxToMean)
+	}
+	if s.JoinedLately {
+		fmt.Fprintf(out, "An instance has come less than %v ago: until then any number of keys may move in a minute\n", policy.Free)
 	}
 	if len(s.HeldBack) > 0 {
 		fmt.Fprintf(out, "Held back:\n  %s\n", strings.Join(s.HeldBack, "\n  "))

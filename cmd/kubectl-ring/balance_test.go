@@ -95,6 +95,16 @@ func TestBalance(t *testing.T) {
 			want: []string{"3000          0                 yes\n", "Even enough: ", "Held back:\n  the end of the range of a is pinned: no load passes it; to release it: kubectl ring release a\n  the end"},
 			not:  []string{"would give"},
 		},
+		"one has come": {
+			instances: []runtime.Object{loaded("a", half, 3000, nil), loaded("b", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) { i.CreationTimestamp = metav1.Now() })},
+			want:      []string{"An instance has come less than 2m0s ago: until then any number of keys may move in a minute\n"},
+		},
+		"one has come, says a clock that is fast": {
+			instances: []runtime.Object{loaded("a", half, 3000, nil), loaded("b", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) {
+				i.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour))
+			})},
+			not: []string{"has come"},
+		},
 		"off": {
 			instances: []runtime.Object{loaded("a", half, 3000, nil), loaded("b", math.MaxInt64, 1000, balanceIsOff)},
 			want: []string{"workloads: balance is off, by b: the instances move no boundary to even out the load; to turn it on:\n  kubectl ring balance on workloads\n",
@@ -108,7 +118,7 @@ func TestBalance(t *testing.T) {
 				}),
 				loaded("e", 0, 0, idle), loaded("f", 0, 0, func(i *shardingv1alpha1.ControllerInstance) { idle(i); drained(i) }),
 			},
-			want: []string{"Held back:\n  b leaves\n  c is drained, and owns a range until another instance can\n  d is Wait, not Active\n  e joins: that comes first\n  a handover is open: d gives to a\n"},
+			want: []string{"Held back:\n  b leaves\n  c is drained, and owns a range until another instance can\n  d is Wait, not Active\n  e joins: whoever is to give to it does that first\n  a handover is open: d gives to a\n"},
 			not:  []string{"f joins"},
 		},
 	} {

@@ -71,6 +71,13 @@ func history(ctx context.Context, client kubernetes.Interface, names []string, o
 		return e.InvolvedObject.Kind != "ControllerInstance" || len(names) > 0 && !isOn(names[0], e.InvolvedObject.Name, rings)
 	})
 	if len(events) == 0 {
+		var present []string
+		for _, r := range rings {
+			present = append(present, r.Name)
+		}
+		if err := known(names, present); err != nil {
+			return err
+		}
 		fmt.Fprintln(out, "No instance has told of a handover.")
 		return nil
 	}

@@ -88,7 +88,10 @@ func releaseRing(ctx context.Context, client kubernetes.Interface, name string, 
 			continue
 		}
 		none = false
-		if err := unpin(ctx, client, *record, out); err != nil {
+		switch err := unpin(ctx, client, *record, out); {
+		case isGone(err):
+			fmt.Fprintf(out, "%s: it is gone meanwhile, and its pin with it\n", record.Name)
+		case err != nil:
 			return err
 		}
 	}

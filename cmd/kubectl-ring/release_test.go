@@ -24,9 +24,12 @@ import (
 	"testing"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
 
@@ -79,6 +82,19 @@ func TestRelease(t *testing.T) {
 				t.Errorf("pinned: %q, want %q", left, tc.left)
 			}
 		})
+	}
+}
+
+func TestReleaseOfARingGoesOnWhereAnInstanceHasGone(t *testing.T) {
+	pinned := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](16) }
+	client := fake.NewClientset(registered(worker("gone", "workloads", 16), pinned), registered(worker("here", "workloads", math.MaxInt64), pinned))
+	client.PrependReactor("patch", "controllerinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.PatchAction).GetName()
+		return name == "gone", nil, apierrors.NewNotFound(shardingv1alpha1.Resource("controllerinstances"), name)
+	})
+	var out strings.Builder
+	if err := releaseRing(t.Context(), client, "workloads", &out); err != nil || !strings.HasPrefix(out.String(), "gone: it is gone meanwhile, and its pin with it\nhere: ") {
+		t.Errorf("got %v, and %s", err, out.String())
 	}
 }
 

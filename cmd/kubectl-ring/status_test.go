@@ -162,7 +162,7 @@ func TestHistory(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got\n%s", out.String())
 	}
-	for ring, want := range map[string][]string{"workloads": {"from a person", "second"}, "claims": {"first"}, "workloads-x": {"of another ring"}, "x": {"No instance has told of a handover.\n"}} {
+	for ring, want := range map[string][]string{"workloads": {"from a person", "second"}, "claims": {"first"}, "workloads-x": {"of another ring"}, "namespaces": {"No instance has told of a handover.\n"}} {
 		out.Reset()
 		if err := history(t.Context(), client, []string{ring}, &out); err != nil {
 			t.Fatal(err)
@@ -172,5 +172,8 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%s: got\n%s", ring, out.String())
 			}
 		}
+	}
+	if err := history(t.Context(), client, []string{"workload"}, &out); err == nil || !strings.HasPrefix(err.Error(), "there is no ring workload") {
+		t.Errorf("of no ring: %v", err)
 	}
 }

@@ -148,6 +148,9 @@ type answer struct {
 // askAll asks the controller managers at these addresses (host and port).
 func (a *asker) askAll(ctx context.Context, addresses []string) map[string]answer {
 	answers := make([]answer, len(addresses))
+	for i := range answers {
+		answers[i].err = errors.New("there was no time left to ask it")
+	}
 	workqueue.ParallelizeUntil(ctx, viewsAtOnce, len(addresses), func(i int) { answers[i] = a.ask(ctx, addresses[i]) })
 	all := map[string]answer{}
 	for i, address := range addresses {

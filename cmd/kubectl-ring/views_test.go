@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
@@ -296,5 +297,16 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	got := testAsker(t, &rest.Config{BearerToken: "secret"}, "").ask(t.Context(), here.Listener.Addr().String())
 	if got.err == nil || !strings.Contains(got.err.Error(), "302") || there.got.Load() != nil {
 		t.Errorf("got %v", got.err)
+	}
+}
+
+func TestWhoCouldNotBeAskedInTimeIsSaidSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a := &asker{client: http.DefaultClient}
+	for address, answer := range a.askAll(ctx, []string{"[::1]:1", "[::1]:2"}) {
+		if answer.err == nil {
+			t.Errorf("%s: no error", address)
+		}
 	}
 }

@@ -570,6 +570,16 @@ func TestWorkCountsAsLoad(t *testing.T) {
 	}
 }
 
+func TestWorkIsForNoMoreObjectsThanFitIntoMemory(t *testing.T) {
+	e := uneven(t, "a", 300, 300)
+	e.change("a", func(r *Record) { r.Work = 1000 })
+	e.change("b", func(r *Record) { r.Weight = 1 << 24 })
+	r := mustGet(e.View(), "a")
+	if n := len(e.View().load(r, e.balance.Policy, e.View().Owned("a"), e.objects[:300], e.objects[:1]).distances); n != 300+mostWork {
+		t.Errorf("the load has %d keys", n)
+	}
+}
+
 func TestAnEmptyRingIsDividedByWidth(t *testing.T) {
 	m := NewMachine("b", NewView(1, member("a", at(hashkey.Max/8)), member("b", at(hashkey.Max))), limits)
 	e := &evener{Machine: m, t: t, balance: &Balance{Policy: DefaultPolicy}}
