@@ -55,31 +55,31 @@ stock: tree ## build upstream's own kube-apiserver and kube-controller-manager i
 	@hack/stock.sh
 
 bench-memory: build ## measure the memory and traffic of informers, into docs/benchmarks-memory.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),10000) --out=$(CURDIR)/docs/benchmarks-memory.md
+	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir="$(CURDIR)/_output/bin" --pods=$(or $(PODS),10000) --out="$(CURDIR)/docs/benchmarks-memory.md"
 
 bench-storm: build ## measure what the restart of an API server under informers costs, into docs/benchmarks-storm.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/storm -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),200000) -out=$(CURDIR)/docs/benchmarks-storm.md
+	@cd _output/kubernetes && go run ./test/benchmark/storm -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),200000) -out="$(CURDIR)/docs/benchmarks-storm.md"
 
 bench-join: build ## measure the memory of a ring's instances and the cost of a join, into docs/benchmarks-join.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir=$(CURDIR)/_output/bin --pods=$(or $(PODS),40000) --out=$(CURDIR)/docs/benchmarks-join.md --plot=$(CURDIR)/docs/join.svg
+	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir="$(CURDIR)/_output/bin" --pods=$(or $(PODS),40000) --out="$(CURDIR)/docs/benchmarks-join.md" --plot="$(CURDIR)/docs/join.svg"
 
 bench-process: build ## measure whole controller managers, 1 to 8 and stock's, into docs/benchmarks-process.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-process.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),20000) -out="$(CURDIR)/docs/benchmarks-process.md"
 
 bench-namespaces: build ## measure EndpointSlices, and what each process holds of namespaces, into docs/benchmarks-namespaces.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -only=namespaces -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),20000) -out=$(CURDIR)/docs/benchmarks-namespaces.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=namespaces -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),20000) -out="$(CURDIR)/docs/benchmarks-namespaces.md"
 
 bench-leader: build ## measure what the process that leads holds of pods, into docs/benchmarks-leader.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -only=leader -bin=$(CURDIR)/_output/bin -pods=$(or $(PODS),60000) -out=$(CURDIR)/docs/benchmarks-leader.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=leader -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),60000) -out="$(CURDIR)/docs/benchmarks-leader.md"
 
 bench-objects: build ## measure what the process that leads holds of Nodes, Secrets and the like, into docs/benchmarks-objects.md
-	@cd _output/kubernetes && go run ./test/benchmark/process -only=objects -bin=$(CURDIR)/_output/bin -out=$(CURDIR)/docs/benchmarks-objects.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=objects -bin="$(CURDIR)/_output/bin" -out="$(CURDIR)/docs/benchmarks-objects.md"
 
 bench-balance: build ## measure how the ring of workloads evens out its load, into docs/benchmarks-balance.md; an hour and a half; OBJECTS= sizes it, BALANCE="-churn=0" passes flags
-	@cd _output/kubernetes && go run ./test/benchmark/balance -bin=$(CURDIR)/_output/bin -dir=$(CURDIR)/_output/balance -objects=$(or $(OBJECTS),20000) -out=$(CURDIR)/docs/benchmarks-balance.md -plot=$(CURDIR)/docs/balance.svg $(BALANCE)
+	@cd _output/kubernetes && go run ./test/benchmark/balance -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/balance" -objects=$(or $(OBJECTS),20000) -out="$(CURDIR)/docs/benchmarks-balance.md" -plot="$(CURDIR)/docs/balance.svg" $(BALANCE)
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
-	@cd _output/kubernetes && go run ./test/rollout -bin=$(CURDIR)/_output/bin $(ROLLOUT)
+	@cd _output/kubernetes && go run ./test/rollout -bin="$(CURDIR)/_output/bin" $(ROLLOUT)
 
 build: ## make the tree and build the binaries into _output/bin; BINARIES="etcd kubectl" for some
 	@$(FORKTREE) build $(BINARIES)
@@ -110,7 +110,7 @@ rebase: ## try all patches on another upstream version: make rebase VERSION=v1.3
 
 vendor: tree ## copy the tree with its dependencies to _output/vendor, to build offline
 	rm -rf _output/vendor
-	git -C _output/kubernetes checkout-index --all --prefix=$(CURDIR)/_output/vendor/
+	git -C _output/kubernetes checkout-index --all --prefix="$(CURDIR)/_output/vendor/"
 	cd _output/vendor && go work vendor
 	@echo "in _output/vendor, go build ./cmd/kube-apiserver needs no network"
 

@@ -21,6 +21,8 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -84,7 +86,21 @@ func (r *release) packImage(i image) (manifestImage, error) {
 	if err != nil {
 		return m, err
 	}
-	return m, l.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.tag()}))
+	if err := l.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.tag()})); err != nil {
+		return m, err
+	}
+	return m, readable(string(l))
+}
+
+// readable lets everybody read the files below the folder, and nobody run them: layout leaves some to
+// their owner alone, and makes others executable.
+func readable(folder string) error {
+	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o644)
+	})
 }
 
 // image returns the image of one platform, whose process runs as that user.

@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -84,6 +83,7 @@ func (r *release) packKrew() error {
 		return err
 	}
 	comment := "# Put the address from which you serve the archives in place of https://example.com/ringmaster, or\n" +
-		fmt.Sprintf("# install without one: kubectl krew install --manifest=ring.yaml --archive=kubectl-ring-%s.tar.gz\n", dashed(platforms[0]))
+		"# install without one, on amd64 or arm64 with that archive:\n" +
+		"# kubectl krew install --manifest=ring.yaml --archive=kubectl-ring-linux-ARCH.tar.gz\n"
 	return writeFile(filepath.Join(r.out, krewDir, "ring.yaml"), append([]byte(comment), plugin...))
 }

@@ -24,8 +24,12 @@ import (
 
 const (
 	kubeadmDir = "kubeadm"
-	// patchesDir is where the patches are to lie on each control plane.
-	patchesDir = "/etc/kubernetes/ringmaster"
+	// nodeDir is where that folder is to lie on each control plane.
+	nodeDir = "/etc/kubernetes/ringmaster"
+	// patchesDir is in it, and has the patches of all static pods; firstDir has that of kube-apiserver,
+	// for the first round of an upgrade. kubeadm reads subfolders, too, so neither is in the other.
+	patchesDir = "patches"
+	firstDir   = "api-servers"
 )
 
 // writeKubeadm writes patches for the static pods of a control plane, and configurations with which
@@ -49,13 +53,19 @@ spec:
     image: %[2]s/%[1]s:%[3]s
     imagePullPolicy: IfNotPresent
 `, pod, r.registry, r.tag())
-		if err := writeFile(filepath.Join(r.out, kubeadmDir, "patches", pod+"0+strategic.yaml"), patch); err != nil {
-			return err
+		folders := []string{patchesDir}
+		if pod == "kube-apiserver" {
+			folders = append(folders, firstDir)
+		}
+		for _, folder := range folders {
+			if err := writeFile(filepath.Join(r.out, kubeadmDir, folder, pod+"0+strategic.yaml"), patch); err != nil {
+				return err
+			}
 		}
 	}
 	common := fmt.Sprintf(`patches:
   directory: %s
-`, patchesDir)
+`, nodeDir+"/"+patchesDir)
 	files := map[string][]byte{
 		"init.yaml": fmt.Appendf(nil, `# The first control plane: kubeadm init --config=init.yaml --upload-certs
 # Put the address of your load balancer in place of 192.0.2.10.

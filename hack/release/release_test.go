@@ -177,6 +177,17 @@ func TestAnImageRunsItsBinaryAsNobodyOfNote(t *testing.T) {
 		if len(top.Manifests) != 1 || top.Manifests[0].Digest.String() != entry.Digest || top.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != r.tag() {
 			t.Fatalf("the layout %s holds %+v, want %s", entry.Layout, top.Manifests, entry.Digest)
 		}
+		if err := filepath.WalkDir(filepath.Join(r.out, entry.Layout), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			if info, err := d.Info(); err != nil || info.Mode() != 0o644 {
+				t.Errorf("%s has mode %v: %v", path, info.Mode(), err)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
 		multi, err := index.ImageIndex(top.Manifests[0].Digest)
 		if err != nil {
 			t.Fatal(err)
@@ -425,7 +436,7 @@ func TestKubeadmRunsTheReleasesImagesAsRoot(t *testing.T) {
 				Containers      []struct{ Name, Image string }
 			}
 		}
-		if err := yaml.Unmarshal(read(t, filepath.Join(r.out, kubeadmDir, "patches", pod+"0+strategic.yaml")), &patch); err != nil {
+		if err := yaml.Unmarshal(read(t, filepath.Join(r.out, kubeadmDir, patchesDir, pod+"0+strategic.yaml")), &patch); err != nil {
 			t.Fatal(err)
 		}
 		c := patch.Spec.Containers
@@ -435,6 +446,10 @@ func TestKubeadmRunsTheReleasesImagesAsRoot(t *testing.T) {
 		if user := patch.Spec.SecurityContext.RunAsUser; user == nil || *user != 0 {
 			t.Errorf("%s would not run as root, and could not read its keys", pod)
 		}
+	}
+	first, err := os.ReadDir(filepath.Join(r.out, kubeadmDir, firstDir))
+	if err != nil || len(first) != 1 || first[0].Name() != "kube-apiserver0+strategic.yaml" {
+		t.Errorf("the first round has %v: %v", first, err)
 	}
 }
 
@@ -450,7 +465,7 @@ func TestKubeadmFindsThePatches(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if first.Patches.Directory != patchesDir || other.Patches.Directory != patchesDir || len(other.ControlPlane.CertificateKey) != 64 {
+	if first.Patches.Directory != "/etc/kubernetes/ringmaster/patches" || other.Patches.Directory != first.Patches.Directory || len(other.ControlPlane.CertificateKey) != 64 {
 		t.Errorf("the configurations are %+v and %+v", first, other)
 	}
 }
