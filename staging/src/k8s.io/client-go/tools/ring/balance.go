@@ -79,8 +79,9 @@ type balancing struct {
 	about     [4]int64
 	calmSince time.Duration
 	calmAt    [3]int64
-	// objects is how many the ring had when that was last another tenth, and at least what it is taken to
-	// have; steadySince is when that was, swingsSince when it first was so after it had been steady.
+	// objects is how many the ring had when these had last become more or fewer by a tenth, of that or of
+	// what it is taken to have at least; steadySince is when that was, swingsSince when it first was so
+	// after it had been steady.
 	objects                  int64
 	steadySince, swingsSince time.Duration
 	// moves are those of boundaries, the latest first: all of the last minute, before that the last one of
@@ -222,8 +223,8 @@ func (b *balancing) compare(before *View, now time.Duration) {
 
 // count notes since when the ring has had about as many objects as now.
 func (b *balancing) count(policy Policy, now time.Duration) {
-	objects := max(b.view.total(), policy.Seed*int64(len(b.view.ring)))
-	if change := max(objects-b.objects, b.objects-objects); change > b.objects/10 {
+	objects := b.view.total()
+	if change := max(objects-b.objects, b.objects-objects); change > max(b.objects, policy.Seed*int64(len(b.view.ring)))/10 {
 		if now >= b.steadySince+policy.Steady {
 			b.swingsSince = now
 		}

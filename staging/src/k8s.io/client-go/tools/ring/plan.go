@@ -62,7 +62,7 @@ var DefaultPolicy = Policy{
 	Back:      10 * time.Minute,
 	Free:      2 * time.Minute,
 	Calm:      time.Second,
-	Steady:    5 * time.Second,
+	Steady:    10 * time.Second,
 	AfterJoin: 3 * time.Second,
 	AfterLoss: 20 * time.Second,
 }
