@@ -682,9 +682,9 @@ func TestARingRestsWhileManyObjectsComeOrGo(t *testing.T) {
 	e.now += e.balance.Steady
 	// A tenth of what the ring is taken to have can come or go.
 	e.balance.Seed = 3000
-	e.tell("c", 2549)
+	e.tell("c", 2100)
 	if d := e.decide(); d.Write == nil {
-		t.Error("it moves nothing though 900 of 9000 at most have gone")
+		t.Error("it moves nothing though only 900 of 9000 have gone")
 	}
 	e.tell("c", 2099)
 	e.quiet("more have gone")
@@ -743,6 +743,17 @@ func TestABoundaryTurnsBackOnlyForMuch(t *testing.T) {
 				t.Errorf("long after: moves the boundary %q, want %q", got, moves)
 			}
 		})
+	}
+}
+
+func TestWhatIsPassedOnTheOtherWayTurnsNoBoundaryBack(t *testing.T) {
+	e := uneven(t, "c", 1000, 1000, 1100)
+	e.Machine.balance.moves = []moved{{at: e.now, boundary: "b"}}
+	for passes, want := range map[int64]bool{500: true, -500: false} {
+		plan := &Plan{Parts: []Part{{Name: "b", Load: 1000, Wanted: 1000, tolerated: 100}, {Name: "c", Load: 1100, Wanted: 1000, tolerated: 100, passes: passes}}}
+		if got := e.Machine.balance.turnsBack(Shift{Boundary: "b", Donor: "c", Receiver: "b"}, plan, e.balance.Policy, false, e.now); got != want {
+			t.Errorf("passes %d: turns back %t", passes, got)
+		}
 	}
 }
 
