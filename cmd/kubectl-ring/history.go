@@ -58,7 +58,7 @@ otherwise (--event-ttl).`,
 
 // history prints the events of the named ring's instances, or of all.
 func history(ctx context.Context, client kubernetes.Interface, names []string, out io.Writer) error {
-	rings, err := ringtable.List(ctx, client)
+	rings, present, err := listPresent(ctx, client, nil)
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,6 @@ func history(ctx context.Context, client kubernetes.Interface, names []string, o
 		return e.InvolvedObject.Kind != "ControllerInstance" || len(names) > 0 && !isOn(names[0], e.InvolvedObject.Name, rings)
 	})
 	if len(events) == 0 {
-		var present []string
-		for _, r := range rings {
-			present = append(present, r.Name)
-		}
 		if err := known(names, present); err != nil {
 			return err
 		}

@@ -313,7 +313,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	if !b.stands(mine, in.Now) {
-		b.tried = m.try(self, mine, in, d.Owned)
+		b.tried = m.try(self, mine, plan, free, in, d.Owned)
 	}
 	d.wakeAt(b.tried.at + tryAgain)
 	if d.Proposal = b.tried.proposal; d.Proposal == nil || in.Balance.DryRun {
@@ -324,11 +324,9 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	d.Write.Detail = d.Proposal.String()
 }
 
-// try looks for a key to give, for the first of the shifts for which there is one.
-func (m *Machine) try(self Record, shifts []Shift, in Input, owned hashkey.Ranges) *tried {
-	policy, b := in.Balance.Policy, &m.balance
-	free := in.Now < max(b.came, b.went)+policy.Free
-	plan := b.plan(policy, free)
+// try looks for a key to give, for the first of the plan's shifts for which there is one.
+func (m *Machine) try(self Record, shifts []Shift, plan *Plan, free bool, in Input, owned hashkey.Ranges) *tried {
+	policy := in.Balance.Policy
 	limit, least := m.allowance(policy, plan.donors(), free, in.Now)
 	if limit == 0 {
 		return &tried{at: in.Now}

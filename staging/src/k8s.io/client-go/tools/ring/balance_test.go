@@ -85,6 +85,19 @@ func (e *evener) change(name string, f func(*Record)) {
 	e.Apply(r)
 }
 
+// weighDown lays so many objects of the instance on the last key but one of its range, and the others
+// close before it.
+func (e *evener) weighDown(heaviest, others int64) {
+	upper := *mustGet(e.View(), e.name).Key - 1
+	e.change(e.name, func(r *Record) { r.Heaviest = heaviest })
+	owned := e.View().Owned(e.name)
+	e.objects = slices.DeleteFunc(e.objects, owned.Contains)
+	e.objects = append(e.objects, slices.Repeat([]int64{upper}, int(heaviest))...)
+	for i := range others {
+		e.objects = append(e.objects, upper-1-i*1000)
+	}
+}
+
 // decide decides as if the last look for a key to give was long ago.
 func (e *evener) decide() Decision {
 	e.Machine.balance.tried = nil
@@ -405,14 +418,7 @@ func TestADonorGivesToTheOtherNeighbourWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	if boundary, _ := e.moves(); boundary != "b" {
 		t.Errorf("moves the boundary of %s", boundary)
 	}
-	upper := *mustGet(e.View(), "b").Key - 1
-	e.change("b", func(r *Record) { r.Heaviest = 150 })
-	owned := e.View().Owned("b")
-	e.objects = slices.DeleteFunc(e.objects, owned.Contains)
-	e.objects = append(e.objects, slices.Repeat([]int64{upper}, 150)...)
-	for i := range int64(110) {
-		e.objects = append(e.objects, upper-1-i*1000)
-	}
+	e.weighDown(150, 110)
 	if boundary, given := e.moves(); boundary != "a" || given < 20 || given > 40 {
 		t.Errorf("moves the boundary of %s and gives %d", boundary, given)
 	}
@@ -425,14 +431,7 @@ func TestANeighbourThatHasTooMuchGetsNothing(t *testing.T) {
 	for beside, want := range map[int64]string{200: "", 140: "a"} {
 		e := uneven(t, "b", beside, 260, 120, 90, 280-beside)
 		e.balance.Rate = 1
-		upper := *mustGet(e.View(), "b").Key - 1
-		e.change("b", func(r *Record) { r.Heaviest = 140 })
-		owned := e.View().Owned("b")
-		e.objects = slices.DeleteFunc(e.objects, owned.Contains)
-		e.objects = append(e.objects, slices.Repeat([]int64{upper}, 140)...)
-		for i := range int64(120) {
-			e.objects = append(e.objects, upper-1-i*1000)
-		}
+		e.weighDown(140, 120)
 		d := e.decide()
 		got := ""
 		if d.Write != nil {

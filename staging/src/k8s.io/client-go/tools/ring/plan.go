@@ -144,11 +144,9 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 		begin = end
 	}
 	for i, flow := range flows {
-		before := flows[(i+n-1)%n]
-		p.Parts[i].passes = max(0, min(before, flow)) + min(0, max(before, flow))
-	}
-	for i, flow := range flows {
 		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
+		before := flows[(i+n-1)%n]
+		self.passes = max(0, min(before, flow)) + min(0, max(before, flow))
 		// One that passes load on does so before it gets more: else it would have too much, and give it
 		// back.
 		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare(self.after), successor.room)}
