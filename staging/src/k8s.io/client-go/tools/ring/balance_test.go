@@ -24,7 +24,6 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/utils/ptr"
 )
 
 // evener is a machine with what its driver knows. Its ring has been calm since it was made, for a
@@ -525,7 +524,7 @@ func TestADonorLooksForAKeyAgainWhenItsMoveIsNotToBeMadeAnyMore(t *testing.T) {
 		"the receiver is not Active": func(e *evener, _ string) {
 			e.change("c", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLocked })
 		},
-		"a boundary nearby has moved": func(e *evener, _ string) { e.change("a", func(r *Record) { r.Key = ptr.To(*r.Key - 1) }) },
+		"a boundary nearby has moved": func(e *evener, _ string) { e.change("a", func(r *Record) { r.Key = new(*r.Key - 1) }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := uneven(t, "b", 100, 200, 120)
@@ -882,7 +881,7 @@ func TestAMoveThatEvensOutIsCalledOffWhenThatIsTurnedOff(t *testing.T) {
 		}
 	}
 	e := uneven(t, "b", 100, 200, 120)
-	e.Apply(Record{Name: "e", UID: "e", Donor: "b", Next: ptr.To(*mustGet(e.View(), "b").Key - 1), BalanceOff: true, Revision: e.View().Revision + 1})
+	e.Apply(Record{Name: "e", UID: "e", Donor: "b", Next: new(*mustGet(e.View(), "b").Key - 1), BalanceOff: true, Revision: e.View().Revision + 1})
 	if d := e.decide(); d.Write != nil || !d.Waits {
 		t.Errorf("one joins: writes %+v", d.Write)
 	}
