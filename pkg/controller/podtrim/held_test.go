@@ -30,13 +30,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/siblings"
 	"k8s.io/utils/ptr"
 )
 
 // livePod returns pod number i of a Deployment as a kubelet reports it: two containers with five
 // variables, a probe and requests each, the volume of the service account, and all conditions.
-func livePod(i, siblings int) *v1.Pod {
-	set := fmt.Sprintf("web-%d-7d4b9c6f5", i/siblings)
+func livePod(i, replicas int) *v1.Pod {
+	set := fmt.Sprintf("web-%d-7d4b9c6f5", i/replicas)
 	name := fmt.Sprintf("%s-%05x", set, i)
 	at := metav1.NewTime(time.Unix(1700000000+int64(i), 0))
 	pod := &v1.Pod{
@@ -46,7 +47,7 @@ func livePod(i, siblings int) *v1.Pod {
 			Labels:      map[string]string{"app": "web", "pod-template-hash": "7d4b9c6f5", "app.kubernetes.io/part-of": "shop"},
 			Annotations: map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": "8080", "checksum/config": "2c26b46b68ffc68ff99b453c1d304134"},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set, UID: types.UID(fmt.Sprintf("9b1c7d0e-0000-4d3b-9a55-%012d", i/siblings)),
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set, UID: types.UID(fmt.Sprintf("9b1c7d0e-0000-4d3b-9a55-%012d", i/replicas)),
 				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 			}},
 		},
@@ -106,11 +107,11 @@ func livePod(i, siblings int) *v1.Pod {
 // with what one controller reads, and with what all of them read, pods of 20 siblings sharing what
 // is equal or not.
 func BenchmarkHeld(b *testing.B) {
-	const pods, siblings = 2000, 20
+	const pods, replicas = 2000, 20
 	encoded := make([][]byte, pods)
 	for i := range encoded {
 		var err error
-		if encoded[i], err = livePod(i, siblings).Marshal(); err != nil {
+		if encoded[i], err = livePod(i, replicas).Marshal(); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -150,6 +151,7 @@ func BenchmarkHeld(b *testing.B) {
 		})
 	}
 	report("whole", asTheyAre)
+	report("whole, shared by siblings", func() func(*v1.Pod) { return siblings.NewSharer[v1.Pod](nil).Share })
 	report("metadata", always(Fields(0).trim))
 	var union Fields
 	for _, name := range slices.Sorted(maps.Keys(reads)) {
@@ -166,15 +168,16 @@ func BenchmarkHeld(b *testing.B) {
 	})
 }
 
-// BenchmarkEvent measures what an update of a pod costs: to decode it, as it comes, and to decode and
-// trim it, twice as a WatchList has it, beside the version that is stored and its siblings. It
-// includes the collection of what becomes garbage.
+// BenchmarkEvent measures what an update of a pod costs: to decode it, as it comes, to decode it and
+// have it share memory with the version that is stored and its siblings, as on a ring, and to decode
+// and trim it beside them, twice as a WatchList has it. It includes the collection of what becomes
+// garbage.
 func BenchmarkEvent(b *testing.B) {
-	const pods, siblings = 2000, 20
+	const pods, replicas = 2000, 20
 	encoded := make([][]byte, pods)
 	for i := range encoded {
 		var err error
-		if encoded[i], err = livePod(i, siblings).Marshal(); err != nil {
+		if encoded[i], err = livePod(i, replicas).Marshal(); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -184,21 +187,31 @@ func BenchmarkEvent(b *testing.B) {
 			union |= fields
 		}
 	}
+	trimming := func(store cache.Store) func(any) {
+		trimmer := NewTrimmer()
+		trimmer.Keep(union, store)
+		return func(pod any) {
+			trimmer.Transform(pod)
+			trimmer.Transform(pod)
+		}
+	}
 	for _, c := range []struct {
-		name   string
-		fields Fields
-	}{{"whole", All}, {"trimmed", union}} {
+		name      string
+		transform func(cache.Store) func(any)
+	}{
+		{"whole", func(cache.Store) func(any) { return func(any) {} }},
+		{"whole, shared by siblings", siblings.Transformer[v1.Pod]},
+		{"trimmed", trimming},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-			trimmer := NewTrimmer()
-			trimmer.Keep(c.fields, store)
+			transform := c.transform(store)
 			for i := 0; b.Loop(); i++ {
 				pod := &v1.Pod{}
 				if err := pod.Unmarshal(encoded[i%pods]); err != nil {
 					b.Fatal(err)
 				}
-				trimmer.Transform(pod)
-				trimmer.Transform(pod)
+				transform(pod)
 				if err := store.Update(pod); err != nil {
 					b.Fatal(err)
 				}

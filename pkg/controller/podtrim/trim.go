@@ -109,29 +109,18 @@ func each[T any](items []T, keep func(*T) T) []T {
 	return kept
 }
 
-// What is left of something of which only the presence is read.
-var (
-	waiting    = &v1.ContainerStateWaiting{}
-	running    = &v1.ContainerStateRunning{}
-	terminated = &v1.ContainerStateTerminated{}
-	present    = &v1.EphemeralVolumeSource{}
-
-	acrossNamespaces = &v1.Affinity{PodAffinity: &v1.PodAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}},
-	}}
-)
-
+// containerStatus keeps of a state only which it is.
 func (f Fields) containerStatus(whole *v1.ContainerStatus) v1.ContainerStatus {
 	kept := v1.ContainerStatus{Name: whole.Name}
 	if f.has(ContainerStates) {
 		if whole.State.Waiting != nil {
-			kept.State.Waiting = waiting
+			kept.State.Waiting = &v1.ContainerStateWaiting{}
 		}
 		if whole.State.Running != nil {
-			kept.State.Running = running
+			kept.State.Running = &v1.ContainerStateRunning{}
 		}
 		if whole.State.Terminated != nil {
-			kept.State.Terminated = terminated
+			kept.State.Terminated = &v1.ContainerStateTerminated{}
 		}
 	}
 	if f.has(Resources) {
@@ -172,7 +161,7 @@ func volumes(whole []v1.Volume) []v1.Volume {
 	}
 	return each(kept, func(volume *v1.Volume) v1.Volume {
 		if volume.Ephemeral != nil {
-			volume.Ephemeral = present
+			volume.Ephemeral = &v1.EphemeralVolumeSource{}
 		}
 		return *volume
 	})
@@ -200,7 +189,9 @@ func affinity(whole *v1.Affinity) *v1.Affinity {
 	if slices.ContainsFunc(required, func(term v1.PodAffinityTerm) bool {
 		return len(term.Namespaces) > 0 || term.NamespaceSelector != nil
 	}) {
-		return acrossNamespaces
+		return &v1.Affinity{PodAffinity: &v1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}},
+		}}
 	}
 	return nil
 }

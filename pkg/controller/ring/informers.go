@@ -167,5 +167,5 @@ func newInformer(ctx context.Context, client kubernetes.Interface, of schema.Gro
 		ResyncPeriod: resync,
 		Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	}), source}
-	return shared, shared.SetTransform(r.transform)
+	return shared, shared.SetTransform(r.transform(shared.GetStore()))
 }

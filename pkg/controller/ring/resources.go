@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/siblings"
 )
 
 // resource is what a ring's controllers can have an informer of.
@@ -43,17 +44,27 @@ type resource struct {
 	listWatch func(kubernetes.Interface) *cache.ListWatch
 	// trim, if set, leaves out of an object what none of the controllers reads.
 	trim func(any)
+	// share, if set, returns what has objects share memory with what is stored and with each other.
+	share func(stored cache.Store) func(any)
 }
 
-// transform makes of an object what an informer keeps of it. No controller reads managed fields.
-func (r resource) transform(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
-		accessor.SetManagedFields(nil)
+// transform returns what makes of an object what the informer with that store keeps of it. No
+// controller reads managed fields.
+func (r resource) transform(stored cache.Store) cache.TransformFunc {
+	share := func(any) {}
+	if r.share != nil {
+		share = r.share(stored)
 	}
-	if r.trim != nil {
-		r.trim(obj)
+	return func(obj any) (any, error) {
+		if accessor, err := meta.Accessor(obj); err == nil && accessor.GetManagedFields() != nil {
+			accessor.SetManagedFields(nil)
+		}
+		if r.trim != nil {
+			r.trim(obj)
+		}
+		share(obj)
+		return obj, nil
 	}
-	return obj, nil
 }
 
 // resources has all that the catalogue lists.
@@ -67,7 +78,7 @@ var resources = map[schema.GroupResource]resource{
 	apps.Resource("deployments"): {object: &apps.Deployment{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.AppsV1().Deployments(metav1.NamespaceAll))
 	}},
-	apps.Resource("replicasets"): {object: &apps.ReplicaSet{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+	apps.Resource("replicasets"): {object: &apps.ReplicaSet{}, share: siblings.Transformer[apps.ReplicaSet], listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.AppsV1().ReplicaSets(metav1.NamespaceAll))
 	}},
 	apps.Resource("statefulsets"): {object: &apps.StatefulSet{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
@@ -79,7 +90,7 @@ var resources = map[schema.GroupResource]resource{
 	batch.Resource("cronjobs"): {object: &batch.CronJob{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.BatchV1().CronJobs(metav1.NamespaceAll))
 	}},
-	batch.Resource("jobs"): {object: &batch.Job{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+	batch.Resource("jobs"): {object: &batch.Job{}, share: siblings.Transformer[batch.Job], listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.BatchV1().Jobs(metav1.NamespaceAll))
 	}},
 	discovery.Resource("endpointslices"): {object: &discovery.EndpointSlice{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
@@ -106,7 +117,7 @@ var resources = map[schema.GroupResource]resource{
 	v1.Resource("persistentvolumes"): {object: &v1.PersistentVolume{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().PersistentVolumes())
 	}},
-	v1.Resource("pods"): {object: &v1.Pod{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
+	v1.Resource("pods"): {object: &v1.Pod{}, share: siblings.Transformer[v1.Pod], listWatch: func(c kubernetes.Interface) *cache.ListWatch {
 		return listWatch(c.CoreV1().Pods(metav1.NamespaceAll))
 	}},
 	v1.Resource("replicationcontrollers"): {object: &v1.ReplicationController{}, listWatch: func(c kubernetes.Interface) *cache.ListWatch {
