@@ -183,7 +183,9 @@ func (p *simulatedProcess) finish() {
 	// The record, if it is there yet, is nobody's any more.
 	if p.machine != nil {
 		p.stopRenewing()
-		delete(p.day.processes, p.name)
+		if p.day.processes[p.name] == p {
+			delete(p.day.processes, p.name)
+		}
 	}
 	p.term++
 	p.serving, p.follow, p.held, p.busy, p.ready, p.weighed = nil, nil, nil, nil, nil, nil
@@ -258,7 +260,8 @@ func (p *simulatedProcess) release() {
 		if p.machine == nil || p.blocked > 0 || !p.cut {
 			return
 		}
-		if _, ok := d.registry.get(p.name); !ok {
+		// Another may have the name by now.
+		if r, ok := d.registry.get(p.name); !ok || r.UID != p.uid {
 			p.lose("it cannot be renewed")
 			return
 		}
