@@ -60,6 +60,9 @@ type Part struct {
 	// surplus is what it has too much, room how much more it can have without being near too much, and
 	// least what it is to keep.
 	surplus, room, least int64
+	// lumps are what lies at the lower and at the upper end of its range up to its heaviest key, with
+	// that key, if the key is in the way of load that is to pass there; else 0.
+	lumps [2]int64
 	// passes is what it is to get from its predecessor and to give to its successor; negative: the other
 	// way round.
 	passes int64

@@ -143,18 +143,39 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 		}
 		begin = end
 	}
-	for i, flow := range flows {
+	// across returns who gives and gets what passes the upper end of a range, how much that is, and which
+	// end of the donor's range it is, the lower or the upper one.
+	across := func(i int) (donor, receiver *Part, flow int64, end int) {
 		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
+		if flows[i] < 0 {
+			return successor, self, -flows[i], 0
+		}
+		return self, successor, flows[i], 1
+	}
+	for i := range flows {
+		donor, receiver, flow, end := across(i)
+		side := donor.sides()[end]
+		lump := side + donor.heaviest
+		if load := min(flow, donor.spare(side), receiver.room); side > load || lump <= load || lump > flow {
+			continue
+		}
+		// A key is in the way of more than it has. It is given whole, and the receiver, which is to pass
+		// as much on, makes room for it.
+		donor.lumps[end] = lump
+		receiver.least = min(receiver.least, max(0, receiver.Wanted+receiver.tolerated/2-lump))
+	}
+	for i, flow := range flows {
 		before := flows[(i+n-1)%n]
-		self.passes = max(0, min(before, flow)) + min(0, max(before, flow))
+		p.Parts[i].passes = max(0, min(before, flow)) + min(0, max(before, flow))
 		// One that passes load on does so before it gets more: else it would have too much, and give it
 		// back.
-		s := Shift{Boundary: self.Name, Donor: self.Name, Receiver: successor.Name, Load: min(flow, self.spare(self.after), successor.room)}
-		if flow < 0 {
-			s.Donor, s.Receiver, s.Load = successor.Name, self.Name, min(-flow, successor.spare(successor.before), self.room)
+		donor, receiver, flow, end := across(i)
+		load := min(flow, donor.spare(donor.sides()[end]), receiver.room)
+		if lump := donor.lumps[end]; lump <= receiver.room {
+			load = max(load, lump)
 		}
-		if s.Load > 0 && 2*s.Load >= policy.Least {
-			p.Shifts = append(p.Shifts, s)
+		if load > 0 && 2*load >= policy.Least {
+			p.Shifts = append(p.Shifts, Shift{Boundary: p.Parts[i].Name, Donor: donor.Name, Receiver: receiver.Name, Load: load})
 		}
 	}
 	return p
@@ -162,7 +183,7 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 
 // from returns what the instance may give, the best first: what the plan says, and then half of what it
 // has more than another neighbour, if keys with many objects are in the way of the plan. A neighbour that
-// has too much itself would give it back, or pass it on.
+// has too much itself would give it back, or pass it on, unless it has far less.
 func (p *Plan) from(name string) []Shift {
 	n := len(p.Parts)
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
@@ -176,18 +197,27 @@ func (p *Plan) from(name string) []Shift {
 			boundary, side = other, self.before
 		}
 		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
-		if !boundary.pinned && s.Load > 0 && other.surplus == 0 && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
+		far := self.Load+self.Own-other.Load-other.Own > 4*self.tolerated
+		if !boundary.pinned && s.Load > 0 && (other.surplus == 0 || far) && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
 			out = append(out, s)
 		}
 	}
 	return out
 }
 
-// most is how much may change hands where it cannot be exactly as much as it is to. One that has too
+// most is how much may change hands where it cannot be exactly as much as it is to. A heavy key that is
+// in the way may pass whole, if the receiver does not come to have more than the donor. One that has too
 // much may give less than twice that, if the larger load of the two falls by half of what is too much.
 // So it does not come back.
 func (p *Plan) most(s Shift) int64 {
 	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
+	end := 0
+	if s.Boundary == s.Donor {
+		end = 1
+	}
+	if lump := donor.lumps[end]; lump > 0 && receiver.Load+lump <= max(receiver.Wanted+receiver.tolerated, donor.Load+donor.Own-receiver.Own) {
+		return max(s.Load, lump)
+	}
 	if donor.surplus == 0 {
 		return s.Load
 	}
@@ -203,6 +233,9 @@ func (p *Part) spare(side int64) int64 {
 	}
 	return max(0, p.Load-max(p.least, p.heaviest))
 }
+
+// sides are how much of the load lies below the heaviest key and above it.
+func (p *Part) sides() [2]int64 { return [2]int64{p.before, p.after} }
 
 // line are parts next to each other in the ring, in order of key.
 type line struct {

@@ -219,6 +219,40 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 	}
 }
 
+// A key is in the way of load that is to pass, and less than that: it passes, too, once the receiver has
+// passed enough on to have room for it.
+func TestAHeavyKeyPassesWhereMoreIsToPass(t *testing.T) {
+	for name, tc := range map[string]struct {
+		weights []int64
+		// on is how much the receiver passes on, most how much it may be given at once.
+		on, most int64
+	}{
+		"the receiver makes room":          {[]int64{30, 50, 98, 92, 118, 190, 150, 110}, 12, 22},
+		"it has room":                      {[]int64{30, 50, 98, 52, 118, 190, 150, 110}, 3, 55},
+		"it has still less than who gives": {[]int64{30, 50, 98, 92, 148, 190, 120, 110}, 12, 55},
+		"less is to pass":                  {[]int64{90, 90, 98, 92, 118, 140, 100, 110}, 0, 22},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := heaviest(loads(tc.weights...), 4, 55)
+			last := *v.Ring()[7]
+			last.PinnedKey = last.Key
+			plan := v.With(last).Plan(Policy{Tolerance: 0.1, Least: 5}, false, nil)
+			on, most := int64(0), int64(0)
+			for _, s := range plan.Shifts {
+				switch s.Donor {
+				case "i0003":
+					on = s.Load
+				case "i0004":
+					most = plan.most(s)
+				}
+			}
+			if on != tc.on || most != tc.most {
+				t.Errorf("passes %d on and may be given %d, want %d and %d; %+v", on, most, tc.on, tc.most, plan)
+			}
+		})
+	}
+}
+
 // What an instance waits for may never come.
 func TestLittleIsPassedOnOutsideFreeMinutes(t *testing.T) {
 	policy := Policy{Tolerance: 0.1, Least: 5}
