@@ -196,8 +196,9 @@ func (p *Plan) from(name string) []Shift {
 		if step < 0 {
 			boundary, side = other, self.before
 		}
-		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), (self.Load+self.Own-other.Load-other.Own)/2)}
-		far := self.Load+self.Own-other.Load-other.Own > 4*self.tolerated
+		more := self.Load + self.Own - other.Load - other.Own
+		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), more/2)}
+		far := more > 4*self.tolerated
 		if !boundary.pinned && s.Load > 0 && (other.surplus == 0 || far) && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
 			out = append(out, s)
 		}
@@ -206,9 +207,9 @@ func (p *Plan) from(name string) []Shift {
 }
 
 // most is how much may change hands where it cannot be exactly as much as it is to. A heavy key that is
-// in the way may pass whole, if the receiver does not come to have more than the donor. One that has too
-// much may give less than twice that, if the larger load of the two falls by half of what is too much.
-// So it does not come back.
+// in the way may pass whole, unless the receiver comes to have too much, and more than the donor. One
+// that has too much may give less than twice that, if the larger load of the two falls by half of what is
+// too much. So it does not come back.
 func (p *Plan) most(s Shift) int64 {
 	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
 	end := 0
@@ -305,7 +306,7 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 	for i, part := range l.parts {
 		open[i] = [2]int64{math.MaxInt64, math.MaxInt64}
 		if part.fixed {
-			open[i] = [2]int64{part.before, part.after}
+			open[i] = part.sides()
 		}
 	}
 	needs, blocked := make([]int64, n), make([][2]bool, n)
