@@ -33,7 +33,7 @@ func example(rate float64, pods int) []*result {
 		for range max(1, n) {
 			u := usage{live: 100, peak: 100, pods: 100, replicaSets: 100, types: []held{{"Pod", 5 << 30}}}
 			if n > 0 {
-				u.live, u.pods, u.replicaSets = 30, pods/n, 2*pods/n
+				u.live, u.pods, u.replicaSets = 20, pods/n, 2*pods/n
 			}
 			r.processes = append(r.processes, u)
 		}
