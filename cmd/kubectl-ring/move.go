@@ -34,6 +34,9 @@ import (
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
+// maxNames is how many names of instances an error lists.
+const maxNames = 20
+
 func newMoveCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 	dryRun := false
 	command := &cobra.Command{
@@ -71,11 +74,12 @@ is released.`,
 // whom, and how to follow it.
 func move(ctx context.Context, client kubernetes.Interface, name, to string, dryRun bool, out io.Writer) error {
 	digits := strings.TrimPrefix(to, "0x")
-	key, err := strconv.ParseInt(digits, 16, 64)
+	number, err := strconv.ParseUint(digits, 16, 63)
 	// A narrow table cuts keys short, and those would be other keys.
-	if err != nil || key < 0 || len(digits) != len(hashkey.Format(0)) {
+	if err != nil || len(digits) != len(hashkey.Format(0)) {
 		return fmt.Errorf("KEY is %q, want a hash key of 16 hexadecimal digits, up to %s", to, hashkey.Format(hashkey.Max))
 	}
+	key := int64(number)
 	record, view, err := find(ctx, client, name)
 	if err != nil {
 		return err
@@ -123,8 +127,8 @@ func newCancelCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Use:   "cancel INSTANCE",
 		Short: "Take back a move of the upper end of an instance's range",
 		Long: `Take back a move of the upper end of an instance's range, if it is not done yet. What was to change
-hands stays where it is, and is worked on again at once. If the move was made by hand, the boundary is not
-pinned any more.`,
+hands stays where it is, and is worked on again at once. A boundary that was pinned before stays pinned;
+one that was not is not pinned any more.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			client, err := connect(flags)
@@ -151,15 +155,14 @@ func cancel(ctx context.Context, client kubernetes.Interface, name string, out i
 		return fmt.Errorf("the end of the range of %s does not move: it is %s", name, hashkey.Format(*record.Key))
 	}
 	fields := specFields{"nextHashKey": nil}
-	byHand := record.PinnedKey != nil && *record.PinnedKey == *record.Next
-	if byHand {
+	if record.PinnedKey != nil && *record.PinnedKey == *record.Next {
 		fields["pinnedHashKey"] = nil
 	}
 	if err := setNext(ctx, client, record, fields, false); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s: the end of its range stays %s, and does not move to %s\n", name, hashkey.Format(*record.Key), hashkey.Format(*record.Next))
-	if !byHand {
+	if !record.Pinned() {
 		fmt.Fprintf(out, "It was to even out the load, and the instances may move it again. To keep them from that:\n  kubectl ring balance off %s\n", record.Ring)
 	}
 	return nil
@@ -183,7 +186,11 @@ func find(ctx context.Context, client kubernetes.Interface, name string) (ring.R
 	if len(names) == 0 {
 		return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q: no ring has instances", name)
 	}
-	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s", name, strings.Join(names, ", "))
+	more := ""
+	if n := len(names) - maxNames; n > 0 {
+		names, more = names[:maxNames], fmt.Sprintf(" and %d more; kubectl ring lists them", n)
+	}
+	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s%s", name, strings.Join(names, ", "), more)
 }
 
 // setNext writes fields of the instance's spec that say where the end of its range is to move, if its

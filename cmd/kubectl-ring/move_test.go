@@ -19,6 +19,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -141,20 +142,24 @@ func TestCancel(t *testing.T) {
 	// An instance moves it, and an earlier move by hand has been released by that.
 	balanced := instance("balanced", "namespaces").(*shardingv1alpha1.ControllerInstance)
 	balanced.Spec.NextHashKey, balanced.Spec.PinnedHashKey = ptr.To[int64](32), ptr.To[int64](16)
+	// It was pinned before it was moved by hand.
+	again := instance("again", "claims").(*shardingv1alpha1.ControllerInstance)
+	again.Spec.NextHashKey, again.Spec.PinnedHashKey = ptr.To[int64](48), ptr.To[int64](math.MaxInt64)
 	for name, want := range map[string]string{
 		"moving":   "moving: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000010\n<nil>",
+		"again":    "again: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000030\n<nil>",
 		"balanced": "and does not move to 0000000000000020\nIt was to even out the load, and the instances may move it again. To keep them from that:\n  kubectl ring balance off namespaces\n",
 		"owner":    "the end of the range of owner does not move",
 		"joining":  "it joins the ring, and no boundary moves",
 		"nobody":   `no ControllerInstance "nobody"`,
 	} {
-		client := fake.NewClientset(owner, joining, moving, balanced)
+		client := fake.NewClientset(owner, joining, moving, balanced, again)
 		var out strings.Builder
 		err := cancel(t.Context(), client, name, &out)
 		if said := out.String() + fmt.Sprint(err); !strings.Contains(said, want) {
 			t.Errorf("%s: %s, want %q", name, said, want)
 		}
-		for _, i := range []*shardingv1alpha1.ControllerInstance{moving, balanced} {
+		for _, i := range []*shardingv1alpha1.ControllerInstance{moving, balanced, again} {
 			got, err := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), i.Name, metav1.GetOptions{})
 			if err != nil || (got.Spec.NextHashKey == nil) != (name == i.Name) {
 				t.Errorf("%s: the move of %s is %v (%v)", name, i.Name, got.Spec.NextHashKey, err)

@@ -109,7 +109,8 @@ type ControllerInstanceSpec struct {
 
 	// PinnedHashKey is where a person wants the upper end of the range to be. While hashKey or
 	// nextHashKey is this key, the instances do not move that boundary to even out the load.
-	// It is set to nextHashKey by a write of that key which no instance of the ring makes.
+	// It is set to nextHashKey by a write of that key which no instance of the ring makes; where
+	// hashKey is pinned, only once the boundary is there.
 	// Unset it to release the boundary.
 	// The minimum value is 0 and the maximum value is 9223372036854775807.
 	PinnedHashKey *int64

@@ -70,14 +70,19 @@ func (strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 }
 
 // PrepareForUpdate keeps the status, and raises the generation if the spec changes. A next key that
-// somebody else than an instance of a ring sets is pinned.
+// somebody else than an instance of a ring sets is pinned. Where the boundary is pinned already, it
+// stays so until it gets there: a move may be called off.
 func (strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	instance.Status = oldInstance.Status
-	if next := instance.Spec.NextHashKey; next != nil && !ptr.Equal(next, oldInstance.Spec.NextHashKey) {
-		if _, ok := controllerring.FromContext(ctx); !ok {
-			instance.Spec.PinnedHashKey = ptr.To(*next)
-		}
+	_, byInstance := controllerring.FromContext(ctx)
+	next, oldNext := instance.Spec.NextHashKey, oldInstance.Spec.NextHashKey
+	pinned := instance.Spec.PinnedHashKey != nil && ptr.Equal(instance.Spec.PinnedHashKey, oldInstance.Spec.HashKey)
+	switch {
+	case next != nil && !ptr.Equal(next, oldNext) && !byInstance && !pinned:
+		instance.Spec.PinnedHashKey = ptr.To(*next)
+	case oldNext != nil && ptr.Equal(instance.Spec.HashKey, oldNext) && pinned:
+		instance.Spec.PinnedHashKey = ptr.To(*oldNext)
 	}
 	if !apiequality.Semantic.DeepEqual(instance.Spec, oldInstance.Spec) {
 		instance.Generation = oldInstance.Generation + 1

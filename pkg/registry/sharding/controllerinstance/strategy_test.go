@@ -81,6 +81,7 @@ func TestCreate(t *testing.T) {
 
 func TestUpdate(t *testing.T) {
 	pinned := func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](30) }
+	pinnedHere := func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](99) }
 	moving := func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = ptr.To[int64](50) }
 	tests := map[string]struct {
 		strategy       rest.RESTUpdateStrategy
@@ -134,6 +135,46 @@ func TestUpdate(t *testing.T) {
 		"a move that is taken back pins nothing": {
 			strategy:       Strategy,
 			before:         moving,
+			change:         func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = nil },
+			want:           func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = nil },
+			wantGeneration: 4,
+		},
+		"a pinned boundary that a person moves stays pinned until it is there": {
+			strategy:       Strategy,
+			before:         pinnedHere,
+			change:         moving,
+			want:           func(i *sharding.ControllerInstance) { pinnedHere(i); moving(i) },
+			wantGeneration: 4,
+		},
+		"a pin follows its boundary": {
+			strategy:   Strategy,
+			byInstance: true,
+			before:     func(i *sharding.ControllerInstance) { pinnedHere(i); moving(i) },
+			change: func(i *sharding.ControllerInstance) {
+				i.Spec.HashKey, i.Spec.NextHashKey = i.Spec.NextHashKey, nil
+			},
+			want: func(i *sharding.ControllerInstance) {
+				i.Spec.HashKey, i.Spec.NextHashKey, i.Spec.PinnedHashKey = ptr.To[int64](50), nil, ptr.To[int64](50)
+			},
+			wantGeneration: 4,
+		},
+		"a pin of another key does not": {
+			strategy:   Strategy,
+			byInstance: true,
+			before:     func(i *sharding.ControllerInstance) { pinned(i); moving(i) },
+			change: func(i *sharding.ControllerInstance) {
+				i.Spec.HashKey, i.Spec.NextHashKey = i.Spec.NextHashKey, nil
+			},
+			want: func(i *sharding.ControllerInstance) {
+				pinned(i)
+				i.Spec.HashKey, i.Spec.NextHashKey = ptr.To[int64](50), nil
+			},
+			wantGeneration: 4,
+		},
+		"a pinned boundary whose move is called off stays pinned": {
+			strategy:       Strategy,
+			byInstance:     true,
+			before:         func(i *sharding.ControllerInstance) { pinnedHere(i); moving(i) },
 			change:         func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = nil },
 			want:           func(i *sharding.ControllerInstance) { i.Spec.NextHashKey = nil },
 			wantGeneration: 4,
