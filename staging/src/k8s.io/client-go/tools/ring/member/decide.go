@@ -56,11 +56,11 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	// From here on requests carry the epoch, so that none can be sent with the last one once
 	// the registry has it.
 	t.cfg.Gate.raise(t.self, d.Report.Epoch)
+	wake := t.sayIdle(now, d.Open, working)
 	t.show(now, &d)
 
-	var wake time.Duration
 	if d.Wake != 0 {
-		wake = max(d.Wake-now.Sub(t.epoch), time.Millisecond)
+		wake = soonest(wake, max(d.Wake-now.Sub(t.epoch), time.Millisecond))
 	}
 	wake = soonest(wake, t.report(ctx, now, d))
 	wake = soonest(wake, t.look(ctx, now, d))

@@ -65,6 +65,8 @@ type term struct {
 	lookout lookout
 	lost    bool
 	ready   readiness
+	// idleSince is since when the instance has been kept from work that it may do; zero: it is not.
+	idleSince time.Time
 }
 
 func (t *term) run(ctx context.Context) {

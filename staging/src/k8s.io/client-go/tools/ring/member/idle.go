@@ -1,0 +1,64 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// idleTold is how long an instance may be kept from work until its record says why.
+const idleTold = 5 * time.Second
+
+// Why an instance does not work on a controller that its record says it may be working on.
+const (
+	reasonNoLeader = "it could not be read who leads"
+	reasonStale    = "its caches do not hold yet all that it owns"
+)
+
+// sayIdle has the record say why the instance does not work on keys for which its gate may be open, or
+// on these controllers for which it may, once that has lasted. It returns when to look again; 0: once
+// something else has happened.
+func (t *term) sayIdle(now time.Time, open hashkey.Ranges, may []string) time.Duration {
+	shut := !open.Minus(t.cfg.Gate.serving()).Empty()
+	var idle []int
+	for i, s := range t.duties.states {
+		if !open.Empty() && s.Working && s.Reason == "" && (shut || !t.cfg.Gate.For(s.Name).isOpen()) {
+			idle = append(idle, i)
+		}
+	}
+	if len(idle) == 0 {
+		t.idleSince = time.Time{}
+		return 0
+	}
+	if t.idleSince.IsZero() {
+		t.idleSince = now
+	}
+	if rest := t.idleSince.Add(idleTold).Sub(now); rest > 0 {
+		return rest
+	}
+	for _, i := range idle {
+		t.duties.states[i].Reason = reasonNoLeader
+		if slices.Contains(may, t.duties.states[i].Name) {
+			t.duties.states[i].Reason = reasonStale
+		}
+	}
+	t.news.status.Controllers = controllerStates(t.duties.states)
+	return 0
+}
