@@ -33,6 +33,8 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
@@ -162,6 +164,8 @@ func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.R
 	last := ""
 	var failed error
 	var missing time.Time
+	// known are the registrations at the first look.
+	known := sets.New[types.UID]()
 	err := wait.PollUntilContextTimeout(ctx, drainPeriod, timeout, true, func(ctx context.Context) (bool, error) {
 		r, err := ringtable.Get(ctx, client, record.Ring)
 		failed = err
@@ -169,7 +173,13 @@ func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.R
 		case isRefused(err):
 			return false, err
 		case err != nil:
+			missing = time.Time{}
 			return false, nil
+		}
+		if known.Len() == 0 {
+			for _, other := range r.View().Records() {
+				known.Insert(other.UID)
+			}
 		}
 		text, done, err := drainState(record, r)
 		if text != last {
@@ -188,6 +198,13 @@ func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.R
 		}
 		if missing.IsZero() || time.Since(missing) < registerPeriod {
 			return false, nil
+		}
+		host := (&ringtable.Instance{Holder: record.Holder}).Host()
+		for _, i := range r.Instances {
+			if now, _ := r.View().Get(i.Name); i.Host() == host && !known.Has(now.UID) && !i.Drained {
+				return false, fmt.Errorf("the process of %s has ended, and another has come on %s: %s, which is not drained; to drain it: kubectl ring drain %s",
+					record.Name, host, i.Name, i.Name)
+			}
 		}
 		fmt.Fprintln(out, "If it has ended, there is nothing to undrain")
 		return true, nil

@@ -204,6 +204,11 @@ a is gone; its process, host-a_1_x, has not registered anew yet
 If it has ended, there is nothing to undrain
 `,
 		},
+		"not where the process has been started anew": {
+			steps: []step{goes("a"), comes(registered(worker("a3", "workloads", 1<<62), func(i *shardingv1alpha1.ControllerInstance) { i.Spec.HolderIdentity = "host-a_2_y" }))},
+			want:  "a: Active, 0 objects left, which go to b\na is gone; its process, host-a_1_x, has not registered anew yet\n",
+			err:   "the process of a has ended, and another has come on host-a: a3, which is not drained; to drain it: kubectl ring drain a3",
+		},
 		"no longer than it may": {
 			want: "a: Active, 0 objects left, which go to b\n",
 			err:  "after 1m0s, a is not known to be drained; it goes on, look at it with: kubectl ring workloads",
