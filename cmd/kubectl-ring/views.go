@@ -53,6 +53,8 @@ const (
 	viewsAtOnce = 32
 	// settleTime is how long a view that differs is asked for again: it may only lag.
 	settleTime = 2 * time.Second
+	// hangTime is how long ago an instance that does not hang has decided something.
+	hangTime = 10 * time.Second
 	// maxAnswer bounds an answer, in bytes.
 	maxAnswer = 64 << 20
 	// maxDifferences is how many differences a table shows of an instance.
@@ -66,8 +68,9 @@ func newViewsCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Use:   "views [RING]",
 		Short: "Ask each instance how it sees its ring, and say which of them the registry contradicts",
 		Long: `Ask each instance of a ring, or of all rings, how it sees the ring, and compare that with the registry. An
-instance that differs is asked again for a moment, as its view may only lag. The exit code is 1 if one
-does not agree, or cannot be asked.
+instance does not agree either if its record says that it works, and its gate is shut. One that differs is
+asked again for a moment, as its view may only lag. The exit code is 1 if one does not agree, or cannot
+be asked.
 
 Each kube-controller-manager is asked on /ringz, at the host and the port in its instance's
 spec.holderIdentity. That needs the right to get the path (nonResourceURLs). Its serving certificate is not
@@ -266,8 +269,8 @@ func views(ctx context.Context, client kubernetes.Interface, asker *asker, names
 // has agreed once is not asked again.
 func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker, names []string) ([]ringViews, error) {
 	agreed := map[types.UID]instanceView{}
-	deadline := time.Now().Add(asker.settle)
-	for first := true; ; first = false {
+	var deadline time.Time
+	for {
 		rings, _, err := listPresent(ctx, client, names)
 		if err != nil {
 			return nil, err
@@ -299,8 +302,12 @@ func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker
 			last := &all[len(all)-1]
 			last.Instances = append(last.Instances, view)
 		})
-		if settled || !first && time.Now().After(deadline) {
+		switch {
+		case settled || !deadline.IsZero() && time.Now().After(deadline):
 			return all, nil
+		case deadline.IsZero():
+			// To ask all of a large ring takes a while.
+			deadline = time.Now().Add(asker.settle)
 		}
 		select {
 		case <-time.After(asker.settle / 4):
@@ -343,8 +350,40 @@ func compare(r *ringtable.Ring, i *ringtable.Instance, record ring.Record, got a
 	if view.Own.Owned != view.Range {
 		view.Differs = append(view.Differs, fmt.Sprintf("it owns %s, registry: %s", view.Own.Owned, view.Range))
 	}
+	view.Differs = append(view.Differs, idles(view.Own, i.Working)...)
 	view.Agrees = len(view.Differs) == 0
 	return view
+}
+
+// idles says why an instance does not work on what it owns, though its record says so: it is active, and
+// works on these controllers.
+func idles(own *member.Snapshot, working []string) []string {
+	if own.Phase != shardingv1alpha1.InstanceActive {
+		return nil
+	}
+	var lines []string
+	if age := time.Duration(own.RoundAgeSeconds * float64(time.Second)); age > hangTime {
+		lines = append(lines, fmt.Sprintf("it has decided nothing for %v", age.Round(time.Second)))
+	}
+	if own.BelievesForSeconds == 0 {
+		lines = append(lines, "it takes its lease to have ended, and begins no work")
+	}
+	if own.Barred != "" {
+		lines = append(lines, "none of its controllers may send a request: "+own.Barred)
+	}
+	if own.Open != own.Owned {
+		lines = append(lines, "its gate is open for "+own.Open)
+	}
+	var shut []string
+	for _, door := range own.Doors {
+		if door.Open != own.Open && slices.Contains(working, door.Controller) {
+			shut = append(shut, door.Controller)
+		}
+	}
+	if len(shut) > 0 {
+		lines = append(lines, "its gate is shut for "+strings.Join(shut, ", "))
+	}
+	return lines
 }
 
 // instanceOf returns the instance of that record in the process, or why it is not there.
@@ -369,13 +408,14 @@ func instanceOf(process member.Process, record ring.Record) (_ *member.Snapshot,
 // differences says what an instance knows of the records that the registry contradicts. What it
 // knows of their load may be old.
 func differences(own, registry []member.RecordState) []string {
-	byName := func(states []member.RecordState, name string) *member.RecordState {
-		i := slices.IndexFunc(states, func(s member.RecordState) bool { return s.Name == name })
-		if i < 0 {
-			return nil
+	byName := func(states []member.RecordState) map[string]*member.RecordState {
+		all := make(map[string]*member.RecordState, len(states))
+		for i := range states {
+			all[states[i].Name] = &states[i]
 		}
-		return &states[i]
+		return all
 	}
+	known, present := byName(own), byName(registry)
 	orNone := func(key string) string {
 		if key == "" {
 			return "none"
@@ -384,7 +424,7 @@ func differences(own, registry []member.RecordState) []string {
 	}
 	var lines []string
 	for _, there := range registry {
-		here := byName(own, there.Name)
+		here := known[there.Name]
 		if here == nil || here.UID != there.UID {
 			lines = append(lines, "it does not know "+there.Name)
 			continue
@@ -401,7 +441,7 @@ func differences(own, registry []member.RecordState) []string {
 		}
 	}
 	for _, here := range own {
-		if byName(registry, here.Name) == nil {
+		if present[here.Name] == nil {
 			lines = append(lines, fmt.Sprintf("it knows %s, which is gone", here.Name))
 		}
 	}

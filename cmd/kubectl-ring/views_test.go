@@ -81,6 +81,8 @@ func own(t *testing.T, self *shardingv1alpha1.ControllerInstance, all ...runtime
 	return member.Snapshot{
 		Ring: self.Spec.Ring, Holder: self.Spec.HolderIdentity, Name: self.Name, UID: self.UID, Phase: self.Status.Phase,
 		Revision: 1, Owned: view.Owned(self.Name).String(), Records: member.RecordStates(view.Records()),
+		BelievesForSeconds: 4, Open: view.Owned(self.Name).String(),
+		Doors: []member.DoorState{{Controller: "replicaset-controller", Open: view.Owned(self.Name).String()}},
 	}
 }
 
@@ -133,6 +135,32 @@ func TestViews(t *testing.T) {
 				own.Phase, own.Owned, own.Revision = shardingv1alpha1.InstanceLocked, "nothing", 0
 			},
 			want: "0          1     Locked (registry: Active)   nothing                                no: it is in phase Locked, registry: Active; it owns nothing, registry: (3fffffffffffffff, 7fffffffffffffff]\n", fails: true,
+		},
+		"hangs": {
+			change: func(_ int64, own *member.Snapshot) { own.RoundAgeSeconds = 75.3 },
+			want:   "no: it has decided nothing for 1m15s\n", fails: true,
+		},
+		"has no lease": {
+			change: func(_ int64, own *member.Snapshot) { own.BelievesForSeconds = 0 },
+			want:   "no: it takes its lease to have ended, and begins no work\n", fails: true,
+		},
+		"may send nothing": {
+			change: func(_ int64, own *member.Snapshot) { own.Barred = "another leads" },
+			want:   "no: none of its controllers may send a request: another leads\n", fails: true,
+		},
+		"has its gate shut": {
+			change: func(_ int64, own *member.Snapshot) { own.Open, own.Doors = "nothing", nil },
+			want:   "no: its gate is open for nothing\n", fails: true,
+		},
+		"has its gate shut for a controller": {
+			change: func(_ int64, own *member.Snapshot) { own.Doors[0].Open = "nothing" },
+			want:   "no: its gate is shut for replicaset-controller\n", fails: true,
+		},
+		"has its gate shut for one that it does not work on": {
+			change: func(_ int64, own *member.Snapshot) {
+				own.Doors = append(own.Doors, member.DoorState{Controller: "deployment-controller", Open: "nothing"})
+			},
+			want: "All instances agree with the registry: 2.\n",
 		},
 		"differs in much": {
 			change: func(_ int64, own *member.Snapshot) {
