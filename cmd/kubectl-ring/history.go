@@ -88,7 +88,7 @@ func history(ctx context.Context, client kubernetes.Interface, names []string, o
 	fmt.Fprintln(w, "TIME\tINSTANCE\tREASON\tTIMES\tWHAT")
 	for i := range events {
 		e := &events[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", when(e).UTC().Format(time.RFC3339), e.InvolvedObject.Name, e.Reason, max(e.Count, 1), e.Message)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", when(e).UTC().Format(time.RFC3339), printable(e.InvolvedObject.Name), printable(e.Reason), max(e.Count, 1), printable(e.Message))
 	}
 	return w.Flush()
 }

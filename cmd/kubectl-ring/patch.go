@@ -48,6 +48,8 @@ func writeSpec(ctx context.Context, client kubernetes.Interface, record ring.Rec
 	if err != nil {
 		return err
 	}
+	// A server that does not know a field would drop it, and say that all is well.
+	options.FieldValidation = metav1.FieldValidationStrict
 	_, err = client.ShardingV1alpha1().ControllerInstances().Patch(ctx, record.Name, types.JSONPatchType, body, options)
 	return err
 }
