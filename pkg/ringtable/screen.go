@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,8 +94,8 @@ func (s *Screen) Width() int {
 	return columns
 }
 
-// Show replaces the present text. On a terminal, lines and columns that do not fit are
-// cut off.
+// Show replaces the present text. On a terminal, columns that do not fit are cut off, and lines are
+// left out that lie above the last third of the terminal: sums come last.
 func (s *Screen) Show(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +162,9 @@ func (s *Screen) draw(message []byte, text string) error {
 		lines = nil
 	}
 	if fit := max(1, rows-1); len(lines) > fit {
+		last := fit / 3
 		cut := len(lines) - fit + 1
-		lines = append(lines[:fit-1:fit-1], fmt.Sprintf("... %d more lines", cut))
+		lines = slices.Concat(lines[:fit-1-last], []string{fmt.Sprintf("... %d more lines", cut)}, lines[len(lines)-last:])
 	}
 	for _, line := range lines {
 		if runes := []rune(line); len(runes) > columns {

@@ -126,15 +126,15 @@ func TestScreenOnATerminal(t *testing.T) {
 	check(s.Show("one\ntwo\nthree\n"), "begin", "one", "two", "three")
 	check(say(s, "2 news"), "begin", "2 news", "one", "two", "three")
 	check(s.Show("as wide as it gets\n█████████████\n"), "begin", "2 news", "as wide as", "██████████")
-	check(s.Show("a\nb\nc\nd\ne\nf\n"), "begin", "2 news", "a", "b", "c", "... 3 more")
+	check(s.Show("a\nb\nc\nd\ne\nf\n"), "begin", "2 news", "a", "b", "... 3 more", "f")
 	_, _ = io.WriteString(term, "^C")
-	check(s.Leave(), "begin", "2 news", "a", "b", "c", "... 3 more")
-	check(say(s, "end"), "begin", "2 news", "a", "b", "c", "... 3 more", "end")
-	check(s.Show("new\n"), "begin", "2 news", "a", "b", "c", "... 3 more", "end", "new")
+	check(s.Leave(), "begin", "2 news", "a", "b", "... 3 more", "f")
+	check(say(s, "end"), "begin", "2 news", "a", "b", "... 3 more", "f", "end")
+	check(s.Show("new\n"), "begin", "2 news", "a", "b", "... 3 more", "f", "end", "new")
 
 	// The terminal becomes smaller than the present text.
 	term.rows = 2
-	check(s.Show("x\ny\n"), "begin", "2 news", "a", "b", "c", "... 3 more", "end", "... 2 more")
+	check(s.Show("x\ny\n"), "begin", "2 news", "a", "b", "... 3 more", "f", "end", "... 2 more")
 }
 
 func TestScreenElsewhere(t *testing.T) {
