@@ -81,18 +81,23 @@ seconds by default.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			client, err := connect(flags)
+			config, err := configure(flags)
+			if err != nil {
+				return err
+			}
+			config.Wrap(o.contact.wrap)
+			client, err := kubernetes.NewForConfig(config)
 			if err != nil {
 				return err
 			}
 			screen := ringtable.NewScreen(os.Stdout)
-			if o.watch {
-				// Log lines, such as a lost connection, go above the table.
+			if o.watch && screen.Live() {
+				// Log lines go above the table.
 				klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(screen))))
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return run(ctx, client, screen, args, *o)
+			return run(ctx, client, screen, args, o)
 		},
 	}
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rings until interrupted.")
@@ -106,19 +111,31 @@ seconds by default.`,
 
 // connect returns a client of the cluster that the flags name.
 func connect(flags genericclioptions.RESTClientGetter) (kubernetes.Interface, error) {
+	config, err := configure(flags)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// configure returns how to connect to the cluster that the flags name.
+func configure(flags genericclioptions.RESTClientGetter) (*rest.Config, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
 	// Warnings would end up in the middle of the table.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	return kubernetes.NewForConfig(config)
+	// A ring has many records: what is too much at once the server says.
+	config.QPS = -1
+	return config, nil
 }
 
 // tableOptions say what is shown of rings, and how.
 type tableOptions struct {
 	watch, count bool
 	output       string
+	contact      contact
 }
 
 func (o *tableOptions) check() error {
@@ -147,7 +164,7 @@ func checkOutput(output, takes string) error {
 }
 
 // run shows the rings of these names, or all if none is given, once or until ctx ends.
-func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, o tableOptions) error {
+func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, o *tableOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	follower, err := ringtable.Follow(ctx, client, o.count)
@@ -194,7 +211,7 @@ func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Scr
 			// All of it, however long.
 			return true, screen.Print(text)
 		}
-		return false, screen.Show(text)
+		return false, screen.Show(o.contact.text(now) + text)
 	})
 	if o.watch && errors.Is(err, context.Canceled) {
 		return nil
