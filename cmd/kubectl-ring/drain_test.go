@@ -114,6 +114,9 @@ func TestDrainOfWhatIsGoneSaysSo(t *testing.T) {
 		if patch := string(a.(clienttesting.PatchAction).GetPatch()); patch != want {
 			t.Errorf("the patch is %s", patch)
 		}
+		if options := a.(clienttesting.PatchActionImpl).PatchOptions; options.FieldValidation != metav1.FieldValidationStrict {
+			t.Errorf("the options are %+v", options)
+		}
 		return true, nil, apierrors.NewInvalid(shardingv1alpha1.SchemeGroupVersion.WithKind("ControllerInstance").GroupKind(), "a", nil)
 	})
 	if err := drain(t.Context(), client, "a", 0, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "a is gone meanwhile: look at the ring with kubectl ring workloads, and try again") {

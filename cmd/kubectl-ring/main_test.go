@@ -28,7 +28,10 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/utils/ptr"
 )
@@ -91,6 +94,13 @@ func TestARingThatNobodyKnowsIsAnError(t *testing.T) {
 		if err == nil || err.Error() != want || read() != "" {
 			t.Errorf("got %v, and %q", err, read())
 		}
+	}
+}
+
+func TestTheServerSaysWhatIsTooMuchAtOnce(t *testing.T) {
+	flags := genericclioptions.NewTestConfigFlags().WithClientConfig(clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: "https://127.0.0.1"}}))
+	if config, err := configure(flags); err != nil || config.QPS >= 0 {
+		t.Errorf("got %+v, %v", config, err)
 	}
 }
 
