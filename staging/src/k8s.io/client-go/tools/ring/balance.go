@@ -333,8 +333,17 @@ func (m *Machine) try(self Record, shifts []Shift, plan *Plan, free bool, in Inp
 	}
 	keys := m.view.load(self, policy, owned, in.Keys(owned), in.Work)
 	for _, s := range shifts {
-		key, width, given := keys.cut(s.Boundary == m.name, s.Load, plan.most(s), limit)
-		if given == 0 || 2*given < policy.Least || width < least && 2*given < s.Load || m.view.CheckMove(s.Boundary, key) != nil {
+		upper, load, most := s.Boundary == m.name, max(s.Load, (policy.Least+1)/2), plan.most(s)
+		key, width, given := keys.cut(upper, load, most, limit)
+		fits := given > 0 && 2*given >= policy.Least && (width >= least || 2*given >= s.Load)
+		if !fits && limit >= least {
+			if _, _, beyond := keys.cut(upper, load, most, hashkey.Limit); beyond > given && 2*beyond >= policy.Least {
+				// The keys that may move now bring the boundary nearer to it.
+				key, given = keys.reach(upper, limit)
+				fits = true
+			}
+		}
+		if !fits || m.view.CheckMove(s.Boundary, key) != nil {
 			continue
 		}
 		r, _ := m.view.Get(s.Boundary)

@@ -410,6 +410,51 @@ func TestKeysWithManyObjectsAreNotSwapped(t *testing.T) {
 	}
 }
 
+// Where the next key lies further away than keys may move in a minute, its boundary comes nearer to it.
+func TestABoundaryReachesKeysThatLieFarAway(t *testing.T) {
+	percent := int64(hashkey.Limit / 100)
+	for name, pinned := range map[string]string{"up": "b", "down": "a"} {
+		t.Run(name, func(t *testing.T) {
+			e := uneven(t, "a", 3000, 1000)
+			e.objects = nil
+			for i := range int64(6) {
+				e.objects = append(e.objects, slices.Repeat([]int64{(11 + 5*i) * percent}, 500)...)
+			}
+			e.change("a", func(r *Record) { r.Heaviest, r.BeforeHeaviest = 500, 1000 })
+			e.change(pinned, func(r *Record) { r.PinnedKey = r.Key })
+			weight := int64(3000)
+			for minute := 0; weight > 2000; minute++ {
+				boundary, given := e.moves()
+				d := e.decide()
+				if moved := distance(*d.Write.Key, *d.Write.Next); (given > 0) != (minute > 1) || moved > hashkey.Limit/20+1<<10 || minute == 6 {
+					t.Fatalf("minute %d: moves %d keys and gives %d", minute, moved, given)
+				}
+				weight -= given
+				e.change(boundary, func(r *Record) { r.Key = d.Write.Next })
+				e.decide()
+				e.tell("a", weight)
+				e.tell("b", 4000-weight)
+				e.now += time.Minute
+			}
+			e.quiet("the ring is even")
+		})
+	}
+	e := uneven(t, "a", 2000, 1000)
+	e.change("a", func(r *Record) { r.Heaviest = 1000 })
+	e.objects = slices.Concat(slices.Repeat([]int64{20 * percent}, 1000), slices.Repeat([]int64{30 * percent}, 1000))
+	e.quiet("the key is larger than what may pass")
+}
+
+// What is too little for a handover is rounded up, if as much may pass.
+func TestAHandoverIsOfNoLessThanItIsWorth(t *testing.T) {
+	e := uneven(t, "b", 210, 226, 164)
+	e.balance.Rate = 1
+	e.weighDown(150, 76)
+	if boundary, given := e.moves(); boundary != "a" || given != 10 {
+		t.Errorf("moves the boundary of %s and gives %d, want a and 10", boundary, given)
+	}
+}
+
 // A key that is in the way at one end of the range is not at the other.
 func TestADonorGivesToTheOtherNeighbourWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	e := uneven(t, "b", 100, 260, 90)

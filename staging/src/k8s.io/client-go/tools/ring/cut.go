@@ -18,6 +18,7 @@ package ring
 
 import (
 	"slices"
+	"sort"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
@@ -87,4 +88,18 @@ func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, wid
 		}
 	}
 	return l.key(best), width, given
+}
+
+// reach returns the key at which the range is to be cut so that limit keys change hands, fewer than it
+// has, at the upper end of the range, or else at the lower one, and how much load that is.
+func (l *loaded) reach(upper bool, limit uint64) (key int64, given int64) {
+	d := limit - 1
+	if upper {
+		d = l.width - 1 - limit
+	}
+	below := int64(sort.Search(len(l.distances), func(i int) bool { return l.distances[i] > d }))
+	if upper {
+		return l.key(d), int64(len(l.distances)) - below
+	}
+	return l.key(d), below
 }

@@ -29,7 +29,8 @@ type Policy struct {
 	// Tolerance is how much more load than it should have an instance may have, as a part of what
 	// one has on average. Of too little it may have twice that.
 	Tolerance float64
-	// Least is how much more it may have at least, in objects: a handover is worth half of that.
+	// Least is how much more it may have at least, in objects: a handover is worth half of that, unless
+	// there is more that lies further away than Rate allows.
 	Least int64
 	// Seed is how many objects there are to be to an instance, on average. What is missing is taken
 	// to lie evenly on the line of keys: the ranges of a ring without objects become equally wide.
@@ -159,10 +160,17 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 		if load := min(flow, donor.spare(side), receiver.room); side > load || lump <= load || lump > flow {
 			continue
 		}
-		// A key is in the way of more than it has. It is given whole, and the receiver, which is to pass
-		// as much on, makes room for it.
-		donor.lumps[end] = lump
-		receiver.least = min(receiver.least, max(0, receiver.Wanted+receiver.tolerated/2-lump))
+		// A key is in the way of more than it has. It is given whole, unless the donor has little, and gets
+		// more before, or nothing else.
+		if donor.Load >= donor.least && lump < donor.Load {
+			donor.lumps[end] = lump
+		}
+	}
+	for i := range flows {
+		// The receiver is to pass as much on, and makes room for it.
+		if donor, receiver, _, end := across(i); donor.lumps[end] > 0 {
+			receiver.least = min(receiver.least, max(0, receiver.Wanted+receiver.tolerated/2-donor.lumps[end]))
+		}
 	}
 	for i, flow := range flows {
 		before := flows[(i+n-1)%n]

@@ -224,16 +224,19 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 func TestAHeavyKeyPassesWhereMoreIsToPass(t *testing.T) {
 	for name, tc := range map[string]struct {
 		weights []int64
+		heavy   int64
 		// on is how much the receiver passes on, most how much it may be given at once.
 		on, most int64
 	}{
-		"the receiver makes room":          {[]int64{30, 50, 98, 92, 118, 190, 150, 110}, 12, 22},
-		"it has room":                      {[]int64{30, 50, 98, 52, 118, 190, 150, 110}, 3, 55},
-		"it has still less than who gives": {[]int64{30, 50, 98, 92, 148, 190, 120, 110}, 12, 55},
-		"less is to pass":                  {[]int64{90, 90, 98, 92, 118, 140, 100, 110}, 0, 22},
+		"the receiver makes room":          {[]int64{30, 50, 98, 92, 118, 190, 150, 110}, 55, 12, 22},
+		"it has room":                      {[]int64{30, 50, 98, 52, 118, 190, 150, 110}, 55, 3, 55},
+		"it has still less than who gives": {[]int64{30, 50, 98, 92, 148, 190, 120, 110}, 55, 12, 55},
+		"less is to pass":                  {[]int64{90, 90, 98, 92, 118, 140, 100, 110}, 55, 0, 22},
+		"who gives has little":             {[]int64{30, 50, 98, 52, 80, 228, 150, 110}, 55, 0, 0},
+		"who gives has nothing else":       {[]int64{30, 50, 98, 0, 98, 262, 150, 110}, 98, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := heaviest(loads(tc.weights...), 4, 55)
+			v := heaviest(loads(tc.weights...), 4, tc.heavy)
 			last := *v.Ring()[7]
 			last.PinnedKey = last.Key
 			plan := v.With(last).Plan(Policy{Tolerance: 0.1, Least: 5}, false, nil)
