@@ -142,7 +142,7 @@ func take(mine, other reflect.Value) bool {
 		return false
 	}
 	if mine.Kind() == reflect.Slice {
-		// Who appends to it gets memory of his own.
+		// Who appends to it gets memory of his own. Slices within it are taken as they are.
 		other = other.Slice3(0, other.Len(), other.Len())
 	}
 	mine.Set(other)
