@@ -57,7 +57,7 @@ func newCommand() *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	// A ring spans all namespaces.
 	flags.Namespace = nil
-	o := &tableOptions{}
+	o := &tableOptions{contact: &contact{}}
 	command := &cobra.Command{
 		Use:         "kubectl-ring [RING]",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ring"},
@@ -97,7 +97,7 @@ seconds by default.`,
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return run(ctx, client, screen, args, o)
+			return run(ctx, client, screen, args, *o)
 		},
 	}
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rings until interrupted.")
@@ -135,7 +135,7 @@ func configure(flags genericclioptions.RESTClientGetter) (*rest.Config, error) {
 type tableOptions struct {
 	watch, count bool
 	output       string
-	contact      contact
+	contact      *contact
 }
 
 func (o *tableOptions) check() error {
@@ -164,7 +164,7 @@ func checkOutput(output, takes string) error {
 }
 
 // run shows the rings of these names, or all if none is given, once or until ctx ends.
-func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, o *tableOptions) error {
+func run(ctx context.Context, client kubernetes.Interface, screen *ringtable.Screen, names []string, o tableOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	follower, err := ringtable.Follow(ctx, client, o.count)

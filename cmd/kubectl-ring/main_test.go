@@ -66,7 +66,7 @@ func TestRunOnce(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, read := outputFile(t)
-			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.rings, &tc.options); err != nil {
+			if err := run(t.Context(), fake.NewClientset(tc.instances...), ringtable.NewScreen(out), tc.rings, tc.options); err != nil {
 				t.Fatal(err)
 			}
 			got := read()
@@ -90,7 +90,7 @@ func TestARingThatNobodyKnowsIsAnError(t *testing.T) {
 		"there is no ring statsu, and no such command; no ring has instances":           nil,
 	} {
 		out, read := outputFile(t)
-		err := run(t.Context(), fake.NewClientset(instances...), ringtable.NewScreen(out), []string{"statsu"}, &tableOptions{})
+		err := run(t.Context(), fake.NewClientset(instances...), ringtable.NewScreen(out), []string{"statsu"}, tableOptions{})
 		if err == nil || err.Error() != want || read() != "" {
 			t.Errorf("got %v, and %q", err, read())
 		}
@@ -134,7 +134,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 func TestNothingElseIsReadUnlessPodsAreCounted(t *testing.T) {
 	client := fake.NewClientset(instance("a", "workloads"))
 	out, _ := outputFile(t)
-	if err := run(t.Context(), client, ringtable.NewScreen(out), nil, &tableOptions{}); err != nil {
+	if err := run(t.Context(), client, ringtable.NewScreen(out), nil, tableOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range client.Actions() {
@@ -152,7 +152,9 @@ func TestRunWatch(t *testing.T) {
 	client := fake.NewClientset(instance("a", "workloads"))
 	out, read := outputFile(t)
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, client, ringtable.NewScreen(out), nil, &tableOptions{watch: true}) }()
+	go func() {
+		ended <- run(ctx, client, ringtable.NewScreen(out), nil, tableOptions{watch: true, contact: &contact{}})
+	}()
 
 	for _, wait := range []string{"1 instance,", "2 instances,"} {
 		for !strings.Contains(read(), wait) {
