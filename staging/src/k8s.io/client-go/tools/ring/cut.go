@@ -18,7 +18,6 @@ package ring
 
 import (
 	"slices"
-	"sort"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
@@ -97,9 +96,9 @@ func (l *loaded) reach(upper bool, limit uint64) (key int64, given int64) {
 	if upper {
 		d = l.width - 1 - limit
 	}
-	below := int64(sort.Search(len(l.distances), func(i int) bool { return l.distances[i] > d }))
+	below, _ := slices.BinarySearch(l.distances, d+1)
 	if upper {
-		return l.key(d), int64(len(l.distances)) - below
+		return l.key(d), int64(len(l.distances) - below)
 	}
-	return l.key(d), below
+	return l.key(d), int64(below)
 }
