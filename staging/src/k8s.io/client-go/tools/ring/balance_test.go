@@ -883,20 +883,33 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 			e.tell(r.Name, r.Weight)
 		}
 	}
-	for own, want := range map[int64]int64{3000: 1400, 0: 3000} {
+	for _, tc := range []struct {
+		// before and now are what "a" holds beside the ring, want what it needs: 0, it gets nothing.
+		before, now, want int64
+	}{
+		{3000, 0, 1400},
+		{3000, 3000, 1400},
+		{0, 0, 3000},
+		{0, 3000, 0},
+	} {
 		e := uneven(t, "b", 1500, 4500, 4500, 4500)
 		e.balance.Rate = 1
-		for _, r := range holds(e.View(), own, 0, 0, 0).Ring() {
+		for _, r := range holds(e.View(), tc.before, 0, 0, 0).Ring() {
 			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
 		}
 		e.decide()
 		join(e)
-		// What is told of heaps now does not count, and nothing of one that has come.
-		for _, r := range holds(e.View(), 0, 0, 0, 0, 9000).Ring() {
+		// What is told of heaps now counts only where it is more, and nothing of one that has come.
+		for _, r := range holds(e.View(), tc.now, 0, 0, 0, 9000).Ring() {
 			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
 		}
-		if d := e.decide(); d.Proposal == nil || d.Proposal.Receiver != "a" || d.Proposal.Needs != want {
-			t.Errorf("beside the ring %d: proposes %v, want a to need %d", own, d.Proposal, want)
+		needs := int64(0)
+		p := e.decide().Proposal
+		if p != nil && p.Receiver == "a" {
+			needs = p.Needs
+		}
+		if needs != tc.want {
+			t.Errorf("%d beside the ring before, %d now: proposes %v, want a to need %d", tc.before, tc.now, p, tc.want)
 		}
 	}
 }

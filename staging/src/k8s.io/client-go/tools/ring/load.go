@@ -34,7 +34,7 @@ const (
 	// them. Three times as many make up for all of it.
 	fewObjects = 1000
 	// mostLoad is what a record may tell of a load that counts, so that sums do not overflow.
-	mostLoad = 1 << 40
+	mostLoad = 1 << 32
 )
 
 // Part is an instance's part in the load of a ring, in objects.
@@ -49,6 +49,9 @@ type Part struct {
 	// counts up to two thirds of what one has on average.
 	Own int64
 
+	// grown is by how much more its process holds now than what Own counts, in objects, if that is of
+	// before: it is to get as much less.
+	grown int64
 	// pinned says that the upper end of its range is.
 	pinned bool
 	// heaviest is the load that cannot be taken from it, before and after what comes before and after
@@ -82,7 +85,9 @@ func (v *View) parts(policy Policy, heaps *View) []Part {
 		part.Name, part.Weight, part.pinned = r.Name, min(r.Weight, mostLoad), r.Pinned()
 		if bytes > 0 {
 			if then, ok := heaps.Get(r.Name); ok && then.UID == r.UID {
-				part.Own = min(own(&then, bytes, share), 2*total/int64(3*len(v.ring)))
+				most := 2 * total / int64(3*len(v.ring))
+				part.Own = min(own(&then, bytes, share), most)
+				part.grown = max(0, min(own(r, bytes, share), most)-part.Own)
 			}
 		}
 		work := v.work(r, policy, total)

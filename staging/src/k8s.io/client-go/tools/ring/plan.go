@@ -115,9 +115,9 @@ func (r Record) Pinned() bool {
 //
 // A free plan is one for the time after an instance has come or gone. What processes hold beside their
 // rings is that of heaps in it, the view of before that, or nothing if it is nil: heaps swing while
-// caches are filled. And an instance may give half of what it should have before it gets as much from
-// its other neighbour. In others it passes no more than is tolerated on, as what it waits for may never
-// come.
+// caches are filled. One that holds more now gets less: it may lead since, and would give it back. And
+// an instance may give half of what it should have before it gets as much from its other neighbour. In
+// others it passes no more than is tolerated on, as what it waits for may never come.
 func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 	if !free {
 		heaps = v
@@ -206,6 +206,9 @@ func (p *Plan) from(name string) []Shift {
 		}
 		more := self.Load + self.Own - other.Load - other.Own
 		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), more/2)}
+		if other.grown > 0 {
+			s.Load = min(s.Load, other.room)
+		}
 		far := more > 4*self.tolerated
 		if !boundary.pinned && s.Load > 0 && (other.surplus == 0 || far) && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
 			out = append(out, s)
@@ -217,9 +220,12 @@ func (p *Plan) from(name string) []Shift {
 // most is how much may change hands where it cannot be exactly as much as it is to. A heavy key that is
 // in the way may pass whole, unless the receiver comes to have too much, and more than the donor. One
 // that has too much may give less than twice that, if the larger load of the two falls by half of what is
-// too much. So it does not come back.
+// too much. So it does not come back. One that holds more than before gets no more than it is to.
 func (p *Plan) most(s Shift) int64 {
 	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
+	if receiver.grown > 0 {
+		return s.Load
+	}
 	end := 0
 	if s.Boundary == s.Donor {
 		end = 1
@@ -268,12 +274,14 @@ func (l *line) evenOut(policy Policy, pass float64) []int64 {
 	want(l.parts, total)
 	tolerated := max(policy.Least, int64(policy.Tolerance*float64(total)/float64(len(l.parts))))
 	above := func(i int, tolerated int64) int64 { return l.loads[i] - l.parts[i].Wanted - tolerated }
-	below := func(i int, tolerated int64) int64 { return l.parts[i].Wanted - tolerated - l.loads[i] }
+	below := func(i int, tolerated int64) int64 {
+		return l.parts[i].Wanted - l.parts[i].grown - tolerated - l.loads[i]
+	}
 	room := func(i int) int64 {
 		if l.parts[i].fixed {
 			return 0
 		}
-		return max(0, -above(i, tolerated/2))
+		return max(0, below(i, -tolerated/2))
 	}
 	for i, part := range l.parts {
 		part.tolerated = tolerated
@@ -294,7 +302,7 @@ func (l *line) evenOut(policy Policy, pass float64) []int64 {
 			return 0
 		}
 		return below(i, tolerated)
-	}, func(i int) int64 { return -below(i, tolerated/2) })
+	}, func(i int) int64 { return above(i, -tolerated/2) })
 	// Less is not worth a handover.
 	for i, flow := range l.flows {
 		if max(flow, -flow) < tolerated/4 {

@@ -63,6 +63,7 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 		"a leader that needs all":              {holds(loads(0, 1000, 1000), 0, 0, 0), []int64{666, 667, 667}},
 		"a heaviest key of more than there is": {heaviest(loads(10, 50), 0, 90), []int64{30, 30}},
 		"more than there can be":               {loads(math.MaxInt64, math.MaxInt64), []int64{mostLoad, mostLoad}},
+		"more than there can be, of many":      {loads(slices.Repeat([]int64{math.MaxInt64}, 8192)...), slices.Repeat([]int64{mostLoad}, 8192)},
 		"too little to tell a heap":            {holds(loads(400, 400, 400), 7000, 0, 0), []int64{400, 400, 400}},
 		"work":                                 {works(loads(100, 100), 1000, 500), []int64{150, 150}},
 	} {
@@ -269,6 +270,41 @@ func TestLittleIsPassedOnOutsideFreeMinutes(t *testing.T) {
 		if passed != want {
 			t.Errorf("free %v: passes %d on, want %d", free, passed, want)
 		}
+	}
+}
+
+// The one that leads since an instance has gone would give it back after the free minutes.
+func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
+	const self = "i0001"
+	for name, tc := range map[string]struct {
+		weights []int64
+		// before and now are what its process holds beside the ring, given what it gets by the plan, and
+		// most what it may get at most.
+		before, now, given, most int64
+	}{
+		"too much elsewhere":   {[]int64{6000, 4000, 5000, 5000}, 0, 0, 750, 1499},
+		"as much as before":    {[]int64{6000, 4000, 5000, 5000}, 400, 400, 650, 1275},
+		"less than before":     {[]int64{6000, 4000, 5000, 5000}, 400, 0, 650, 1275},
+		"more":                 {[]int64{6000, 4000, 5000, 5000}, 0, 900, 350, 350},
+		"much more":            {[]int64{6000, 4000, 5000, 5000}, 0, 3000, 0, 0},
+		"too little":           {[]int64{5300, 3800, 5450, 5450}, 0, 0, 700, 700},
+		"too little, and more": {[]int64{5300, 3800, 5450, 5450}, 0, 150, 550, 550},
+		"not so little":        {[]int64{5300, 3800, 5450, 5450}, 0, 300, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view := func(own int64) *View { return holds(loads(tc.weights...), 0, own, 0, 0) }
+			plan := view(tc.now).Plan(unseeded(DefaultPolicy), true, view(tc.before))
+			var given, most int64
+			for _, s := range plan.Shifts {
+				if s.Receiver == self {
+					given += s.Load
+					most += plan.most(s)
+				}
+			}
+			if given != tc.given || most != tc.most {
+				t.Errorf("gets %d, and at most %d, want %d and %d: %+v", given, most, tc.given, tc.most, plan)
+			}
+		})
 	}
 }
 
