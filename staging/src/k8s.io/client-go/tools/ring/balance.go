@@ -71,7 +71,8 @@ type balancing struct {
 	view *View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
-	// heaps is the view of the last decision at which that was long ago; nil: there was none.
+	// heaps is the view of the last decision at which that was long ago, the first view until then: what
+	// the others count since this instance came is about the same.
 	heaps *View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
@@ -105,7 +106,7 @@ type planned struct {
 // plan returns the plan for the view that was observed last. It must not be changed.
 func (b *balancing) plan(policy Policy, free bool) *Plan {
 	heaps := b.heaps
-	if !free || heaps != nil && heaps.bytesOfObject() == 0 {
+	if !free || heaps.bytesOfObject() == 0 {
 		heaps = nil
 	}
 	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free || p.heaps != heaps {
@@ -149,7 +150,7 @@ type moved struct {
 // observe takes note of what has changed hands.
 func (b *balancing) observe(m *Machine, now time.Duration) {
 	if b.view == nil {
-		b.view, b.came = m.view, now
+		b.view, b.heaps, b.came = m.view, m.view, now
 	}
 	if before := b.view; before != m.view {
 		b.view = m.view

@@ -914,6 +914,33 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 	}
 }
 
+// Else it gives to one that leads, which gives it back at once: the others know what that held before.
+func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
+	for own, want := range map[int64]string{3000: "", 0: "c"} {
+		e := uneven(t, "d", 4500, 4500, 1500, 4500)
+		e.balance.Rate = 1
+		for _, r := range holds(e.View(), 0, 0, own, 0).Ring() {
+			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+		}
+		e.Machine = NewMachine("e", e.View(), limits)
+		e.decide()
+		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
+		e.Apply(Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Revision: e.View().Revision + 1})
+		e.decide()
+		e.now += 30 * time.Second
+		for name, weight := range map[string]int64{"a": 3500, "b": 3500, "c": 1500, "d": 3000, "e": 3500} {
+			e.tell(name, weight)
+		}
+		got := ""
+		if p := e.decide().Proposal; p != nil {
+			got = p.Receiver
+		}
+		if got != want {
+			t.Errorf("beside the ring %d: gives to %q, want %q", own, got, want)
+		}
+	}
+}
+
 func TestAMoveThatEvensOutIsCalledOffWhenThatIsTurnedOff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change  func(r *Record)

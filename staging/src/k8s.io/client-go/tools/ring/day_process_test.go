@@ -423,7 +423,7 @@ func (p *simulatedProcess) advance(next *simulatedView, seen int, missed bool) {
 func (p *simulatedProcess) remember() {
 	m, b := p.machine, &p.machine.balance
 	if b.view == nil {
-		b.came = p.day.now
+		b.came, b.heaps = p.day.now, m.view
 	}
 	b.view = m.view
 	b.came, b.went, b.moves = max(b.came, p.view.came), p.view.went, p.view.moves
