@@ -85,7 +85,7 @@ type run struct {
 	started  int
 	// begun says that the operator has done its first work.
 	begun bool
-	stop     []func()
+	stop  []func()
 }
 
 // replica is one process of the operator.
