@@ -106,7 +106,8 @@ type planned struct {
 // plan returns the plan for the view that was observed last. It must not be changed.
 func (b *balancing) plan(policy Policy, free bool) *Plan {
 	heaps := b.heaps
-	if !free || heaps.bytesOfObject() == 0 {
+	// One alone has nothing that what it holds could be compared with.
+	if !free || len(heaps.ring) < 2 || heaps.bytesOfObject() == 0 {
 		heaps = nil
 	}
 	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free || p.heaps != heaps {

@@ -915,14 +915,32 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 }
 
 // Else it gives to one that leads, which gives it back at once: the others know what that held before.
+// Where that was alone nobody knows what it holds beside the ring, and it gets as much as all.
 func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
-	for own, want := range map[int64]string{3000: "", 0: "c"} {
+	for name, tc := range map[string]struct {
+		own   int64
+		alone bool
+		want  string
+	}{
+		"one leads":            {3000, false, ""},
+		"none leads":           {0, false, "c"},
+		"the leader was alone": {3000, true, "c"},
+	} {
 		e := uneven(t, "d", 4500, 4500, 1500, 4500)
 		e.balance.Rate = 1
-		for _, r := range holds(e.View(), 0, 0, own, 0).Ring() {
+		for _, r := range holds(e.View(), 0, 0, tc.own, 0).Ring() {
 			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
 		}
-		e.Machine = NewMachine("e", e.View(), limits)
+		all := e.View().With(member("e", nil))
+		first := all
+		if tc.alone {
+			leader := mustGet(all, "c")
+			leader.Weight = 15000
+			first = holds(NewView(all.Revision, leader, mustGet(all, "e")), tc.own)
+		}
+		e.Machine = NewMachine("e", first, limits)
+		e.decide()
+		e.Replace(all)
 		e.decide()
 		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
 		e.Apply(Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Revision: e.View().Revision + 1})
@@ -935,8 +953,8 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 		if p := e.decide().Proposal; p != nil {
 			got = p.Receiver
 		}
-		if got != want {
-			t.Errorf("beside the ring %d: gives to %q, want %q", own, got, want)
+		if got != tc.want {
+			t.Errorf("%s: gives to %q, want %q", name, got, tc.want)
 		}
 	}
 }
