@@ -71,8 +71,8 @@ type balancing struct {
 	view *View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
-	// heaps is the view of the last decision at which that was long ago, the first view until then: what
-	// the others count since this instance came is about the same.
+	// heaps is the last view in which that was long ago, or in which one was alone; the first view until
+	// then: what the others count since this instance came is about the same.
 	heaps *View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
@@ -106,8 +106,8 @@ type planned struct {
 // plan returns the plan for the view that was observed last. It must not be changed.
 func (b *balancing) plan(policy Policy, free bool) *Plan {
 	heaps := b.heaps
-	// One alone has nothing that what it holds could be compared with.
-	if !free || len(heaps.ring) < 2 || heaps.bytesOfObject() == 0 {
+	// What one alone holds can be compared with nothing.
+	if !free || len(heaps.bytesOfObjects()) < 2 {
 		heaps = nil
 	}
 	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free || p.heaps != heaps {
@@ -148,8 +148,13 @@ type moved struct {
 	width uint64
 }
 
+// free says whether an instance has come or gone lately.
+func (b *balancing) free(policy Policy, now time.Duration) bool {
+	return now < max(b.came, b.went)+policy.Free
+}
+
 // observe takes note of what has changed hands.
-func (b *balancing) observe(m *Machine, now time.Duration) {
+func (b *balancing) observe(m *Machine, balance *Balance, now time.Duration) {
 	if b.view == nil {
 		b.view, b.heaps, b.came = m.view, m.view, now
 	}
@@ -158,6 +163,9 @@ func (b *balancing) observe(m *Machine, now time.Duration) {
 		b.compare(before, now)
 	}
 	i, n := m.view.place(m.name), len(m.view.ring)
+	if n < 2 || balance != nil && !b.free(balance.Policy, now) {
+		b.heaps = m.view
+	}
 	if i < 0 {
 		b.calmSince = now
 		return
@@ -273,7 +281,7 @@ func (b *balancing) turnsBack(s Shift, plan *Plan, policy Policy, free bool, now
 	if s.Donor != s.Boundary {
 		passes = -passes
 	}
-	return donor.Load+max(0, passes)-donor.Wanted <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
+	return donor.Load+max(0, passes)-donor.Wanted-donor.grown <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
 }
 
 // decideBalance names a key for a boundary of this instance's range, if the ring is to be evened out
@@ -287,10 +295,7 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 	}
 	policy, b := in.Balance.Policy, &m.balance
 	b.count(policy, in.Now)
-	free := in.Now < max(b.came, b.went)+policy.Free
-	if !free {
-		b.heaps = b.view
-	}
+	free := b.free(policy, in.Now)
 	steady := min(b.steadySince+policy.Steady, b.swingsSince+longSwing)
 	due := max(b.calmSince+policy.Calm, steady, b.came+policy.AfterJoin, m.rests[registration{}])
 	if b.went > 0 {

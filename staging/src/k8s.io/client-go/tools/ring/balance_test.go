@@ -890,7 +890,7 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 		{3000, 0, 1400},
 		{3000, 3000, 1400},
 		{0, 0, 3000},
-		{0, 3000, 0},
+		{0, 3000, 1400},
 	} {
 		e := uneven(t, "b", 1500, 4500, 4500, 4500)
 		e.balance.Rate = 1
@@ -900,7 +900,7 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 		e.decide()
 		join(e)
 		// What is told of heaps now counts only where it is more, and nothing of one that has come.
-		for _, r := range holds(e.View(), tc.now, 0, 0, 0, 9000).Ring() {
+		for _, r := range holds(e.View(), tc.now, 0, 0, 9000, 0).Ring() {
 			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
 		}
 		needs := int64(0)
@@ -915,16 +915,23 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 }
 
 // Else it gives to one that leads, which gives it back at once: the others know what that held before.
-// Where that was alone nobody knows what it holds beside the ring, and it gets as much as all.
+// Where that alone had told of its heap nobody knows what it holds beside, and it gets as much as all.
 func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 	for name, tc := range map[string]struct {
-		own   int64
-		alone bool
-		want  string
+		own int64
+		// It has seen that many, and that all had told of their heaps, or the leader alone. late says that
+		// it is to own keys long after it has come.
+		told bool
+		seen int
+		late bool
+		want string
 	}{
-		"one leads":            {3000, false, ""},
-		"none leads":           {0, false, "c"},
-		"the leader was alone": {3000, true, "c"},
+		"one leads":                    {3000, true, 4, false, ""},
+		"none leads":                   {0, true, 4, false, "c"},
+		"the leader was alone":         {3000, false, 0, false, "c"},
+		"the other had told nothing":   {3000, false, 1, false, "c"},
+		"one leads since it has come":  {3000, false, 4, true, ""},
+		"none leads since it has come": {0, false, 4, true, "c"},
 	} {
 		e := uneven(t, "d", 4500, 4500, 1500, 4500)
 		e.balance.Rate = 1
@@ -933,13 +940,21 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 		}
 		all := e.View().With(member("e", nil))
 		first := all
-		if tc.alone {
+		if !tc.told {
 			leader := mustGet(all, "c")
 			leader.Weight = 15000
-			first = holds(NewView(all.Revision, leader, mustGet(all, "e")), tc.own)
+			first = holds(NewView(all.Revision, leader), tc.own).With(mustGet(all, "e"))
+			for _, r := range all.Ring()[:tc.seen] {
+				if r.Name != "c" {
+					first = first.With(Record{Name: r.Name, UID: r.UID, Key: r.Key, Weight: r.Weight, Phase: r.Phase})
+				}
+			}
 		}
 		e.Machine = NewMachine("e", first, limits)
 		e.decide()
+		if tc.late {
+			e.now += time.Hour
+		}
 		e.Replace(all)
 		e.decide()
 		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
@@ -955,6 +970,33 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: gives to %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// The others have not seen what it held while it was not alone, and would give back what it gives.
+func TestOneThatHasBeenAloneForgetsWhatItHeldBefore(t *testing.T) {
+	for alone, want := range map[bool]bool{true: false, false: true} {
+		e := uneven(t, "a", 6000, 6000)
+		e.balance.Rate = 1
+		for _, r := range holds(e.View(), 4000, 0).Ring() {
+			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+		}
+		e.decide()
+		other := mustGet(e.View(), "b")
+		other.UID = "another"
+		if alone {
+			e.Remove("b", e.View().Revision+1)
+			e.decide()
+		}
+		other.Revision = e.View().Revision + 1
+		e.Apply(other)
+		e.decide()
+		e.now += 30 * time.Second
+		e.tell("a", 6000)
+		e.tell("b", 6000)
+		if p := e.decide().Proposal; (p != nil) != want {
+			t.Errorf("alone before %t: proposes %v", alone, p)
 		}
 	}
 }

@@ -50,7 +50,7 @@ type Part struct {
 	Own int64
 
 	// grown is by how much more its process holds now than what Own counts, in objects, if that is of
-	// before: it is to get as much less.
+	// before: it is to get as much less, and gives nothing for that, as heaps swing.
 	grown int64
 	// pinned says that the upper end of its range is.
 	pinned bool
@@ -136,17 +136,22 @@ func (v *View) width(name string) float64 {
 // bytesOfObject returns about how many bytes of heap come to one object in the caches of a process, 0
 // if that is not known: the lower median, as a process that leads holds more.
 func (v *View) bytesOfObject() float64 {
-	var all []float64
-	for _, r := range v.ring {
-		if r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes {
-			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
-		}
-	}
+	all := v.bytesOfObjects()
 	if len(all) == 0 {
 		return 0
 	}
 	slices.Sort(all)
 	return all[(len(all)-1)/2]
+}
+
+// bytesOfObjects returns that of each process that has told of enough objects.
+func (v *View) bytesOfObjects() (all []float64) {
+	for _, r := range v.ring {
+		if r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes {
+			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
+		}
+	}
+	return all
 }
 
 // shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring makes

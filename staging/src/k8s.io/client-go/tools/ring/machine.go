@@ -215,7 +215,7 @@ func (m *Machine) Decide(in Input) Decision {
 		}
 	}
 	m.history.observe(m.view, in.Now)
-	m.balance.observe(m, in.Now)
+	m.balance.observe(m, in.Balance, in.Now)
 	if (in.Leaving || self.Deleting || self.Drained && self.Key != nil && m.view.Spare(m.name)) && !m.leave.begun {
 		m.leave = leaving{begun: true, since: in.Now}
 	}

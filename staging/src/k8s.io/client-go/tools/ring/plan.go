@@ -110,9 +110,9 @@ func (r Record) Pinned() bool {
 }
 
 // Plan returns what would even out the ring, by what its instances have told of themselves. All that
-// see the same records come to the same plan, so each donor can do its part alone. What has about what
-// it should have stays as it is, so that what is told late or roughly moves nothing. No load passes
-// boundaries that are pinned: what lies between two of them is evened out by itself.
+// see the same records, and the same heaps, come to the same plan, so each donor can do its part alone.
+// What has about what it should have stays as it is, so that what is told late or roughly moves nothing.
+// No load passes boundaries that are pinned: what lies between two of them is evened out by itself.
 //
 // A free plan is one for the time after an instance has come or gone. What processes hold beside their
 // rings is that of heaps in it, the view of before that, or nothing if it is nil: heaps swing while
@@ -274,10 +274,10 @@ func (l *line) evenOut(policy Policy, pass float64) []int64 {
 	l.flows = make([]int64, len(l.parts))
 	want(l.parts, total)
 	tolerated := max(policy.Least, int64(policy.Tolerance*float64(total)/float64(len(l.parts))))
-	above := func(i int, tolerated int64) int64 { return l.loads[i] - l.parts[i].Wanted - tolerated }
-	below := func(i int, tolerated int64) int64 {
-		return l.parts[i].Wanted - l.parts[i].grown - tolerated - l.loads[i]
+	above := func(i int, tolerated int64) int64 {
+		return l.loads[i] - l.parts[i].Wanted - l.parts[i].grown - tolerated
 	}
+	below := func(i int, tolerated int64) int64 { return l.parts[i].Wanted - tolerated - l.loads[i] }
 	room := func(i int) int64 {
 		if l.parts[i].fixed {
 			return 0
@@ -377,8 +377,8 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 func want(parts []*Part, total int64) {
 	sum := func(level int64) (sum int64) {
 		for _, part := range parts {
-			part.Wanted = max(part.heaviest, level-part.Own, 0)
-			part.fixed = part.heaviest > max(level-part.Own, 0)
+			rest := max(level-part.Own-part.grown, 0)
+			part.Wanted, part.fixed = max(part.heaviest, rest), part.heaviest > rest
 			sum += part.Wanted
 		}
 		return sum
@@ -386,7 +386,7 @@ func want(parts []*Part, total int64) {
 	// The lowest level at which all of the load has a place lies in (low, high].
 	low, high := int64(-1), total
 	for _, part := range parts {
-		high = max(high, total+part.Own)
+		high = max(high, total+part.Own+part.grown)
 	}
 	for high-low > 1 {
 		if middle := low + (high-low)/2; sum(middle) < total {

@@ -40,7 +40,8 @@ const (
 	// countShare is how much longer than counting it took the load is not counted again.
 	countShare = 100
 	// heapInterval is how often the heap and the work are told at most where nothing else is: they
-	// swing with each collection, and with each change of a large object.
+	// swing with each collection, and with each change of a large object. A heap that has grown by half
+	// is told like a load: a new leader's, which is to be given less.
 	heapInterval = 30 * time.Second
 	// A load is told when it has changed by a twentieth: half of what an instance may have too much.
 	// A heap is when it has changed by a tenth.
@@ -106,7 +107,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks(), !n.owned.Equal(n.weighed):
 		// Others wait for it; one that joins asks whoever has most since its predecessor has gone.
-	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts):
+	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts), 2*liveBytes(n.status) >= 3*max(n.stored.LiveBytes, 1):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
 	case differs(n.stored.LiveBytes, liveBytes(n.status), heapParts), max(n.stored.Work-n.status.Work, n.status.Work-n.stored.Work) >= workStep:

@@ -220,8 +220,8 @@ func TestAHeapAloneIsToldTwiceAMinuteAtMost(t *testing.T) {
 		i.ownLog(term)
 		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
 		for range 60 {
-			i.heap, i.collections = 3000-i.heap, i.collections+1
-			if i.heap == 3000 {
+			i.heap, i.collections = 2400-i.heap, i.collections+1
+			if i.heap == 2400 {
 				i.heap = 1000
 			}
 			term.reported(ctx, d)
@@ -229,6 +229,30 @@ func TestAHeapAloneIsToldTwiceAMinuteAtMost(t *testing.T) {
 		}
 		if n := len(r.got(ofPatch(partNews))); n != 2 {
 			t.Errorf("it was told %d times in a minute", n)
+		}
+	})
+}
+
+func TestAHeapThatHasGrownByHalfIsToldWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
+		term := i.registered(ctx)
+		i.ownLog(term)
+		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
+		for n, tc := range []struct {
+			heap uint64
+			told bool
+		}{
+			{1000, true}, {1499, false}, {1500, true}, {1000, false}, {2249, false}, {2250, true},
+		} {
+			i.heap, i.collections = tc.heap, i.collections+1
+			term.reported(ctx, d)
+			if got := i.record().Status.Heap.LiveBytes == int64(tc.heap); got != tc.told {
+				t.Errorf("after %d s a heap of %d was told: %t, want %t", n, tc.heap, got, tc.told)
+			}
+			time.Sleep(loadInterval)
 		}
 	})
 }
