@@ -260,7 +260,7 @@ var ringMutations = []change{
 	{"a handover is of less than it is worth", "balance.go", "max(s.Load, (policy.Least+1)/2)", "s.Load"},
 	{"a heavy key makes its receiver the largest", "plan.go", "lump > 0 && receiver.Load+lump <= max(receiver.Wanted+receiver.tolerated, donor.Load+donor.Own-receiver.Own)", "lump > 0"},
 	{"a boundary turns back for twice too little", "balance.go", "receiver.Wanted-receiver.Load <= 4*", "receiver.Wanted-receiver.Load <= 2*"},
-	{"a boundary turns back for too much", "balance.go", "max(0, passes)-donor.Wanted <= 2*", "max(0, passes)-donor.Wanted <= 1*"},
+	{"a boundary turns back for too much", "balance.go", "max(0, passes)-donor.Wanted-donor.grown <= 2*", "max(0, passes)-donor.Wanted-donor.grown <= 1*"},
 	{"a boundary that has moved up has moved down", "balance.go", "up := uint64(*r.Key-*former.Key)&(hashkey.Limit-1) < ", "up := uint64(*r.Key-*former.Key)&(hashkey.Limit-1) >= "},
 	{"a move is forgotten after a minute", "balance.go", " || !newer[move.boundary] && b.view.place(move.boundary) >= 0 {", " {"},
 	{"what was planned for another view counts", "balance.go", "p.view != b.view || ", ""},

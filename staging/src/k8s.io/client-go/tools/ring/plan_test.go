@@ -278,8 +278,8 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 	const self = "i0001"
 	for name, tc := range map[string]struct {
 		weights []int64
-		// before and now are what its process holds beside the ring, given what it gets by the plan, and
-		// most what it may get at most.
+		// before and now are what its process holds beside the ring, given what it is to get, and most what
+		// it may get at most.
 		before, now, given, most int64
 	}{
 		"too much elsewhere":   {[]int64{6000, 4000, 5000, 5000}, 0, 0, 750, 1499},
@@ -287,6 +287,7 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 		"less than before":     {[]int64{6000, 4000, 5000, 5000}, 400, 0, 650, 1275},
 		"more":                 {[]int64{6000, 4000, 5000, 5000}, 0, 900, 525, 525},
 		"much more":            {[]int64{6000, 4000, 5000, 5000}, 0, 3000, 0, 0},
+		"room elsewhere":       {[]int64{7000, 4000, 4500, 4500}, 0, 3000, 0, 0},
 		"too little":           {[]int64{5300, 3800, 5450, 5450}, 0, 0, 700, 700},
 		"too little, and more": {[]int64{5300, 3800, 5450, 5450}, 0, 150, 587, 587},
 		"not so little":        {[]int64{5300, 3800, 5450, 5450}, 0, 300, 0, 0},
@@ -295,13 +296,15 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 			view := func(own int64) *View { return holds(loads(tc.weights...), 0, own, 0, 0) }
 			plan := view(tc.now).Plan(unseeded(DefaultPolicy), true, view(tc.before))
 			var given, most int64
-			for _, s := range plan.Shifts {
-				if s.Donor == self {
-					t.Errorf("gives %d", s.Load)
-				}
-				if s.Receiver == self {
-					given += s.Load
-					most += plan.most(s)
+			for _, part := range plan.Parts {
+				for _, s := range plan.from(part.Name) {
+					if s.Donor == self {
+						t.Errorf("gives %d", s.Load)
+					}
+					if s.Receiver == self {
+						given += s.Load
+						most += plan.most(s)
+					}
 				}
 			}
 			if given != tc.given || most != tc.most {
