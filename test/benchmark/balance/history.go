@@ -253,17 +253,23 @@ func (h *history) of(p phase) figures {
 }
 
 // goneBack returns the moves by balance that undo more than half of an earlier one of the same
-// boundary, both in the phase, if no instance has come or gone since the earlier one was asked for.
+// boundary, both asked for in the phase, if no instance has come or gone since the earlier one was.
+// Where the load is to be even soon, what was right before the load had changed for good is left out.
 func (h *history) goneBack(p phase) (back []change) {
 	earlier := map[string][]change{}
 	var stirred time.Time
+	if p.within {
+		stirred = p.done
+	}
 	for _, c := range h.changes {
 		if c.at.Before(p.begin) || !c.at.Before(p.end) {
 			continue
 		}
 		if c.by != byBalance {
 			clear(earlier)
-			stirred = c.at
+			if c.at.After(stirred) {
+				stirred = c.at
+			}
 			continue
 		}
 		if c.begun.Before(stirred) {

@@ -110,6 +110,19 @@ func TestMovesThatGoBack(t *testing.T) {
 	}
 }
 
+func TestWhatMovedBeforeTheLoadHadChangedMayGoBack(t *testing.T) {
+	back := has(20, "b", 9, 100)
+	*back.Key += tenth / 2
+	h := replay(ring(has(10, "b", 8, 100), back))
+	for done, want := range map[int]int{9: 1, 11: 0} {
+		p := whole()
+		p.done = at(done)
+		if f := h.of(p); f.back != want {
+			t.Errorf("done after %d s: %d moves go back, want %d", done, f.back, want)
+		}
+	}
+}
+
 func TestMostInAMinute(t *testing.T) {
 	asked := has(100, "b", 10, 100)
 	asked.Next = ptr.To(int64(9 * tenth))

@@ -84,7 +84,8 @@ objects come and go only with it. Figures come from a watch of the ControllerIns
 - The most in a minute is what balance has moved in any 60 s, of the moves that were asked for later
   than %g minutes after an instance had come or gone.
 - A move goes back if it undoes more than half of an earlier one of the same boundary, in the same
-  phase, and no instance has come or gone since the earlier one was asked for.
+  phase, and no instance has come or gone since the earlier one was asked for. What was asked for
+  before objects had been made or deleted was right for another load, and does not count.
 
 | phase | balance | ratio at the end | beside heavy keys | widest range : mean | s until even for good | from the begin | %% moved by joins | leaves | deaths | balance | moves | back | most in a minute |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
