@@ -33,6 +33,10 @@ const oldNews = 30 * time.Second
 // out: they may never cease to.
 const longSwing = time.Minute
 
+// lastLease is how long after an instance has come the record of one that crashed at its place may be
+// there: a default lease ends within 7 s.
+const lastLease = 8 * time.Second
+
 // tryAgain is how long an instance that had nothing fit to give, or proposed a move, keeps to that while
 // the boundaries about it stay: to look for a key it reads all of its own.
 const tryAgain = 5 * time.Second
@@ -367,14 +371,23 @@ func (m *Machine) told(r Record, place int, now time.Duration) bool {
 }
 
 // takes says whether the receiver can be given something now: it works, what it has told is not old,
-// and it has not let this instance wait lately.
+// it has not let this instance wait lately, and none has come in its place.
 func (m *Machine) takes(s Shift, now time.Duration) bool {
 	place := 0
 	if s.Boundary == m.name {
 		place = 2
 	}
 	r, _ := m.view.Get(s.Receiver)
-	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now
+	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now && !m.replaced(r, now)
+}
+
+// replaced says whether another process has come to the instance's place, or is about to: it has most
+// likely crashed, and its record is not gone yet.
+func (m *Machine) replaced(r Record, now time.Duration) bool {
+	place, soon := slot(r.Holder), now < m.balance.came+lastLease
+	return place != "" && slices.ContainsFunc(m.view.records, func(other *Record) bool {
+		return other.Name != r.Name && slot(other.Holder) == place && (soon || other.Key == nil && !other.Drained)
+	})
 }
 
 // donors returns how many instances may give something, at least one.

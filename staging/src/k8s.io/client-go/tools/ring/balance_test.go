@@ -914,6 +914,44 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 	}
 }
 
+func TestNothingGoesToOneInWhosePlaceAnotherHasCome(t *testing.T) {
+	for name, tc := range map[string]struct {
+		holder  string
+		drained bool
+		key     *int64
+		// since is when the other one has come, if it has a key.
+		since time.Duration
+		gives bool
+	}{
+		"it waits for a range":     {holder: "host:1_2_y"},
+		"elsewhere":                {holder: "host:2_2_y", gives: true},
+		"drained":                  {holder: "host:1_2_y", drained: true, gives: true},
+		"it has come":              {holder: "host:1_2_y", key: at(hashkey.Max - 100), since: lastLease - 1},
+		"it has come long ago":     {holder: "host:1_2_y", key: at(hashkey.Max - 100), since: lastLease, gives: true},
+		"one has come elsewhere":   {holder: "host:2_2_y", key: at(hashkey.Max - 100), since: lastLease - 1, gives: true},
+		"their places are unknown": {holder: "host", gives: true},
+	} {
+		e := uneven(t, "a", 4500, 1500, 3000)
+		e.balance.Rate = 1
+		e.change("b", func(r *Record) {
+			if r.Holder = "host:1_1_x"; tc.holder == "host" {
+				r.Holder = "host"
+			}
+		})
+		other := member("d", tc.key)
+		other.Holder, other.Drained, other.Revision = tc.holder, tc.drained, e.View().Revision+1
+		e.Apply(other)
+		e.decide()
+		e.now += tc.since
+		for _, r := range e.View().Ring() {
+			e.tell(r.Name, r.Weight)
+		}
+		if p := e.decide().Proposal; (p != nil && p.Receiver == "b") != tc.gives {
+			t.Errorf("%s: proposes %v, want that b gets something: %t", name, p, tc.gives)
+		}
+	}
+}
+
 // Else it gives to one that leads, which gives it back at once: the others know what that held before.
 // Where that alone had told of its heap nobody knows what it holds beside, and it gets as much as all.
 func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {

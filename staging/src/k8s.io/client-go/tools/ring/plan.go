@@ -50,8 +50,7 @@ type Policy struct {
 	// swings for more than a minute counts as steady.
 	Steady time.Duration
 	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
-	// must have gone: others may be about to come, too, or again. One that has crashed may join again before
-	// its old record is gone, which a default lease delays by up to 7 s.
+	// must have gone: others may be about to come, too, or again.
 	AfterJoin, AfterLoss time.Duration
 }
 
@@ -65,7 +64,7 @@ var DefaultPolicy = Policy{
 	Free:      2 * time.Minute,
 	Calm:      time.Second,
 	Steady:    10 * time.Second,
-	AfterJoin: 8 * time.Second,
+	AfterJoin: 3 * time.Second,
 	AfterLoss: 20 * time.Second,
 }
 
