@@ -192,7 +192,7 @@ var ringMutations = []change{
 	{"old news count", "balance.go", "return r.Revision > m.balance.calmAt[place] || m.balance.calmSince+oldNews <= now", "return true"},
 	{"who has nothing new to tell gets nothing", "balance.go", " || m.balance.calmSince+oldNews <= now", ""},
 	{"a neighbour that does not work gets a range", "balance.go", "m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive", "m.told(r, place, now)"},
-	{"a neighbour that was too slow gets a range", "balance.go", " && m.restsUntil(r) <= now\n", "\n"},
+	{"a neighbour that was too slow gets a range", "balance.go", " && m.restsUntil(r) <= now", ""},
 	{"a load is evened out though a record forbids it", "balance.go", "if _, off := m.view.BalanceOff(); off {", "if false {"},
 	{"a dry run writes", "balance.go", "d.Proposal == nil || in.Balance.DryRun {", "d.Proposal == nil {"},
 	{"a range is cut so that it goes to and fro", "balance.go", "plan.most(s)\n", "int64(1<<40)\n"},
