@@ -217,7 +217,7 @@ var ringMutations = []change{
 	{"what it gets less is nobody's", "plan.go", "level-part.Own-part.grown", "level-part.Own"},
 	{"one that has most likely crashed gets something", "balance.go", " && !m.replaced(r, now)", ""},
 	{"one never gets anything beside one that is drained", "balance.go", "other.Key == nil && !other.Drained", "other.Key == nil"},
-	{"two in one place get nothing for good", "balance.go", "soon || other.Key == nil", "true || other.Key == nil"},
+	{"two in one place get nothing for good", "balance.go", "now < m.balance.came+lastLease", "now < m.balance.came+time.Hour"},
 	{"one that is alone knows what it held before", "balance.go", "n < 2 || balance", "balance"},
 	{"a heap is seen only by those who own keys", "balance.go", "balance != nil && !b.free", "balance != nil && i >= 0 && !b.free"},
 	{"sums of loads overflow", "load.go", "mostLoad = 1 << 32", "mostLoad = 1 << 40"},

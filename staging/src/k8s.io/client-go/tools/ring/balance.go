@@ -386,7 +386,7 @@ func (m *Machine) takes(s Shift, now time.Duration) bool {
 func (m *Machine) replaced(r Record, now time.Duration) bool {
 	place, soon := slot(r.Holder), now < m.balance.came+lastLease
 	return place != "" && slices.ContainsFunc(m.view.records, func(other *Record) bool {
-		return other.Name != r.Name && slot(other.Holder) == place && (soon || other.Key == nil && !other.Drained)
+		return (soon || other.Key == nil && !other.Drained) && other.Name != r.Name && slot(other.Holder) == place
 	})
 }
 
