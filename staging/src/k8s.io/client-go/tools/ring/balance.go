@@ -31,7 +31,7 @@ const oldNews = 30 * time.Second
 
 // longSwing is how long many objects come and go until that no longer keeps a ring from being evened
 // out: they may never cease to.
-const longSwing = time.Minute
+const longSwing = 3 * time.Minute
 
 // lastLease is how long after an instance has come the record of one that crashed at its place may be
 // there: a default lease ends within 7 s.

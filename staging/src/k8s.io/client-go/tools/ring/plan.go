@@ -47,7 +47,7 @@ type Policy struct {
 	Calm time.Duration
 	// Steady is how long the ring must have had about as many objects as now, give or take a tenth. While
 	// many come or go, they do so earlier in one range than in another, and that passes by itself. What
-	// swings for more than a minute counts as steady.
+	// swings for more than three minutes counts as steady.
 	Steady time.Duration
 	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
 	// must have gone: others may be about to come, too, or again.
