@@ -711,10 +711,11 @@ func TestARingRestsWhileManyObjectsComeOrGo(t *testing.T) {
 	e.now += e.balance.Steady
 	e.moves()
 	// It goes on and on.
-	for i := range int64(61) {
+	last := int64(longSwing / time.Second)
+	for i := range last + 1 {
 		e.now += time.Second
 		e.tell("c", 1000+500*(i%2))
-		if d := e.decide(); (d.Write != nil) != (i == 60) {
+		if d := e.decide(); (d.Write != nil) != (i == last) {
 			t.Fatalf("after %d s of coming and going it writes %+v", i, d.Write)
 		}
 	}
