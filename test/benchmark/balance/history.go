@@ -257,7 +257,7 @@ func (h *history) of(p phase) figures {
 // Where the load is to be even soon, what was right before the load had changed for good is left out.
 func (h *history) goneBack(p phase) (back []change) {
 	earlier := map[string][]change{}
-	var stirred time.Time
+	stirred := p.begin
 	if p.within {
 		stirred = p.done
 	}

@@ -120,6 +120,11 @@ func TestWhatMovedBeforeTheLoadHadChangedMayGoBack(t *testing.T) {
 		if f := h.of(p); f.back != want {
 			t.Errorf("done after %d s: %d moves go back, want %d", done, f.back, want)
 		}
+		// It was asked for before the phase.
+		p.within, p.begin = false, at(done)
+		if f := h.of(p); f.back != want {
+			t.Errorf("begun after %d s: %d moves go back, want %d", done, f.back, want)
+		}
 	}
 }
 
