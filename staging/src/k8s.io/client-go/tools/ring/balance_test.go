@@ -64,9 +64,7 @@ func uneven(t *testing.T, name string, weights ...int64) *evener {
 	e := &evener{Machine: NewMachine(name, NewView(1, records...), limits), t: t, balance: &Balance{Policy: policy}, objects: objects}
 	// All have told what they have since the ring was made.
 	e.decide()
-	for _, r := range records {
-		e.tell(r.Name, r.Weight)
-	}
+	e.tellAgain()
 	e.now = time.Hour
 	return e
 }
@@ -74,6 +72,20 @@ func uneven(t *testing.T, name string, weights ...int64) *evener {
 // tell has an instance tell what it has.
 func (e *evener) tell(name string, weight int64) {
 	e.change(name, func(r *Record) { r.Weight = weight })
+}
+
+// tellAgain has all tell what they had.
+func (e *evener) tellAgain() {
+	for _, r := range e.View().Ring() {
+		e.tell(r.Name, r.Weight)
+	}
+}
+
+// hold has the instances, in order of key, tell of heaps with so many objects' worth beside the ring.
+func (e *evener) hold(own ...int64) {
+	for _, r := range holds(e.View(), own...).Ring() {
+		e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+	}
 }
 
 func (e *evener) change(name string, f func(*Record)) {
@@ -581,9 +593,7 @@ func TestADonorLooksForAKeyAgainWhenItsMoveIsNotToBeMadeAnyMore(t *testing.T) {
 			asked := e.looks
 			change(e, first.Proposal.Boundary)
 			e.decideAgain()
-			for _, r := range e.View().Ring() {
-				e.tell(r.Name, r.Weight)
-			}
+			e.tellAgain()
 			e.now += e.balance.Calm
 			if d := e.decideAgain(); d.Proposal == first.Proposal {
 				t.Errorf("still proposes %v", d.Proposal)
@@ -860,9 +870,7 @@ func TestTheLastMoveOfEachBoundaryIsRemembered(t *testing.T) {
 func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
 	e := uneven(t, "a", 4000, 4000, 4000)
 	e.balance.Rate = 1
-	for _, r := range holds(e.View(), 4000, 0, 0).Ring() {
-		e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
-	}
+	e.hold(4000, 0, 0)
 	e.balance.Free = 2 * time.Hour
 	e.quiet("an instance has come an hour ago")
 	e.now += time.Hour
@@ -880,9 +888,7 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 		e.Apply(Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Weight: 2250, Revision: e.View().Revision + 1})
 		e.decide()
 		e.now += 30 * time.Second
-		for _, r := range e.View().Ring() {
-			e.tell(r.Name, r.Weight)
-		}
+		e.tellAgain()
 	}
 	for _, tc := range []struct {
 		// before and now are what "a" holds beside the ring, want what it needs: 0, it gets nothing.
@@ -895,15 +901,11 @@ func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 	} {
 		e := uneven(t, "b", 1500, 4500, 4500, 4500)
 		e.balance.Rate = 1
-		for _, r := range holds(e.View(), tc.before, 0, 0, 0).Ring() {
-			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
-		}
+		e.hold(tc.before, 0, 0, 0)
 		e.decide()
 		join(e)
 		// What is told of heaps now counts only where it is more, and nothing of one that has come.
-		for _, r := range holds(e.View(), tc.now, 0, 0, 9000, 0).Ring() {
-			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
-		}
+		e.hold(tc.now, 0, 0, 9000, 0)
 		needs := int64(0)
 		p := e.decide().Proposal
 		if p != nil && p.Receiver == "a" {
@@ -944,9 +946,7 @@ func TestNothingGoesToOneInWhosePlaceAnotherHasCome(t *testing.T) {
 		e.Apply(other)
 		e.decide()
 		e.now += tc.since
-		for _, r := range e.View().Ring() {
-			e.tell(r.Name, r.Weight)
-		}
+		e.tellAgain()
 		if p := e.decide().Proposal; (p != nil && p.Receiver == "b") != tc.gives {
 			t.Errorf("%s: proposes %v, want that b gets something: %t", name, p, tc.gives)
 		}
@@ -974,9 +974,7 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 	} {
 		e := uneven(t, "d", 4500, 4500, 1500, 4500)
 		e.balance.Rate = 1
-		for _, r := range holds(e.View(), 0, 0, tc.own, 0).Ring() {
-			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
-		}
+		e.hold(0, 0, tc.own, 0)
 		all := e.View().With(member("e", nil))
 		first := all
 		if !tc.told {
@@ -1018,9 +1016,7 @@ func TestOneThatHasBeenAloneForgetsWhatItHeldBefore(t *testing.T) {
 	for alone, want := range map[bool]bool{true: false, false: true} {
 		e := uneven(t, "a", 6000, 6000)
 		e.balance.Rate = 1
-		for _, r := range holds(e.View(), 4000, 0).Ring() {
-			e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
-		}
+		e.hold(4000, 0)
 		e.decide()
 		other := mustGet(e.View(), "b")
 		other.UID = "another"

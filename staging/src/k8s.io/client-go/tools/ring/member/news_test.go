@@ -165,14 +165,22 @@ func TestALoadIsToldWhenItHasChangedByATwentiethAndAtMostOnceASecond(t *testing.
 	})
 }
 
+// reporter returns a registry, an instance that works on all keys and leases for an hour, and what has
+// it report.
+func reporter(t *testing.T) (r *registry, i *instance, report func()) {
+	ctx := testContext(t)
+	r = newRegistry(t)
+	i = newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
+	term := i.registered(ctx)
+	i.ownLog(term)
+	return r, i, func() {
+		term.reported(ctx, ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()})
+	}
+}
+
 func TestAHeapIsToldWithTheWeightOfItsCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := testContext(t)
-		r := newRegistry(t)
-		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
-		term := i.registered(ctx)
-		i.ownLog(term)
-		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
+		_, i, report := reporter(t)
 		for _, tc := range []struct {
 			heap, collections uint64
 			weight            int
@@ -189,7 +197,7 @@ func TestAHeapIsToldWithTheWeightOfItsCollection(t *testing.T) {
 		} {
 			i.heap, i.collections, i.sources[0].keys = tc.heap, tc.collections, make([]int64, tc.weight)
 			time.Sleep(heapInterval)
-			term.reported(ctx, d)
+			report()
 			if got := i.record().Status.Heap; !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("with %+v the record says %+v", tc, got)
 			}
@@ -213,18 +221,13 @@ func TestAHeapOfBeforeTheRegistrationIsNotTold(t *testing.T) {
 
 func TestAHeapAloneIsToldTwiceAMinuteAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := testContext(t)
-		r := newRegistry(t)
-		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
-		term := i.registered(ctx)
-		i.ownLog(term)
-		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
+		r, i, report := reporter(t)
 		for range 60 {
 			i.heap, i.collections = 2400-i.heap, i.collections+1
 			if i.heap == 2400 {
 				i.heap = 1000
 			}
-			term.reported(ctx, d)
+			report()
 			time.Sleep(time.Second)
 		}
 		if n := len(r.got(ofPatch(partNews))); n != 2 {
@@ -235,12 +238,7 @@ func TestAHeapAloneIsToldTwiceAMinuteAtMost(t *testing.T) {
 
 func TestAHeapThatHasGrownByHalfIsToldWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := testContext(t)
-		r := newRegistry(t)
-		i := newInstance(t, r, func(c *Config) { c.LeaseDuration = time.Hour })
-		term := i.registered(ctx)
-		i.ownLog(term)
-		d := ring.Decision{Phase: shardingv1alpha1.InstanceActive, Owned: hashkey.All()}
+		_, i, report := reporter(t)
 		for n, tc := range []struct {
 			heap uint64
 			told bool
@@ -248,7 +246,7 @@ func TestAHeapThatHasGrownByHalfIsToldWithinASecond(t *testing.T) {
 			{1000, true}, {1499, false}, {1500, true}, {1000, false}, {2249, false}, {2250, true},
 		} {
 			i.heap, i.collections = tc.heap, i.collections+1
-			term.reported(ctx, d)
+			report()
 			if got := i.record().Status.Heap.LiveBytes == int64(tc.heap); got != tc.told {
 				t.Errorf("after %d s a heap of %d was told: %t, want %t", n, tc.heap, got, tc.told)
 			}
