@@ -107,7 +107,8 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 		return 0
 	case n.stored.Phase != d.Phase, !n.stored.Cached.Equal(held), !n.stored.Report.Equal(d.Report), !t.saysWhoWorks(), !n.owned.Equal(n.weighed):
 		// Others wait for it; one that joins asks whoever has most since its predecessor has gone.
-	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts), 2*liveBytes(n.status) >= 3*max(n.stored.LiveBytes, 1):
+	case differs(n.stored.Weight, n.status.Weight, loadParts), differs(n.stored.Shareable(), shareable(n.status), loadParts),
+		liveBytes(n.status) > n.stored.LiveBytes && differs(n.stored.LiveBytes, liveBytes(n.status), 2):
 		// What is in work comes and goes all the time, and is told with the rest.
 		due = n.sent.Add(loadInterval)
 	case differs(n.stored.LiveBytes, liveBytes(n.status), heapParts), max(n.stored.Work-n.status.Work, n.status.Work-n.stored.Work) >= workStep:
