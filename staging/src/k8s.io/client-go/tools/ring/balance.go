@@ -75,8 +75,9 @@ type balancing struct {
 	view *View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
-	// heaps is the last view in which that was long ago, or in which one was alone; the first view until
-	// then: what the others count since this instance came is about the same.
+	// heaps is the last view in which that was long ago, or in which heaps could not be compared, as one
+	// that comes then knows of no earlier one; the first view until then: what the others count since
+	// this instance came is about the same.
 	heaps *View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
@@ -110,8 +111,7 @@ type planned struct {
 // plan returns the plan for the view that was observed last. It must not be changed.
 func (b *balancing) plan(policy Policy, free bool) *Plan {
 	heaps := b.heaps
-	// What one alone holds can be compared with nothing.
-	if !free || len(heaps.bytesOfObjects()) < 2 {
+	if !free || !heaps.comparesHeaps() {
 		heaps = nil
 	}
 	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free || p.heaps != heaps {
@@ -167,7 +167,7 @@ func (b *balancing) observe(m *Machine, balance *Balance, now time.Duration) {
 		b.compare(before, now)
 	}
 	i, n := m.view.place(m.name), len(m.view.ring)
-	if n < 2 || balance != nil && !b.free(balance.Policy, now) {
+	if balance != nil && !b.free(balance.Policy, now) || !m.view.comparesHeaps() {
 		b.heaps = m.view
 	}
 	if i < 0 {

@@ -1036,6 +1036,30 @@ func TestOneThatHasBeenAloneForgetsWhatItHeldBefore(t *testing.T) {
 	}
 }
 
+// One that comes when only one tells of its heap cannot know, either: all others have restarted.
+func TestWhatOneThatHasComeCannotKnowIsForgotten(t *testing.T) {
+	for restarted, want := range map[string]bool{"b": true, "bc": true, "bcd": false} {
+		e := uneven(t, "a", 6000, 6000, 6000, 6000)
+		e.balance.Rate = 1
+		e.hold(5000, 0, 0, 0)
+		e.decide()
+		for _, other := range restarted {
+			r := mustGet(e.View(), string(other))
+			r.UID, r.LiveBytes, r.HeapObjects, r.Revision = "again", 0, 0, e.View().Revision+1
+			e.Remove(r.Name, e.View().Revision+1)
+			e.Apply(r)
+			e.decide()
+		}
+		e.now += 30 * time.Second
+		// It comes to hold less, which counts when that is over.
+		e.hold(0, 0, 0, 0)
+		e.tellAgain()
+		if p := e.decide().Proposal; (p != nil) != want {
+			t.Errorf("%s restarted: proposes %v, want it to give something: %t", restarted, p, want)
+		}
+	}
+}
+
 func TestAMoveThatEvensOutIsCalledOffWhenThatIsTurnedOff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change  func(r *Record)

@@ -577,7 +577,8 @@ func (p *simulatedProcess) learn(r Record) {
 	}
 }
 
-// report tells what others should know, as package member does.
+// report tells what others should know, as package member does. Heaps are as large as weights here, so
+// none grows by itself.
 func (p *simulatedProcess) report(decision *Decision) {
 	d := p.day
 	n := status{phase: decision.Phase, cached: p.held.Intersect(decision.Follow), report: decision.Report}

@@ -50,7 +50,8 @@ type Part struct {
 	Own int64
 
 	// grown is by how much more its process holds now than what Own counts, in objects, if that is of
-	// before: it is to get as much less, and gives nothing for that, as heaps swing.
+	// before: it is to get as much less. It gives nothing for that by itself, as heaps swing, but may
+	// come down to it where it passes load on.
 	grown int64
 	// pinned says that the upper end of its range is.
 	pinned bool
@@ -147,11 +148,29 @@ func (v *View) bytesOfObject() float64 {
 // bytesOfObjects returns that of each process that has told of enough objects.
 func (v *View) bytesOfObjects() (all []float64) {
 	for _, r := range v.ring {
-		if r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes {
+		if r.tellsHeap() {
 			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
 		}
 	}
 	return all
+}
+
+// tellsHeap says whether the instance has told of a heap that says how large an object is.
+func (r *Record) tellsHeap() bool { return r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes }
+
+// comparesHeaps says whether two processes or more have told of their heaps: what one alone holds can be
+// compared with nothing.
+func (v *View) comparesHeaps() bool {
+	told := 0
+	for _, r := range v.ring {
+		if r.tellsHeap() {
+			told++
+		}
+		if told > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring makes
