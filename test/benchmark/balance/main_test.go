@@ -111,19 +111,20 @@ func TestMovesThatGoBack(t *testing.T) {
 }
 
 func TestWhatMovedBeforeTheLoadHadChangedMayGoBack(t *testing.T) {
-	back := has(20, "b", 9, 100)
+	asked, back := has(8, "b", 10, 100), has(20, "b", 9, 100)
+	asked.Next = ptr.To(int64(8 * tenth))
 	*back.Key += tenth / 2
-	h := replay(ring(has(10, "b", 8, 100), back))
-	for done, want := range map[int]int{9: 1, 11: 0} {
+	h := replay(ring(asked, has(10, "b", 8, 100), back))
+	// The phase begins, or the load has changed, at that second.
+	for second, want := range map[int]int{7: 1, 9: 0, 11: 0} {
 		p := whole()
-		p.done = at(done)
+		p.done = at(second)
 		if f := h.of(p); f.back != want {
-			t.Errorf("done after %d s: %d moves go back, want %d", done, f.back, want)
+			t.Errorf("done after %d s: %d moves go back, want %d", second, f.back, want)
 		}
-		// It was asked for before the phase.
-		p.within, p.begin = false, at(done)
+		p.within, p.begin = false, at(second)
 		if f := h.of(p); f.back != want {
-			t.Errorf("begun after %d s: %d moves go back, want %d", done, f.back, want)
+			t.Errorf("begun after %d s: %d moves go back, want %d", second, f.back, want)
 		}
 	}
 }
