@@ -38,6 +38,9 @@ type observer struct {
 	events  Events
 
 	view *ring.View
+	// why is the reason of the calling off that was decided on last; "": none was since a handover
+	// ended.
+	why string
 	// draining is when each instance was seen to wait for its own work to end.
 	draining map[string]time.Time
 	// gains are the ranges that the gate has not been opened for yet.
@@ -77,6 +80,9 @@ func (o *observer) observe(now time.Time, view *ring.View, d ring.Decision, held
 		o.forget()
 	}
 	o.opened(now, serving)
+	if d.Write != nil && d.Write.Reason == ring.ReasonCallOff {
+		o.why = d.Write.Detail
+	}
 
 	if !d.Follow.Equal(o.follow) {
 		o.follow, o.named = d.Follow, now
@@ -148,10 +154,20 @@ func (o *observer) gave(now time.Time, before *ring.View) {
 				o.metrics.Step(StepGrant, now.Sub(o.drained))
 				o.drained = time.Time{}
 			}
-			o.events.Eventf(reference(h.Record), v1.EventTypeNormal, eventGranted, "%s gave %s to %s", o.name, ranges, h.Receiver)
+			by := ""
+			if h.Kind == ring.KindMove && h.Record.Pinned() {
+				by = ": a person has moved the boundary"
+			}
+			o.events.Eventf(reference(h.Record), v1.EventTypeNormal, eventGranted, "%s gave %s to %s%s", o.name, ranges, h.Receiver, by)
+			o.why = ""
 		case ring.CalledOff:
 			o.metrics.HandedOver(h.Kind, ResultCalledOff)
-			o.events.Eventf(reference(h.Record), v1.EventTypeWarning, eventCalledOff, "%s keeps %s, which %s was to receive", o.name, ranges, h.Receiver)
+			why := o.why
+			if why != "" {
+				why = ": " + why
+			}
+			o.events.Eventf(reference(h.Record), v1.EventTypeWarning, eventCalledOff, "%s keeps %s, which %s was to receive%s", o.name, ranges, h.Receiver, why)
+			o.why = ""
 		}
 	}
 }

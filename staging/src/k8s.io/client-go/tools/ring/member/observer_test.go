@@ -61,6 +61,10 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 	named := ring.Record{Name: "b", Revision: 3, Donor: "a", Next: key(99), Phase: locked}
 	granted := ring.Record{Name: "b", Revision: 5, Donor: "a", Key: key(99), Phase: locked}
 	c := ring.Record{Name: "c", Revision: 4, Key: key(200), Phase: active}
+	namedAgain := named
+	namedAgain.Revision = 5
+	byHand := ring.Record{Name: "b", Revision: 4, Key: key(99), Next: key(120), PinnedKey: key(120), Phase: active}
+	movedByHand := ring.Record{Name: "b", Revision: 5, Key: key(120), PinnedKey: key(120), Phase: active}
 	aWaits, aAgain, aLeaves := a, a, a
 	aWaits.Revision, aWaits.Phase = 4, waiting
 	aAgain.Revision = 6
@@ -117,6 +121,28 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 				{at: 2, view: ring.NewView(4, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
 			},
 			want: []string{"fill took 0s", "join called_off", "Warning event CalledOff on b: a keeps [0000000000000000, 0000000000000063], which b was to receive"},
+		},
+		"donor calls off for a reason": {
+			self: "a",
+			steps: []step{
+				{at: 1, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all}, held: all, serving: all},
+				{at: 2, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all, Write: &ring.Write{Reason: ring.ReasonCallOff, Detail: "it took too long"}}, held: all, serving: all},
+				{at: 3, view: ring.NewView(4, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
+				// Somebody else calls off the next.
+				{at: 4, view: ring.NewView(5, a, namedAgain), d: ring.Decision{Follow: all}, held: all, serving: all},
+				{at: 5, view: ring.NewView(6, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
+			},
+			want: []string{"fill took 0s",
+				"join called_off", "Warning event CalledOff on b: a keeps [0000000000000000, 0000000000000063], which b was to receive: it took too long",
+				"join called_off", "Warning event CalledOff on b: a keeps [0000000000000000, 0000000000000063], which b was to receive"},
+		},
+		"a person moves a boundary": {
+			self: "a",
+			steps: []step{
+				{at: 1, view: ring.NewView(4, a, byHand), d: ring.Decision{Follow: high}, held: high, serving: high},
+				{at: 2, view: ring.NewView(5, a, movedByHand), d: ring.Decision{Follow: high.Minus(hashkey.Between(99, 120))}, held: high, serving: high.Minus(hashkey.Between(99, 120))},
+			},
+			want: []string{"fill took 0s", "Normal event Granted on b: a gave (0000000000000063, 0000000000000078] to b: a person has moved the boundary", "drain took 0s"},
 		},
 		"crash": {
 			self: "b",
