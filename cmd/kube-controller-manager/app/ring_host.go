@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	clientring "k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/tools/ring/member"
@@ -156,7 +155,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	if err != nil {
 		return err
 	}
-	events := record.NewBroadcaster(record.WithContext(work))
+	events := host.NewEventBroadcaster(work)
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: reader.CoreV1().Events("")})
 	on := map[string]member.Controller{}

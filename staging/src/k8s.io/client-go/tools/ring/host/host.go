@@ -37,7 +37,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/rangewatch"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
@@ -208,7 +207,7 @@ func (h *Host) Start(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() { h.settings.Watch(watching) })
-	events := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	events := NewEventBroadcaster(context.WithoutCancel(ctx))
 	defer events.Shutdown()
 	core, err := corev1.NewForConfig(h.cfg.REST)
 	if err != nil {
