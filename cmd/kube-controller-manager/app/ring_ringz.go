@@ -124,6 +124,7 @@ func writeRing(out io.Writer, s *member.Snapshot, now time.Time) {
 	}
 	fmt.Fprintf(out, "\n==== ring %s ====\n\n", s.Ring)
 	line("Holder", "%s", s.Holder)
+	line("Balance", "%s", s.Balance)
 	if s.Name == "" {
 		line("Instance", "none: it is not registered")
 	} else {

@@ -91,9 +91,9 @@ func TestRingzShowsTheMembersOfThisProcess(t *testing.T) {
 // A process with an instance that is at work and one that is not registered.
 func ringzProcess(now time.Time) member.Process {
 	return member.Process{Started: now.Add(-90 * time.Minute), Instances: []member.Snapshot{{
-		Ring: "claims", Holder: "host:1_2_x", Open: "nothing", Doors: []member.DoorState{{Controller: "pvc-protection", Open: "nothing"}},
+		Ring: "claims", Holder: "host:1_2_x", Balance: member.BalanceState{Mode: member.BalanceDisabled}, Open: "nothing", Doors: []member.DoorState{{Controller: "pvc-protection", Open: "nothing"}},
 	}, {
-		Ring: "workloads", Holder: "host:1_2_x", Name: "workloads-a", UID: "u", RoundAgeSeconds: 12.3456, Revision: 41,
+		Ring: "workloads", Holder: "host:1_2_x", Balance: member.BalanceState{Mode: member.BalanceDryRun, TolerancePercent: 10, KeysPercentPerMinute: 5}, Name: "workloads-a", UID: "u", RoundAgeSeconds: 12.3456, Revision: 41,
 		Records: []member.RecordState{{Name: "workloads-a", UID: "u", HashKey: "7fffffffffffffff", Phase: shardingv1alpha1.InstanceActive, Generation: 2, Revision: 40}},
 		Phase:   shardingv1alpha1.InstanceActive, Owned: "all", Follow: "all", Draining: "nothing", Epoch: 3,
 		Open: "all", BelievesForSeconds: 4.5, Barred: "a reason",
@@ -124,6 +124,7 @@ Started  2026-01-02T01:34:05Z, 1h30m0s ago
 ==== ring claims ====
 
 Holder         host:1_2_x
+Balance        Disabled
 Instance       none: it is not registered
 Gate open for  nothing
 Barred         no
@@ -147,6 +148,7 @@ AGE  TIMES  REVISION  WHAT
 ==== ring workloads ====
 
 Holder          host:1_2_x
+Balance         DryRun, tolerance 10%, 5% of all keys a minute
 Instance        workloads-a, UID u
 Last round      12s ago
 Log read up to  revision 41

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -69,34 +70,28 @@ type BalanceSettings struct {
 	Mode string `json:"mode,omitempty"`
 	// TolerancePercent is how much more load than it should have an instance may have, in percent
 	// of what one has on average, from 1 to 100. Default: 10.
-	TolerancePercent int `json:"tolerancePercent,omitempty"`
+	TolerancePercent *int `json:"tolerancePercent,omitempty"`
 	// KeysPercentPerMinute is how many of all keys are moved in a minute at most, in percent from 1
 	// to 100. What moves in the two minutes after an instance has come or gone is not counted.
 	// Default: 5.
-	KeysPercentPerMinute int `json:"keysPercentPerMinute,omitempty"`
+	KeysPercentPerMinute *int `json:"keysPercentPerMinute,omitempty"`
 }
-
-const (
-	balanceEnabled  = "Enabled"
-	balanceDryRun   = "DryRun"
-	balanceDisabled = "Disabled"
-)
 
 // complete fills in the defaults, and says what is wrong.
 func (b *BalanceSettings) complete() error {
 	var errs []error
 	if b.Mode == "" {
-		b.Mode = balanceEnabled
+		b.Mode = member.BalanceEnabled
 	}
-	if modes := []string{balanceEnabled, balanceDryRun, balanceDisabled}; !slices.Contains(modes, b.Mode) {
+	if modes := []string{member.BalanceEnabled, member.BalanceDryRun, member.BalanceDisabled}; !slices.Contains(modes, b.Mode) {
 		errs = append(errs, fmt.Errorf("balance.mode is %q, want one of %q", b.Mode, modes))
 	}
-	percent := func(name string, value *int, fallback float64) {
+	percent := func(name string, value **int, fallback float64) {
 		switch {
-		case *value == 0:
-			*value = int(math.Round(100 * fallback))
-		case *value < 1 || *value > 100:
-			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default", name, *value))
+		case *value == nil:
+			*value = ptr.To(int(math.Round(100 * fallback)))
+		case **value < 1 || **value > 100:
+			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default; balance.mode %s moves nothing", name, **value, member.BalanceDisabled))
 		}
 	}
 	percent("tolerancePercent", &b.TolerancePercent, ring.DefaultPolicy.Tolerance)
@@ -106,12 +101,12 @@ func (b *BalanceSettings) complete() error {
 
 // Policy returns how an instance evens out the load of its ring; nil: it does not.
 func (b *BalanceSettings) Policy() *ring.Balance {
-	if b.Mode == balanceDisabled {
+	if b.Mode == member.BalanceDisabled {
 		return nil
 	}
 	policy := ring.DefaultPolicy
-	policy.Tolerance, policy.Rate = float64(b.TolerancePercent)/100, float64(b.KeysPercentPerMinute)/100
-	return &ring.Balance{Policy: policy, DryRun: b.Mode == balanceDryRun}
+	policy.Tolerance, policy.Rate = float64(*b.TolerancePercent)/100, float64(*b.KeysPercentPerMinute)/100
+	return &ring.Balance{Policy: policy, DryRun: b.Mode == member.BalanceDryRun}
 }
 
 // ControllerSettings are those of a controller that the process takes part with.

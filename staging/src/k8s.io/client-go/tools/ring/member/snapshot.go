@@ -68,6 +68,8 @@ type Snapshot struct {
 	Epoch    int64  `json:"epoch"`
 	// Gives says what it gives away now.
 	Gives string `json:"gives,omitempty"`
+	// Balance says how it evens out the load, by its process's settings.
+	Balance BalanceState `json:"balance"`
 	// Write is the write that it has decided on, sent or not, and Proposal the move that would even
 	// out the load best.
 	Write    string `json:"write,omitempty"`
@@ -88,6 +90,44 @@ type Snapshot struct {
 	// Decided are its last decisions, the oldest one first. Those of its earlier registrations are
 	// among them.
 	Decided []Decided `json:"decided"`
+}
+
+// How an instance evens out the load of its ring.
+const (
+	BalanceEnabled  = "Enabled"
+	BalanceDryRun   = "DryRun" // it only says what it would move
+	BalanceDisabled = "Disabled"
+)
+
+// BalanceState says how an instance evens out the load of its ring.
+type BalanceState struct {
+	// Mode is one of the Balance constants. The ring's records may say beside that that balance is off.
+	Mode string `json:"mode"`
+	// TolerancePercent is how much more load than it should have an instance may have, in percent of
+	// what one has on average, and KeysPercentPerMinute how many of all keys are moved in a minute at
+	// most.
+	TolerancePercent     float64 `json:"tolerancePercent,omitempty"`
+	KeysPercentPerMinute float64 `json:"keysPercentPerMinute,omitempty"`
+}
+
+// newBalanceState returns the state for b; nil: no load is evened out.
+func newBalanceState(b *ring.Balance) BalanceState {
+	if b == nil {
+		return BalanceState{Mode: BalanceDisabled}
+	}
+	s := BalanceState{Mode: BalanceEnabled, TolerancePercent: 100 * b.Tolerance, KeysPercentPerMinute: 100 * b.Rate}
+	if b.DryRun {
+		s.Mode = BalanceDryRun
+	}
+	return s
+}
+
+// String returns the state for people.
+func (s BalanceState) String() string {
+	if s.TolerancePercent == 0 {
+		return s.Mode
+	}
+	return fmt.Sprintf("%s, tolerance %.4g%%, %.4g%% of all keys a minute", s.Mode, s.TolerancePercent, s.KeysPercentPerMinute)
 }
 
 // RecordState is a record as an instance knows it. Keys are "" where there is none.
@@ -296,7 +336,7 @@ func (m *Member) Snapshot() Snapshot {
 	last, decided := m.shown.state, append([]Decided{}, m.shown.decided...)
 	m.shown.lock.Unlock()
 
-	s := Snapshot{Ring: m.cfg.Ring, Holder: m.cfg.HolderIdentity, Sources: []SourceState{}, Decided: decided}
+	s := Snapshot{Ring: m.cfg.Ring, Holder: m.cfg.HolderIdentity, Balance: newBalanceState(m.cfg.Balance()), Sources: []SourceState{}, Decided: decided}
 	if last == nil {
 		last = &state{view: ring.NewView(0), round: now}
 	}

@@ -117,6 +117,20 @@ func TestASnapshotShowsTheInstancesOwnView(t *testing.T) {
 	})
 }
 
+func TestASnapshotSaysHowTheLoadIsEvenedOut(t *testing.T) {
+	policy := ring.Policy{Tolerance: 0.07, Rate: 1}
+	for want, balance := range map[string]*ring.Balance{
+		"Disabled": nil,
+		"Enabled, tolerance 7%, 100% of all keys a minute": {Policy: policy},
+		"DryRun, tolerance 7%, 100% of all keys a minute":  {Policy: policy, DryRun: true},
+	} {
+		i := newInstance(t, newRegistry(t), func(cfg *Config) { cfg.Balance = func() *ring.Balance { return balance } })
+		if got := i.Snapshot().Balance.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // Nothing of it waits for the deciding goroutine.
 func TestASnapshotSaysForHowLongNothingWasDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
