@@ -214,7 +214,9 @@ func (b *bundler) collect(ctx context.Context) (files map[string][]byte, failed 
 				present = append(present, r.Name)
 			}
 			for _, i := range r.Instances {
-				addresses = append(addresses, i.Host())
+				if !silent(r) {
+					addresses = append(addresses, i.Host())
+				}
 			}
 		}
 		return []byte(tables(rings, present, func(r *ringtable.Ring) string { return r.Text(bundleWidth, b.now) })), nil

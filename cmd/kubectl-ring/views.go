@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -45,6 +46,7 @@ import (
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -70,10 +72,12 @@ func newViewsCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Long: `Ask each instance of a ring, or of all rings, how it sees the ring, and compare that with the registry. An
 instance does not agree either if its record says that it works, and its gate is shut. One that differs is
 asked again for a moment, as its view may only lag. The exit code is 1 if one does not agree, or cannot
-be asked.
+be asked. Below the table it says if the settings files of a ring's instances even out the load in
+different ways.
 
 Each kube-controller-manager is asked on /ringz, at the host and the port in its instance's
-spec.holderIdentity. That needs the right to get the path (nonResourceURLs). Its serving certificate is not
+spec.holderIdentity; an operator's instances, which serve no such thing, only if their ring is named. That
+needs the right to get the path (nonResourceURLs). Its serving certificate is not
 verified, since it is often self-signed: so the kubeconfig's client certificate is sent, and never a token
 or a password. With --controllers-ca it is verified, and all that the kubeconfig has is sent.`,
 		Example: `  # Does every instance see the ring that ReplicaSets are on as the registry has it?
@@ -250,10 +254,15 @@ func views(ctx context.Context, client kubernetes.Interface, asker *asker, names
 	case asked == 0 && len(names) > 0:
 		fmt.Fprintf(out, "No instance is on the ring %s.\n", names[0])
 	case asked == 0:
-		fmt.Fprintln(out, "No ring has instances.")
+		fmt.Fprintln(out, "No ring has instances that can be asked.")
 	default:
 		if err := printViews(out, rings); err != nil {
 			return err
+		}
+		for _, r := range rings {
+			if line := differentBalance(r); line != "" {
+				fmt.Fprintln(out, line)
+			}
 		}
 	}
 	if bad > 0 {
@@ -265,6 +274,34 @@ func views(ctx context.Context, client kubernetes.Interface, asker *asker, names
 	return nil
 }
 
+// differentBalance says which instances of the ring even out its load in which way, if not all do in
+// the same.
+func differentBalance(r ringViews) string {
+	by := map[string][]string{}
+	for _, i := range r.Instances {
+		if i.Own != nil {
+			by[i.Own.Balance.String()] = append(by[i.Own.Balance.String()], i.Name)
+		}
+	}
+	if len(by) < 2 {
+		return ""
+	}
+	var ways []string
+	for _, way := range slices.Sorted(maps.Keys(by)) {
+		ways = append(ways, fmt.Sprintf("%s at %s", printable(way), strings.Join(by[way], ", ")))
+	}
+	return fmt.Sprintf("%s: the settings files even out the load in different ways: %s", r.Name, strings.Join(ways, "; "))
+}
+
+// silent says whether the ring is of another program that serves no /ringz.
+func silent(r *ringtable.Ring) bool {
+	_, described := catalogue.RingNamed(r.Name)
+	return !described && !slices.ContainsFunc(r.Instances, func(i ringtable.Instance) bool {
+		_, _, err := net.SplitHostPort(i.Host())
+		return err == nil
+	})
+}
+
 // settledViews asks the instances until all agree or, if some do not, for a moment. An instance that
 // has agreed once is not asked again.
 func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker, names []string) ([]ringViews, error) {
@@ -274,6 +311,9 @@ func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker
 		rings, _, err := listPresent(ctx, client, names)
 		if err != nil {
 			return nil, err
+		}
+		if len(names) == 0 {
+			rings = slices.DeleteFunc(rings, silent)
 		}
 		var addresses []string
 		each(rings, func(_ *ringtable.Ring, i *ringtable.Instance, record ring.Record) {

@@ -252,6 +252,47 @@ func TestViewsOfProcessesThatDoNotAnswer(t *testing.T) {
 	}
 }
 
+// What even out the load differently may undo each other's moves.
+func TestViewsSayWhereSettingsDiffer(t *testing.T) {
+	first, second := newManager(t), newManager(t)
+	a, b := worker("a", "workloads", 1<<62), worker("b", "workloads", math.MaxInt64)
+	a.Spec.HolderIdentity, b.Spec.HolderIdentity, b.UID = first.holder(), second.holder(), "uid-b"
+	with := func(self *shardingv1alpha1.ControllerInstance, mode string) func() member.Process {
+		return func() member.Process {
+			s := own(t, self, a, b)
+			s.Balance.Mode = mode
+			return member.Process{Instances: []member.Snapshot{s}}
+		}
+	}
+	first.process = with(a, member.BalanceEnabled)
+	for mode, want := range map[string]string{
+		member.BalanceEnabled:  "",
+		member.BalanceDisabled: "workloads: the settings files even out the load in different ways: Disabled at b; Enabled at a\n",
+	} {
+		second.process = with(b, mode)
+		var out strings.Builder
+		err := views(t.Context(), fake.NewClientset(a, b), testAsker(t, &rest.Config{}, ""), nil, "", &out)
+		if _, rest, _ := strings.Cut(out.String(), "yes\nb "); err != nil || !strings.HasSuffix(rest, "yes\n"+want+"All instances agree with the registry: 2.\n") {
+			t.Errorf("%s: got %v, and\n%s", mode, err, out.String())
+		}
+	}
+}
+
+func TestAnOperatorIsAskedForItsViewsOnlyByName(t *testing.T) {
+	m := newManager(t)
+	a, b := worker("a", "workloads", math.MaxInt64), worker("b", "machines", math.MaxInt64)
+	a.Spec.HolderIdentity, b.UID = m.holder(), "uid-b"
+	m.process = func() member.Process { return member.Process{Instances: []member.Snapshot{own(t, a, a)}} }
+	client := fake.NewClientset(a, b)
+	var out strings.Builder
+	if err := views(t.Context(), client, testAsker(t, &rest.Config{}, ""), nil, "", &out); err != nil || !strings.HasSuffix(out.String(), "All instances agree with the registry: 1.\n") {
+		t.Errorf("got %v, and\n%s", err, out.String())
+	}
+	if err := views(t.Context(), client, testAsker(t, &rest.Config{}, ""), []string{"machines"}, "", &out); err == nil || !strings.Contains(out.String(), "names no host and port") {
+		t.Errorf("got %v, and\n%s", err, out.String())
+	}
+}
+
 func TestViewsForPrograms(t *testing.T) {
 	m := newManager(t)
 	a := worker("a", "workloads", math.MaxInt64)
@@ -268,7 +309,7 @@ func TestViewsForPrograms(t *testing.T) {
 }
 
 func TestViewsOfRingsWithoutInstances(t *testing.T) {
-	for name, want := range map[string]string{"": "No ring has instances.\n", "claims": "No instance is on the ring claims.\n", "x": ""} {
+	for name, want := range map[string]string{"": "No ring has instances that can be asked.\n", "claims": "No instance is on the ring claims.\n", "x": ""} {
 		var names []string
 		if name != "" {
 			names = []string{name}
