@@ -57,12 +57,14 @@ workers have much to do and, on a ring of few objects, for a wide range. BESIDE 
 holds of other things, as the one that leads does: it should have that much less.
 
 Below the table are the moves that would bring the ring nearer to that, one for each boundary, and what
-holds them back. The instances make them by themselves unless balance is off. Where a boundary would be is
-a guess: as if the load lay evenly in each range. An instance knows where its objects lie.
+the records say that holds them back. The instances make them by themselves unless balance is off. Where a
+boundary would be is a guess: as if the load lay evenly in each range. An instance knows where its objects
+lie.
 
-What is taken to be even enough is the default. A controller manager's settings file can say otherwise.
-For two minutes after an instance has come or gone more moves, and what processes hold beside their rings
-does not count: the plan is one of those only if an instance has registered since.`,
+What is taken to be even enough is the default. A controller manager's settings file can say otherwise, and
+can have it move nothing; kubectl ring views says where files differ. For two minutes after an instance has
+come or gone more moves, and what processes hold beside their rings counts as it was before. This command
+knows of the first only if an instance has registered since, and nothing of what was before.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := checkOutput(output, "json or yaml"); err != nil {
@@ -246,7 +248,7 @@ func heldBack(view *ring.View) []string {
 // print prints the state for people.
 func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
 	if s.OffBy == "" {
-		fmt.Fprintf(out, "%s: balance is on\n", s.Name)
+		fmt.Fprintf(out, "%s: balance is on, unless a settings file says otherwise\n", s.Name)
 	} else {
 		fmt.Fprintf(out, "%s: balance is off, by %s: the instances move no boundary to even out the load; to turn it on:\n  kubectl ring balance on %s\n", s.Name, s.OffBy, s.Name)
 	}
@@ -284,8 +286,11 @@ func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
 	if s.JoinedLately {
 		fmt.Fprintf(out, "An instance has come less than %v ago: until then any number of keys may move in a minute\n", policy.Free)
 	}
-	if len(s.HeldBack) > 0 {
+	switch {
+	case len(s.HeldBack) > 0:
 		fmt.Fprintf(out, "Held back:\n  %s\n", strings.Join(s.HeldBack, "\n  "))
+	case len(s.Shifts) > 0 && s.OffBy == "":
+		fmt.Fprintln(out, "No record says what holds that back. It waits while an instance has just gone, while many objects come or go,\nand for its part of the keys that may move in a minute; what a donor has proposed is on its /ringz")
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func TestBundle(t *testing.T) {
 		"events.yaml":               "reason: Joined\n",
 		"rings.txt":                 "a         Active",
 		"status.txt":                "workloads: every hash key is owned and worked on, by 2 instances\n",
-		"balance.txt":               "workloads: balance is on\n",
+		"balance.txt":               "workloads: balance is on, unless a settings file says otherwise\n",
 		"history-of-workloads.txt":  "Joined",
 		"history-of-namespaces.txt": "No instance has told of a handover.\n",
 		"ringz-of-__1_10257.json":   `{"of":"[::1]:10257"}`,

@@ -76,7 +76,12 @@ seconds by default.`,
 
   # For a script
   kubectl ring -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("there is no command %s, and one RING at most can be shown; kubectl ring --help lists the commands", args[0])
+			}
+			return nil
+		},
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err

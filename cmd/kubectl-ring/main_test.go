@@ -116,6 +116,15 @@ func TestUsageNamesThePlugin(t *testing.T) {
 	}
 }
 
+func TestAMistypedCommandIsAnError(t *testing.T) {
+	command := newCommand()
+	command.SetArgs([]string{"blance", "workloads"})
+	command.SilenceErrors, command.SilenceUsage = true, true
+	if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no command blance") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestOptionsThatDoNotFit(t *testing.T) {
 	for _, tc := range []struct {
 		options tableOptions

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -45,7 +46,8 @@ func newStatusCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Short: "Say whether every hash key is owned and worked on",
 		Long: `Say of the rings that are named whether every hash key is owned and worked on, for all their
 controllers. If not, say what is not, and end with exit code 1. Without names, those of
-kube-controller-manager count, and all others that have instances.
+kube-controller-manager count, and all others that have instances. Where no settings file lists a
+controller of a ring, nobody is on it: name the others.
 
 An instance that has died looks alive until its lease ends, after six seconds by default.`,
 		Example: `  # In a script, after controller managers were restarted
@@ -129,6 +131,9 @@ func state(ctx context.Context, client kubernetes.Interface, names []string) (te
 		for _, p := range problems {
 			ok = false
 			fmt.Fprintf(&b, "%s: %s\n", r.Name, p)
+		}
+		if _, described := catalogue.RingNamed(r.Name); len(r.Instances) == 0 && !described {
+			fmt.Fprintf(&b, "%s: it is no ring of kube-controller-manager: is that its name? kubectl ring shows those with instances\n", r.Name)
 		}
 	}
 	return b.String(), ok, nil

@@ -118,7 +118,7 @@ func (r *Ring) State() State {
 // on, in sentences; none: all keys are owned and worked on.
 func (r *Ring) Problems() []string {
 	if len(r.Instances) == 0 {
-		return []string{"no instance is on the ring: nothing works on any hash key"}
+		return []string{"no instance is on the ring: " + nobody}
 	}
 	var problems []string
 	if !r.Gap.Empty() {

@@ -198,10 +198,14 @@ func tableWidth(table [][]string) int {
 	return total
 }
 
+// nobody says what it means that a ring has no instance: the controllers of kube-controller-manager's
+// are run by its leader then.
+const nobody = "nothing works on its hash keys, unless the leader runs its controllers"
+
 // sum says in one line what all instances do together, and in further ones what waits.
 func (r *Ring) sum() string {
 	if len(r.Instances) == 0 {
-		return fmt.Sprintf("ring %s has no instance: nothing works on any hash key", r.Name)
+		return fmt.Sprintf("ring %s has no instance: %s", r.Name, nobody)
 	}
 	var b strings.Builder
 	count, subject := fmt.Sprintf("%d instances", len(r.Instances)), "they cover"

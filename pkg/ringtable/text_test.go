@@ -46,7 +46,7 @@ func TestText(t *testing.T) {
 	}{{
 		name: "nobody",
 		now:  now,
-		want: "ring workloads has no instance: nothing works on any hash key\n",
+		want: "ring workloads has no instance: nothing works on its hash keys, unless the leader runs its controllers\n",
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
