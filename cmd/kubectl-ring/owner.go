@@ -224,7 +224,7 @@ func keyOf(by shardingv1alpha1.GoverningKey, object *unstructured.Unstructured) 
 func (c *claim) gate() string {
 	switch {
 	case len(c.ring.Instances) == 0:
-		return "shut: no instance is on the ring"
+		return "shut, unless the leader works on it: no instance is on the ring"
 	case c.owner == nil:
 		return "shut: nobody owns the key"
 	case c.ring.Draining.Contains(c.key):

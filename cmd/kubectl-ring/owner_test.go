@@ -190,7 +190,7 @@ func TestOwnerWhereNoInstanceIsOnTheRing(t *testing.T) {
 	if err := owner(t.Context(), fake.NewClientset(), meta.NewDefaultRESTMapper(nil), rs, schema.GroupResource{Group: "apps", Resource: "replicasets"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "<none>     <none>   -       -       shut: no instance is on the ring   replicaset-controller\n"; !strings.Contains(out.String(), want) {
+	if want := "<none>     <none>   -       -       shut, unless the leader works on it: no instance is on the ring   replicaset-controller\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }

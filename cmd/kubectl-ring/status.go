@@ -121,7 +121,11 @@ func state(ctx context.Context, client kubernetes.Interface, names []string) (te
 				b.WriteString("s")
 			}
 			if others := len(r.Instances) - owners; others > 0 {
-				fmt.Fprintf(&b, ", and %d that owns nothing", others)
+				own := "owns"
+				if others > 1 {
+					own = "own"
+				}
+				fmt.Fprintf(&b, ", and %d that %s nothing", others, own)
 			}
 			b.WriteString("\n")
 			for _, note := range r.Notes() {

@@ -62,6 +62,8 @@ func TestStatus(t *testing.T) {
 	receives := worker("f", "workloads", 1<<61)
 	joins := worker("g", "workloads", 0)
 	joins.Spec.HashKey, joins.Status = nil, shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit}
+	joinsToo := joins.DeepCopy()
+	joinsToo.Name, joinsToo.UID = "h", "uid-h"
 	for name, tc := range map[string]struct {
 		instances []runtime.Object
 		rings     []string
@@ -74,6 +76,7 @@ func TestStatus(t *testing.T) {
 		"a ring is missing":      {[]runtime.Object{well, space}, nil, "claims: no instance is on the ring: nothing works on its hash keys, unless the leader runs its controllers\nnamespaces: every hash key is owned and worked on, by 1 instance\nworkloads: every", true},
 		"all rings, and another": {[]runtime.Object{well, space, claims, machines}, nil, "claims: every hash key is owned and worked on, by 1 instance\nmachines: every", false},
 		"one joins":              {[]runtime.Object{well, joins}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance, and 1 that owns nothing\n", false},
+		"two join":               {[]runtime.Object{well, joins, joinsToo}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance, and 2 that own nothing\n", false},
 		"one ring of two":        {[]runtime.Object{well, locked}, []string{"claims", "workloads"}, "claims: nothing works on 100.0% of the hash keys: [0000000000000000, 7fffffffffffffff]\nclaims: b does", true},
 		"the other":              {[]runtime.Object{well, locked}, []string{"workloads"}, "workloads: every", false},
 		"leaves":                 {[]runtime.Object{leaves}, []string{"workloads"}, "workloads: 100.0% of the hash keys change hands just now", true},
