@@ -157,6 +157,14 @@ func (b *balancing) free(policy Policy, now time.Duration) bool {
 	return now < max(b.came, b.went)+policy.Free
 }
 
+// forget takes the log's next view, whether or not anything is decided on it: if heaps cannot be
+// compared there, all forget what they knew.
+func (b *balancing) forget(next *View) {
+	if b.heaps != nil && !next.comparesHeaps() {
+		b.heaps = next
+	}
+}
+
 // observe takes note of what has changed hands.
 func (b *balancing) observe(m *Machine, balance *Balance, now time.Duration) {
 	if b.view == nil {
@@ -167,7 +175,7 @@ func (b *balancing) observe(m *Machine, balance *Balance, now time.Duration) {
 		b.compare(before, now)
 	}
 	i, n := m.view.place(m.name), len(m.view.ring)
-	if balance != nil && !b.free(balance.Policy, now) || !m.view.comparesHeaps() {
+	if balance != nil && !b.free(balance.Policy, now) {
 		b.heaps = m.view
 	}
 	if i < 0 {

@@ -1048,8 +1048,10 @@ func TestWhatOneThatHasComeCannotKnowIsForgotten(t *testing.T) {
 			r.UID, r.LiveBytes, r.HeapObjects, r.Revision = "again", 0, 0, e.View().Revision+1
 			e.Remove(r.Name, e.View().Revision+1)
 			e.Apply(r)
-			e.decide()
 		}
+		// All of that comes before it decides.
+		e.hold(5000, 0, 0, 0)
+		e.decide()
 		e.now += 30 * time.Second
 		// It comes to hold less, which counts when that is over.
 		e.hold(0, 0, 0, 0)

@@ -179,6 +179,7 @@ func (m *Machine) advance(next *View) {
 		m.gainedAt = next.Revision
 	}
 	m.vacated = vacated(m.vacated, m.view, next, m.name)
+	m.balance.forget(next)
 	m.view = next
 }
 
