@@ -38,9 +38,8 @@ type observer struct {
 	events  Events
 
 	view *ring.View
-	// why is the reason of the calling off that was decided on last; "": none was since a handover
-	// ended.
-	why string
+	// calledOff is the calling off that was decided on last; nil: none was.
+	calledOff *ring.Write
 	// draining is when each instance was seen to wait for its own work to end.
 	draining map[string]time.Time
 	// gains are the ranges that the gate has not been opened for yet.
@@ -81,7 +80,7 @@ func (o *observer) observe(now time.Time, view *ring.View, d ring.Decision, held
 	}
 	o.opened(now, serving)
 	if d.Write != nil && d.Write.Reason == ring.ReasonCallOff {
-		o.why = d.Write.Detail
+		o.calledOff = d.Write
 	}
 
 	if !d.Follow.Equal(o.follow) {
@@ -159,15 +158,13 @@ func (o *observer) gave(now time.Time, before *ring.View) {
 				by = ": a person has moved the boundary"
 			}
 			o.events.Eventf(reference(h.Record), v1.EventTypeNormal, eventGranted, "%s gave %s to %s%s", o.name, ranges, h.Receiver, by)
-			o.why = ""
 		case ring.CalledOff:
 			o.metrics.HandedOver(h.Kind, ResultCalledOff)
-			why := o.why
-			if why != "" {
-				why = ": " + why
+			why := ""
+			if w := o.calledOff; w != nil && w.Name == h.Record.Name && w.UID == h.Record.UID && w.Generation == h.Record.Generation {
+				why = ": " + w.Detail
 			}
 			o.events.Eventf(reference(h.Record), v1.EventTypeWarning, eventCalledOff, "%s keeps %s, which %s was to receive%s", o.name, ranges, h.Receiver, why)
-			o.why = ""
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 	granted := ring.Record{Name: "b", Revision: 5, Donor: "a", Key: key(99), Phase: locked}
 	c := ring.Record{Name: "c", Revision: 4, Key: key(200), Phase: active}
 	namedAgain := named
-	namedAgain.Revision = 5
+	namedAgain.Revision, namedAgain.Generation = 5, 1
 	byHand := ring.Record{Name: "b", Revision: 4, Key: key(99), Next: key(120), PinnedKey: key(120), Phase: active}
 	movedByHand := ring.Record{Name: "b", Revision: 5, Key: key(120), PinnedKey: key(120), Phase: active}
 	aWaits, aAgain, aLeaves := a, a, a
@@ -126,7 +126,7 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 			self: "a",
 			steps: []step{
 				{at: 1, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all}, held: all, serving: all},
-				{at: 2, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all, Write: &ring.Write{Reason: ring.ReasonCallOff, Detail: "it took too long"}}, held: all, serving: all},
+				{at: 2, view: ring.NewView(3, a, named), d: ring.Decision{Follow: all, Write: &ring.Write{Reason: ring.ReasonCallOff, Name: "b", Detail: "it took too long"}}, held: all, serving: all},
 				{at: 3, view: ring.NewView(4, a, b), d: ring.Decision{Follow: all}, held: all, serving: all},
 				// Somebody else calls off the next.
 				{at: 4, view: ring.NewView(5, a, namedAgain), d: ring.Decision{Follow: all}, held: all, serving: all},

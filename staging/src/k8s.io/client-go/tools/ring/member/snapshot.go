@@ -19,6 +19,7 @@ package member
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -115,19 +116,22 @@ func newBalanceState(b *ring.Balance) BalanceState {
 	if b == nil {
 		return BalanceState{Mode: BalanceDisabled}
 	}
-	s := BalanceState{Mode: BalanceEnabled, TolerancePercent: 100 * b.Tolerance, KeysPercentPerMinute: 100 * b.Rate}
+	s := BalanceState{Mode: BalanceEnabled, TolerancePercent: percent(b.Tolerance), KeysPercentPerMinute: percent(b.Rate)}
 	if b.DryRun {
 		s.Mode = BalanceDryRun
 	}
 	return s
 }
 
+// percent returns a part in percent, without what floating point adds to it.
+func percent(part float64) float64 { return math.Round(1e6*part) / 1e4 }
+
 // String returns the state for people.
 func (s BalanceState) String() string {
 	if s.TolerancePercent == 0 {
 		return s.Mode
 	}
-	return fmt.Sprintf("%s, tolerance %.4g%%, %.4g%% of all keys a minute", s.Mode, s.TolerancePercent, s.KeysPercentPerMinute)
+	return fmt.Sprintf("%s, tolerance %v%%, %v%% of all keys a minute", s.Mode, s.TolerancePercent, s.KeysPercentPerMinute)
 }
 
 // RecordState is a record as an instance knows it. Keys are "" where there is none.
