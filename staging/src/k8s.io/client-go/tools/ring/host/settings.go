@@ -90,8 +90,10 @@ func (b *BalanceSettings) complete() error {
 		switch {
 		case *value == nil:
 			*value = ptr.To(int(math.Round(100 * fallback)))
+		case **value == 0:
+			errs = append(errs, fmt.Errorf("balance.%s is 0, want 1 to 100, or none for the default; to move nothing, set balance.mode to %s", name, member.BalanceDisabled))
 		case **value < 1 || **value > 100:
-			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default; balance.mode %s moves nothing", name, **value, member.BalanceDisabled))
+			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default", name, **value))
 		}
 	}
 	percent("tolerancePercent", &b.TolerancePercent, ring.DefaultPolicy.Tolerance)
@@ -99,13 +101,19 @@ func (b *BalanceSettings) complete() error {
 	return errors.Join(errs...)
 }
 
-// Policy returns how an instance evens out the load of its ring; nil: it does not.
+// Policy returns how an instance evens out the load of its ring; nil: it does not. What ParseSettings
+// has not completed has the default.
 func (b *BalanceSettings) Policy() *ring.Balance {
 	if b.Mode == member.BalanceDisabled {
 		return nil
 	}
 	policy := ring.DefaultPolicy
-	policy.Tolerance, policy.Rate = float64(*b.TolerancePercent)/100, float64(*b.KeysPercentPerMinute)/100
+	if b.TolerancePercent != nil {
+		policy.Tolerance = float64(*b.TolerancePercent) / 100
+	}
+	if b.KeysPercentPerMinute != nil {
+		policy.Rate = float64(*b.KeysPercentPerMinute) / 100
+	}
 	return &ring.Balance{Policy: policy, DryRun: b.Mode == member.BalanceDryRun}
 }
 

@@ -61,7 +61,7 @@ func TestParseSettings(t *testing.T) {
 		"balance in an unknown mode": {in: "balance: {mode: on}", err: `balance.mode is "true", want one of ["Enabled" "DryRun" "Disabled"]`},
 		"balance without tolerance":  {in: "balance: {tolerancePercent: -1}", err: "balance.tolerancePercent is -1, want 1 to 100"},
 		"a tolerance of nothing":     {in: "balance: {tolerancePercent: 0}", err: "balance.tolerancePercent is 0, want 1 to 100"},
-		"no keys at all":             {in: "balance: {keysPercentPerMinute: 0}", err: "balance.mode Disabled moves nothing"},
+		"no keys at all":             {in: "balance: {keysPercentPerMinute: 0}", err: "to move nothing, set balance.mode to Disabled"},
 		"more than all keys":         {in: "balance: {keysPercentPerMinute: 101}", err: "balance.keysPercentPerMinute is 101, want 1 to 100"},
 		"no duration":                {in: "leaseDuration: soon", err: "invalid duration"},
 	} {
