@@ -63,7 +63,7 @@ lie.
 
 What is taken to be even enough is the default. A controller manager's settings file can say otherwise, and
 can have it move nothing; kubectl ring views says where files differ. For two minutes after an instance has
-come or gone more moves, and what processes hold beside their rings counts as it was before. This command
+come or gone more moves, and what processes hold beside their rings counts as it was before, or not at all. This command
 knows of the first only if an instance has registered since, and nothing of what was before.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -290,7 +290,7 @@ func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
 	case len(s.HeldBack) > 0:
 		fmt.Fprintf(out, "Held back:\n  %s\n", strings.Join(s.HeldBack, "\n  "))
 	case len(s.Shifts) > 0 && s.OffBy == "":
-		fmt.Fprintln(out, "No record says what holds that back. It waits while an instance has just gone, while many objects come or go,\nand for its part of the keys that may move in a minute; what a donor has proposed is on its /ringz")
+		fmt.Fprintln(out, "No record holds that back. It may wait still: while an instance has just gone, or many objects come or go,\nand for the keys that may move in a minute")
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestBalance(t *testing.T) {
 				"a          3000     0%     3000   2000          0                 -\n",
 				"b          1000     0%     1000   2000          0                 -\n",
 				"a would give about ", " to b: a has 3000 and should have 2000; by hand, about:\n  kubectl ring move a 2",
-				"The largest load is 1.50 times the mean\nNo record says what holds that back. ",
+				"The largest load is 1.50 times the mean\nNo record holds that back. ",
 			},
 			not: []string{"Even enough", "Held back"},
 		},
@@ -109,7 +109,7 @@ func TestBalance(t *testing.T) {
 			instances: []runtime.Object{loaded("a", half, 3000, nil), loaded("b", math.MaxInt64, 1000, balanceIsOff)},
 			want: []string{"workloads: balance is off, by b: the instances move no boundary to even out the load; to turn it on:\n  kubectl ring balance on workloads\n",
 				" to b: a has 3000 and should have 2000"},
-			not: []string{"No record says"},
+			not: []string{"No record"},
 		},
 		"held back": {
 			instances: []runtime.Object{

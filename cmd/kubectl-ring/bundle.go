@@ -213,10 +213,11 @@ func (b *bundler) collect(ctx context.Context) (files map[string][]byte, failed 
 			if len(r.Instances) > 0 {
 				present = append(present, r.Name)
 			}
+			if silent(r) {
+				continue
+			}
 			for _, i := range r.Instances {
-				if !silent(r) {
-					addresses = append(addresses, i.Host())
-				}
+				addresses = append(addresses, i.Host())
 			}
 		}
 		return []byte(tables(rings, present, func(r *ringtable.Ring) string { return r.Text(bundleWidth, b.now) })), nil

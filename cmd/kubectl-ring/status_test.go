@@ -70,10 +70,10 @@ func TestStatus(t *testing.T) {
 		want      string
 		fails     bool
 	}{
-		"nobody":                 {nil, nil, "claims: no instance is on the ring: nothing works on its hash keys, unless the leader runs its controllers\nnamespaces: no", true},
-		"no such ring":           {[]runtime.Object{well}, []string{"x"}, "x: no instance is on the ring: nothing works on its hash keys, unless the leader runs its controllers\nx: it is no ring of kube-controller-manager: is that its name?", true},
+		"nobody":                 {nil, nil, "claims: no instance is on the ring: nothing works on its hash keys, unless a kube-controller-manager that leads does\nnamespaces: no", true},
+		"no such ring":           {[]runtime.Object{well}, []string{"x"}, "x: no instance is on the ring: nothing works on its hash keys, unless a kube-controller-manager that leads does\nx: it is no ring of kube-controller-manager: is that its name?", true},
 		"well":                   {[]runtime.Object{well}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance\n", false},
-		"a ring is missing":      {[]runtime.Object{well, space}, nil, "claims: no instance is on the ring: nothing works on its hash keys, unless the leader runs its controllers\nnamespaces: every hash key is owned and worked on, by 1 instance\nworkloads: every", true},
+		"a ring is missing":      {[]runtime.Object{well, space}, nil, "claims: no instance is on the ring: nothing works on its hash keys, unless a kube-controller-manager that leads does\nnamespaces: every hash key is owned and worked on, by 1 instance\nworkloads: every", true},
 		"all rings, and another": {[]runtime.Object{well, space, claims, machines}, nil, "claims: every hash key is owned and worked on, by 1 instance\nmachines: every", false},
 		"one joins":              {[]runtime.Object{well, joins}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance, and 1 that owns nothing\n", false},
 		"two join":               {[]runtime.Object{well, joins, joinsToo}, []string{"workloads"}, "workloads: every hash key is owned and worked on, by 1 instance, and 2 that own nothing\n", false},

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,8 @@ const (
 	hangTime = 10 * time.Second
 	// maxAnswer bounds an answer, in bytes.
 	maxAnswer = 64 << 20
-	// maxDifferences is how many differences a table shows of an instance.
+	// maxDifferences is how many differences a table shows of an instance, and how many instances it
+	// names that have the same settings.
 	maxDifferences = 3
 )
 
@@ -76,8 +78,8 @@ be asked. Below the table it says if the settings files of a ring's instances ev
 different ways.
 
 Each kube-controller-manager is asked on /ringz, at the host and the port in its instance's
-spec.holderIdentity; an operator's instances, which serve no such thing, only if their ring is named. That
-needs the right to get the path (nonResourceURLs). Its serving certificate is not
+spec.holderIdentity; an operator's instances, which serve no such thing, only if their ring is named, or if
+their holder begins with a host and a port. That needs the right to get the path (nonResourceURLs). Its serving certificate is not
 verified, since it is often self-signed: so the kubeconfig's client certificate is sent, and never a token
 or a password. With --controllers-ca it is verified, and all that the kubeconfig has is sent.`,
 		Example: `  # Does every instance see the ring that ReplicaSets are on as the registry has it?
@@ -279,16 +281,26 @@ func views(ctx context.Context, client kubernetes.Interface, asker *asker, names
 func differentBalance(r ringViews) string {
 	by := map[string][]string{}
 	for _, i := range r.Instances {
-		if i.Own != nil {
+		// One of an older version does not tell.
+		if i.Own != nil && i.Own.Balance.Mode != "" {
 			by[i.Own.Balance.String()] = append(by[i.Own.Balance.String()], i.Name)
 		}
 	}
 	if len(by) < 2 {
 		return ""
 	}
+	// The odd ones first.
+	rarest := slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(by[a]), len(by[b])), cmp.Compare(a, b))
+	})
 	var ways []string
-	for _, way := range slices.Sorted(maps.Keys(by)) {
-		ways = append(ways, fmt.Sprintf("%s at %s", printable(way), strings.Join(by[way], ", ")))
+	for _, way := range rarest {
+		names := by[way]
+		at := strings.Join(names[:min(len(names), maxDifferences)], ", ")
+		if more := len(names) - maxDifferences; more > 0 {
+			at += fmt.Sprintf(" and %d more", more)
+		}
+		ways = append(ways, fmt.Sprintf("%s at %s", printable(way), at))
 	}
 	return fmt.Sprintf("%s: the settings files even out the load in different ways: %s", r.Name, strings.Join(ways, "; "))
 }

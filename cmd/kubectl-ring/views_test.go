@@ -21,6 +21,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -257,24 +258,45 @@ func TestViewsSayWhereSettingsDiffer(t *testing.T) {
 	first, second := newManager(t), newManager(t)
 	a, b := worker("a", "workloads", 1<<62), worker("b", "workloads", math.MaxInt64)
 	a.Spec.HolderIdentity, b.Spec.HolderIdentity, b.UID = first.holder(), second.holder(), "uid-b"
-	with := func(self *shardingv1alpha1.ControllerInstance, mode string) func() member.Process {
+	with := func(self *shardingv1alpha1.ControllerInstance, state member.BalanceState) func() member.Process {
 		return func() member.Process {
 			s := own(t, self, a, b)
-			s.Balance.Mode = mode
+			s.Balance = state
 			return member.Process{Instances: []member.Snapshot{s}}
 		}
 	}
-	first.process = with(a, member.BalanceEnabled)
-	for mode, want := range map[string]string{
-		member.BalanceEnabled:  "",
-		member.BalanceDisabled: "workloads: the settings files even out the load in different ways: Disabled at b; Enabled at a\n",
+	state := func(mode string, tolerance float64) member.BalanceState {
+		return member.BalanceState{Mode: mode, TolerancePercent: tolerance, KeysPercentPerMinute: tolerance / 2}
+	}
+	first.process = with(a, state(member.BalanceEnabled, 10))
+	const differ = "workloads: the settings files even out the load in different ways: "
+	for other, want := range map[member.BalanceState]string{
+		state(member.BalanceEnabled, 10): "",
+		state(member.BalanceDisabled, 0): differ + "Disabled at b; Enabled, tolerance 10%, 5% of all keys a minute at a\n",
+		state(member.BalanceEnabled, 20): differ + "Enabled, tolerance 10%, 5% of all keys a minute at a; Enabled, tolerance 20%, 10% of all keys a minute at b\n",
+		// It is older.
+		{}: "",
 	} {
-		second.process = with(b, mode)
+		second.process = with(b, other)
 		var out strings.Builder
 		err := views(t.Context(), fake.NewClientset(a, b), testAsker(t, &rest.Config{}, ""), nil, "", &out)
 		if _, rest, _ := strings.Cut(out.String(), "yes\nb "); err != nil || !strings.HasSuffix(rest, "yes\n"+want+"All instances agree with the registry: 2.\n") {
-			t.Errorf("%s: got %v, and\n%s", mode, err, out.String())
+			t.Errorf("%s: got %v, and\n%s", other, err, out.String())
 		}
+	}
+}
+
+func TestNotAllInstancesWithTheSameSettingsAreNamed(t *testing.T) {
+	var r ringViews
+	for i := range 6 {
+		mode := member.BalanceEnabled
+		if i == 5 {
+			mode = member.BalanceDisabled
+		}
+		r.Instances = append(r.Instances, instanceView{Name: fmt.Sprint(i), Own: &member.Snapshot{Balance: member.BalanceState{Mode: mode}}})
+	}
+	if got := differentBalance(r); !strings.HasSuffix(got, ": Disabled at 5; Enabled at 0, 1, 2 and 2 more") {
+		t.Errorf("got %q", got)
 	}
 }
 

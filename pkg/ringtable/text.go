@@ -200,7 +200,7 @@ func tableWidth(table [][]string) int {
 
 // nobody says what it means that a ring has no instance: the controllers of kube-controller-manager's
 // are run by its leader then.
-const nobody = "nothing works on its hash keys, unless the leader runs its controllers"
+const nobody = "nothing works on its hash keys, unless a kube-controller-manager that leads does"
 
 // sum says in one line what all instances do together, and in further ones what waits.
 func (r *Ring) sum() string {

@@ -46,7 +46,7 @@ func TestText(t *testing.T) {
 	}{{
 		name: "nobody",
 		now:  now,
-		want: "ring workloads has no instance: nothing works on its hash keys, unless the leader runs its controllers\n",
+		want: "ring workloads has no instance: nothing works on its hash keys, unless a kube-controller-manager that leads does\n",
 	}, {
 		name:      "one",
 		instances: []*shardingv1alpha1.ControllerInstance{instance("a", key(math.MaxInt64), responsibleFor(2))},
