@@ -63,8 +63,8 @@ lie.
 
 What is taken to be even enough is the default. A controller manager's settings file can say otherwise, and
 can have it move nothing; kubectl ring views says where files differ. For two minutes after an instance has
-come or gone more moves, and what processes hold beside their rings counts as it was before, or not at all. This command
-knows of the first only if an instance has registered since, and nothing of what was before.`,
+come or gone more moves, and what processes hold beside their rings counts as it was before, or not at all.
+This command knows of the first only if an instance has registered since, and nothing of what was before.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := checkOutput(output, "json or yaml"); err != nil {

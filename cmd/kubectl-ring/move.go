@@ -187,10 +187,18 @@ func find(ctx context.Context, client kubernetes.Interface, name string) (ring.R
 		return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q: no ring has instances", name)
 	}
 	more := ""
-	if n := len(names) - maxNames; n > 0 {
-		names, more = names[:maxNames], fmt.Sprintf(" and %d more; kubectl ring lists them", n)
+	if len(names) > maxNames {
+		more = "; kubectl ring lists them"
 	}
-	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s%s", name, strings.Join(names, ", "), more)
+	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s%s", name, firstOf(names, maxNames), more)
+}
+
+// firstOf returns the first most of the names, and how many more there are, for people.
+func firstOf(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // setNext writes fields of the instance's spec that say where the end of its range is to move, if its

@@ -79,9 +79,10 @@ different ways.
 
 Each kube-controller-manager is asked on /ringz, at the host and the port in its instance's
 spec.holderIdentity; an operator's instances, which serve no such thing, only if their ring is named, or if
-their holder begins with a host and a port. That needs the right to get the path (nonResourceURLs). Its serving certificate is not
-verified, since it is often self-signed: so the kubeconfig's client certificate is sent, and never a token
-or a password. With --controllers-ca it is verified, and all that the kubeconfig has is sent.`,
+their holder begins with a host and a port. That needs the right to get the path (nonResourceURLs). Its
+serving certificate is not verified, since it is often self-signed: so the kubeconfig's client certificate
+is sent, and never a token or a password. With --controllers-ca it is verified, and all that the kubeconfig
+has is sent.`,
 		Example: `  # Does every instance see the ring that ReplicaSets are on as the registry has it?
   kubectl ring views workloads`,
 		Args: cobra.MaximumNArgs(1),
@@ -295,12 +296,7 @@ func differentBalance(r ringViews) string {
 	})
 	var ways []string
 	for _, way := range rarest {
-		names := by[way]
-		at := strings.Join(names[:min(len(names), maxDifferences)], ", ")
-		if more := len(names) - maxDifferences; more > 0 {
-			at += fmt.Sprintf(" and %d more", more)
-		}
-		ways = append(ways, fmt.Sprintf("%s at %s", printable(way), at))
+		ways = append(ways, fmt.Sprintf("%s at %s", printable(way), firstOf(by[way], maxDifferences)))
 	}
 	return fmt.Sprintf("%s: the settings files even out the load in different ways: %s", r.Name, strings.Join(ways, "; "))
 }
