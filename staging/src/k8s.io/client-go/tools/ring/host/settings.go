@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"sync"
@@ -33,7 +32,6 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -77,7 +75,7 @@ type BalanceSettings struct {
 	KeysPercentPerMinute *int `json:"keysPercentPerMinute,omitempty"`
 }
 
-// complete fills in the defaults, and says what is wrong.
+// complete fills in the default mode, and says what is wrong.
 func (b *BalanceSettings) complete() error {
 	var errs []error
 	if b.Mode == "" {
@@ -86,23 +84,22 @@ func (b *BalanceSettings) complete() error {
 	if modes := []string{member.BalanceEnabled, member.BalanceDryRun, member.BalanceDisabled}; !slices.Contains(modes, b.Mode) {
 		errs = append(errs, fmt.Errorf("balance.mode is %q, want one of %q", b.Mode, modes))
 	}
-	percent := func(name string, value **int, fallback float64) {
+	percent := func(name string, value *int) {
 		switch {
-		case *value == nil:
-			*value = ptr.To(int(math.Round(100 * fallback)))
-		case **value == 0:
+		case value == nil:
+		case *value == 0:
 			errs = append(errs, fmt.Errorf("balance.%s is 0, want 1 to 100, or none for the default; to move nothing, set balance.mode to %s", name, member.BalanceDisabled))
-		case **value < 1 || **value > 100:
-			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default", name, **value))
+		case *value < 1 || *value > 100:
+			errs = append(errs, fmt.Errorf("balance.%s is %d, want 1 to 100, or none for the default", name, *value))
 		}
 	}
-	percent("tolerancePercent", &b.TolerancePercent, ring.DefaultPolicy.Tolerance)
-	percent("keysPercentPerMinute", &b.KeysPercentPerMinute, ring.DefaultPolicy.Rate)
+	percent("tolerancePercent", b.TolerancePercent)
+	percent("keysPercentPerMinute", b.KeysPercentPerMinute)
 	return errors.Join(errs...)
 }
 
-// Policy returns how an instance evens out the load of its ring; nil: it does not. What ParseSettings
-// has not completed has the default.
+// Policy returns how an instance evens out the load of its ring, by default where nothing is set; nil:
+// it does not.
 func (b *BalanceSettings) Policy() *ring.Balance {
 	if b.Mode == member.BalanceDisabled {
 		return nil
