@@ -137,22 +137,17 @@ func (v *View) width(name string) float64 {
 // bytesOfObject returns about how many bytes of heap come to one object in the caches of a process, 0
 // if that is not known: the lower median, as a process that leads holds more.
 func (v *View) bytesOfObject() float64 {
-	all := v.bytesOfObjects()
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[(len(all)-1)/2]
-}
-
-// bytesOfObjects returns that of each process that has told of enough objects.
-func (v *View) bytesOfObjects() (all []float64) {
+	var all []float64
 	for _, r := range v.ring {
 		if r.tellsHeap() {
 			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
 		}
 	}
-	return all
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[(len(all)-1)/2]
 }
 
 // tellsHeap says whether the instance has told of a heap that says how large an object is.
