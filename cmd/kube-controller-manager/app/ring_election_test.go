@@ -139,7 +139,9 @@ func newElectionTest(t *testing.T) *electionTest {
 	})
 	c := testRingConfig()
 	election := &c.ComponentConfig.Generic.LeaderElection
-	election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration = 15*time.Second, 10*time.Second, 2*time.Second
+	// An odd retry period: a renewal in the same instant as another event could come on either
+	// side of it.
+	election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration = 15*time.Second, 10*time.Second, 2001*time.Millisecond
 	settings, err := host.NewSettingsFile("", map[string]int{testRS: 1, testRC: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +296,7 @@ func TestATermWhoseWorkDoesNotEndIsNotRenewedForEver(t *testing.T) {
 				t.Errorf("the process goes on: %q", e.log)
 			}
 		})
-		e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(time.Hour, nil))
+		e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(2*endLimit, nil))
 	})
 }
 
@@ -410,12 +412,13 @@ func TestAProcessThatSeesAnotherHoldTheLeaseExitsAtOnce(t *testing.T) {
 		see(3*time.Second, "", "3")
 		see(4*time.Second, lock.Identity(), "4")
 		time.AfterFunc(5*time.Second, func() { e.expectLog("works") })
-		see(6*time.Second, "another", "5")
+		see(6500*time.Millisecond, "another", "5")
 		time.AfterFunc(7*time.Second, func() {
 			e.expectLog("works", "stopped", "exit 1")
 			cancel()
 		})
-		e.stand(ctx, set, lock, "l", nil, e.callbacks(0, nil))
+		// It lasts: what is expected at 7 s is looked at only while this test goes on.
+		e.stand(ctx, set, lock, "l", nil, e.callbacks(time.Minute, nil))
 	})
 }
 
