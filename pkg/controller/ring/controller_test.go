@@ -61,7 +61,9 @@ type fixture struct {
 
 func newFixture(t *testing.T) (context.Context, *fixture) {
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{T: t, gate: &ringtesting.Gate{}, client: ringtesting.NewClient(), queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+	// What has failed comes again so late that no test sees it.
+	failed := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
+	f := &fixture{T: t, gate: &ringtesting.Gate{}, client: ringtesting.NewClient(), queue: workqueue.NewTypedRateLimitingQueue[string](failed)}
 	var env *ring.Env
 	env, f.informers = ringtesting.NewEnv(t, ctx, catalogue.DeploymentController, f.gate, f.client)
 	informer := env.Informers.Apps().V1().Deployments()
@@ -354,10 +356,7 @@ func TestWorkIsTriedAgainWhenAnInformerHasCaughtUp(t *testing.T) {
 	f.put("a", "uid-a")
 	fails := func(name string) {
 		if name == "ns/a" {
-			// So late that it does not come again within the test.
-			for f.queue.NumRequeues(name) < 25 {
-				f.queue.AddRateLimited(name)
-			}
+			f.queue.AddRateLimited(name)
 		}
 	}
 	f.informers.Behind(true)
@@ -397,9 +396,7 @@ func TestWorkIsTriedAgainWhenAnInformerHasCaughtUp(t *testing.T) {
 	f.works()
 
 	// What fails after that may have begun before.
-	for f.queue.NumRequeues("ns/a") < 25 {
-		f.queue.AddRateLimited("ns/a")
-	}
+	f.queue.AddRateLimited("ns/a")
 	f.informers.Behind(true)
 	f.informers.Behind(false)
 	f.works("uid-a")
