@@ -18,6 +18,7 @@ package podtrim
 
 import (
 	"reflect"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -100,6 +101,9 @@ func TestSiblingsShareWhatIsEqual(t *testing.T) {
 	want = all()
 	want["conditions"], want["labels"] = false, false
 	expect(t, first, third, want)
+	// The trimmer itself keeps none.
+	runtime.KeepAlive(second)
+	runtime.KeepAlive(other)
 }
 
 // The second time is when an informer that has listed by a watch hands over what it got, in any

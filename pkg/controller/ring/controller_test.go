@@ -31,9 +31,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	appslisters "k8s.io/client-go/listers/apps/v1"
-	core "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/kubernetes/pkg/controller/ring"
@@ -47,7 +47,7 @@ type fixture struct {
 	*testing.T
 	*ring.Controller
 	gate    *ringtesting.Gate
-	client  *fake.Clientset
+	client  kubernetes.Interface
 	objects cache.Indexer
 	lister  appslisters.DeploymentLister
 	queue   workqueue.TypedRateLimitingInterface[string]
@@ -181,10 +181,6 @@ func TestWhatIsGoneIsForgottenThoughTheControllerDoesNotQueueIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The fake client tells a watch nothing of what came before it.
-	await(t, ctx, "Deployments are watched", func() bool {
-		return slices.ContainsFunc(f.client.Actions(), func(a core.Action) bool { return a.Matches("watch", "deployments") })
-	})
 	f.Prepare(key)
 	f.open(keyOf("uid-a"))
 	a := deployment("a", "uid-a")

@@ -121,6 +121,9 @@ func TestSiblingsShareWhatIsEqual(t *testing.T) {
 	third := read("rs", "third")
 	sharer.Share(third)
 	expectShared(t, first, third, apart)
+	// The sharer itself keeps none.
+	runtime.KeepAlive(second)
+	runtime.KeepAlive(other)
 }
 
 // Others read what an object shares.

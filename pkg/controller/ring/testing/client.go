@@ -21,31 +21,15 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	core "k8s.io/client-go/testing"
 )
 
-// NewClient returns a client with these objects, whose lists and new pods have resource versions. A
-// fake client's own have none, and an informer that follows ranges needs them.
+// NewClient returns a client with these objects, whose new pods have resource versions. A fake
+// client's own have none, and an informer that follows ranges needs them.
 func NewClient(objects ...runtime.Object) *fake.Clientset {
 	client := fake.NewClientset(objects...)
-	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
-	for kind := range scheme.Scheme.AllKnownTypes() {
-		plural, _ := meta.UnsafeGuessKindToResource(kind)
-		kinds[plural] = kind
-	}
-	client.PrependReactor("list", "*", func(action core.Action) (bool, runtime.Object, error) {
-		list, err := client.Tracker().List(action.GetResource(), kinds[action.GetResource()], action.GetNamespace())
-		if err == nil {
-			list.(metav1.ListInterface).SetResourceVersion("2")
-		}
-		return true, list, err
-	})
 	var revision atomic.Int64
 	revision.Store(2)
 	client.PrependReactor("create", "pods", func(action core.Action) (bool, runtime.Object, error) {
