@@ -332,6 +332,11 @@ func (w *world) settle() string {
 	if w.rv < w.Follower.revision && !w.held.Empty() {
 		return "at rest, the store does not know how far it is"
 	}
+	for id, revision := range w.newest {
+		if revision > w.rv {
+			return "at rest, the store is behind with what it was given of " + id.Name
+		}
+	}
 	if w.hold {
 		return "at rest, the store still stays at its revision"
 	}

@@ -134,6 +134,7 @@ func (f *Follower) release() {
 // revision or later, unless it stays where it is.
 func (d *delivered) sent(revision uint64) {
 	d.unconfirmed = true
+	d.given = max(d.given, revision)
 	if !d.held {
 		d.last = max(d.last, revision)
 	}

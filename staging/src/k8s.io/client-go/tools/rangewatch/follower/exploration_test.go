@@ -244,7 +244,7 @@ func (w *world) encode(b []byte) []byte {
 		}
 	}
 	ranges2(f.ranges)
-	num(f.revision, f.last)
+	num(f.revision, f.last, f.given)
 	for _, p := range f.past {
 		ranges2(p.ranges)
 		num(p.revision)

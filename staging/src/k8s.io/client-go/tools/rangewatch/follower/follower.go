@@ -115,6 +115,9 @@ type delivered struct {
 	known map[ID]entry
 	// last is the revision that the store has then.
 	last uint64
+	// given is the latest revision that the informer was given, which is later than last only if
+	// the store was held.
+	given uint64
 	// held is set while the store stays at its revision, because it has newer objects already.
 	held bool
 	// unconfirmed is set while the store may not yet have processed everything.
@@ -250,7 +253,7 @@ func (f *Follower) StopWaiting(number Waiter) {
 func (f *Follower) List() {
 	f.steps, f.following, f.opening, f.listing = nil, false, nil, nil
 	f.watchWaits, f.listWaits = false, false
-	f.delivered = delivered{revision: firstRevision, last: f.last, held: f.held, known: map[ID]entry{}, replacing: true, wantsList: true}
+	f.delivered = delivered{revision: firstRevision, last: f.last, given: f.given, held: f.held, known: map[ID]entry{}, replacing: true, wantsList: true}
 	f.target = nil
 }
 

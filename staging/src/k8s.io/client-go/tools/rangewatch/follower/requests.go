@@ -40,7 +40,8 @@ func (f *Follower) startList() {
 	}
 	if missing.Empty() {
 		if f.replacing {
-			f.replace(&listing{part: part{revision: max(f.last, firstRevision)}, number: f.ask()})
+			// A store that has nothing lacks nothing of what it was given, and no watch would tell.
+			f.replace(&listing{part: part{revision: max(f.last, f.given, firstRevision)}, number: f.ask()})
 		}
 		return
 	}
@@ -95,7 +96,7 @@ func (f *Follower) listedOfAll(object Object, in bool) {
 		if object.Revision > old.revision {
 			f.hold()
 			f.emit(Step{Do: Update})
-			f.unconfirmed = true
+			f.sent(object.Revision)
 			old.revision, old.key = object.Revision, object.Key
 		}
 		old.seen = f.listing.number

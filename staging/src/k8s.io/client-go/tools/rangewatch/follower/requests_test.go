@@ -128,3 +128,24 @@ func TestWatchIsOpenedPlainlyIfTheServerCannotAnswer(t *testing.T) {
 		t.Error("the waiter is forgotten after a failure")
 	}
 }
+
+// The informer begins anew while the store stays where it is, and nothing is wanted: no watch will
+// tell that it has caught up.
+func TestAListOfNothingIsAsOfAllThatWasGiven(t *testing.T) {
+	f := begin(t)
+	object := Object{ID: ids[0], Key: keys[0], Revision: 6}
+	f.next(Watch)
+	f.Opened()
+	f.Changed(object, false)
+	f.next(Add)
+	f.WatchFailed(Expired)
+	f.next(List)
+	object.Revision = 7
+	f.Listed(object, false)
+	f.next(Update)
+	f.Want(nil)
+	f.List()
+	if got := f.next(Replace).Revision; got != 7 {
+		t.Errorf("a list of nothing is as of revision %d, want 7", got)
+	}
+}
