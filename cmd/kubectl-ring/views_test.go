@@ -89,7 +89,7 @@ func own(t *testing.T, self *shardingv1alpha1.ControllerInstance, all ...runtime
 
 func testAsker(t *testing.T, config *rest.Config, authority string) *asker {
 	t.Helper()
-	a, err := newAsker(config, authority, time.Second)
+	a, err := newAsker(config, authority, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +241,10 @@ func TestViewsOfProcessesThatDoNotAnswer(t *testing.T) {
 	slow.process = func() member.Process { <-goOn; return member.Process{} }
 	a, b, c := worker("a", "workloads", 1<<61), worker("b", "workloads", 1<<62), worker("c", "workloads", math.MaxInt64)
 	a.Spec.HolderIdentity, b.Spec.HolderIdentity, b.UID, c.UID = gone.holder(), slow.holder(), "uid-b", "uid-c"
+	asker := testAsker(t, &rest.Config{}, "")
+	asker.client.Timeout = time.Second
 	var out strings.Builder
-	err := views(t.Context(), fake.NewClientset(a, b, c), testAsker(t, &rest.Config{}, ""), nil, "", &out)
+	err := views(t.Context(), fake.NewClientset(a, b, c), asker, nil, "", &out)
 	if err == nil || err.Error() != "3 of 3 instances do not agree with the registry, or could not be asked" {
 		t.Errorf("got %v", err)
 	}

@@ -84,6 +84,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 	})
 
 	ginkgo.It("says who works on an object", func(ctx context.Context) {
+		holdStill(ctx)
 		rs, err := client.AppsV1().ReplicaSets(namespace).Get(ctx, "owned", metav1.GetOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		ring, err := ringNow(ctx)
@@ -112,7 +113,11 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 			record, _ := now.View().Get(self.Name)
 			g.Expect(hashkey.FormatOptional(record.Key)).To(gomega.Equal(to))
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
-		says(ctx, 0, gomega.ContainSubstring("a boundary has moved"), "history", "workloads")
+		// The receiver's event comes after it has opened its gate.
+		gomega.Eventually(ctx, func() string {
+			output, _ := kubectlRing(ctx, "history", "workloads")
+			return output
+		}).WithTimeout(soon).WithPolling(poll).Should(gomega.ContainSubstring("a boundary has moved"))
 		says(ctx, 0, gomega.ContainSubstring("is released"), "release", self.Name)
 		says(ctx, 0, gomega.ContainSubstring("every hash key"), "status", "--wait", "--timeout=3m")
 	})

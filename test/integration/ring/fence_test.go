@@ -687,7 +687,8 @@ func (s *fenceServer) testWriteAfterExpiry() {
 	}
 	defer w.Stop()
 	paused := newRecord("a")
-	paused.Spec.LeaseDurationSeconds = 2
+	// Long enough to register, own and create.
+	paused.Spec.LeaseDurationSeconds = 10
 	a := s.ownsAs(t, paused, lowEnd)
 	reference := controllerIn(-1, lowEnd)
 	_, err = s.createPod(a.writes, reference)

@@ -497,7 +497,7 @@ func (s *registryServer) testExpiry() {
 	defer w.Stop()
 
 	instance := newInstance("a")
-	instance.Spec.LeaseDurationSeconds = 2
+	instance.Spec.LeaseDurationSeconds = 5
 	created := s.create(instance)
 	var updated *shardingv1alpha1.ControllerInstance
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
@@ -529,7 +529,7 @@ func (s *registryServer) testExpiry() {
 func (s *registryServer) testRenewal() {
 	t, ctx := s.t, s.t.Context()
 	instance := newInstance("a")
-	instance.Spec.LeaseDurationSeconds = 2
+	instance.Spec.LeaseDurationSeconds = 5
 	instance.Spec.HashKey = ptr.To[int64](math.MaxInt64)
 	begin := time.Now()
 	created := s.create(instance)
@@ -546,13 +546,13 @@ func (s *registryServer) testRenewal() {
 			err = fmt.Errorf("a renewal changed the record to %+v", renewed)
 		}
 		renewals++
-		return renewals >= 100 && time.Since(begin) > 5*time.Second, err
+		return renewals >= 100 && time.Since(begin) > 11*time.Second, err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The API server and etcd write a few times on their own.
-	if entries := s.raftIndex() - before; entries > uint64(renewals/10) {
+	if entries := s.raftIndex() - before; entries > uint64(renewals/2) {
 		t.Errorf("etcd's log has %d more entries after %d renewals", entries, renewals)
 	}
 	reported := s.report("a", 12)
