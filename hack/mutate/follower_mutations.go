@@ -51,6 +51,7 @@ var followerMutations = []change{
 	{"a list of other ranges goes on", "follower.go", "\tf.cancelList()\n\tf.cancelOpening()\n\tf.listWaits", "\tf.cancelOpening()\n\tf.listWaits"},
 	{"ranges that leave are followed", "follower.go", "\tf.restrict(f.target)\n", ""},
 	{"nothing is watched", "follower.go", "\tif f.ranges.Empty() {\n\t\tf.stopFollowing()\n\t}\n", ""},
+	{"a list that is behind the store is held at once", "requests.go", "if l.revision < f.last {", "if false {"},
 	{"a store that has nothing stays behind", "requests.go", "max(f.last, f.given, firstRevision)", "max(f.last, firstRevision)"},
 	{"what is updated in place does not count as given", "requests.go", "\t\t\tf.emit(Step{Do: Update})\n\t\t\tf.sent(object.Revision)\n", "\t\t\tf.emit(Step{Do: Update})\n\t\t\tf.unconfirmed = true\n"},
 	{"a new list forgets what was given", "follower.go", "given: f.given, ", ""},

@@ -117,7 +117,7 @@ func TestAnAutoscalerWithoutPoliciesWaitsForItsPeriod(t *testing.T) {
 		hpa           *autoscalingv2.HorizontalPodAutoscaler
 		desired, want int32
 	}{
-		"up, within the period": {onRing(), scaledAgo(5 * time.Second), 9, 5},
+		"up, within the period": {onRing(), scaledAgo(10 * time.Second), 9, 5},
 		"up, after it":          {onRing(), scaledAgo(15 * time.Second), 9, 9},
 		"down":                  {onRing(), scaledAgo(0), 1, 1},
 		"with policies":         {onRing(), withPolicies, 9, 9},

@@ -777,8 +777,7 @@ func (p *watchPair) expect(i int, kind watch.EventType, revision string, volume 
 				continue
 			}
 			if status, ok := event.Object.(*metav1.Status); ok {
-				// Timeout: the cacher was too far behind for the initial events.
-				if status.Reason != metav1.StatusReasonExpired && status.Reason != metav1.StatusReasonTimeout {
+				if status.Reason != metav1.StatusReasonExpired {
 					p.d.t.Fatalf("%s: %v", p.name(i), status)
 				}
 				return false

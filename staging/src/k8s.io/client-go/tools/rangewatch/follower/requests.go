@@ -146,6 +146,10 @@ func (f *Follower) replace(l *listing) {
 	f.kept, f.listing, f.replacing = nil, nil, false
 	f.ranges, f.past, f.pending = l.ranges, nil, part{}
 	f.revision, f.answered = l.revision, l.number
+	if l.revision < f.last {
+		// A server that is behind: the store never goes back, and must not claim what it lacks.
+		f.pending = part{ranges: l.ranges, revision: f.last}
+	}
 	if swaps {
 		f.last = max(l.revision, f.last)
 		f.emit(Step{Do: Replace, Revision: f.last})

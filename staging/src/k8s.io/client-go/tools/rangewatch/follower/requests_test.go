@@ -149,3 +149,26 @@ func TestAListOfNothingIsAsOfAllThatWasGiven(t *testing.T) {
 		t.Errorf("a list of nothing is as of revision %d, want 7", got)
 	}
 }
+
+// The store is at revision 6, and what it has is as of 5.
+func TestAListOfAServerThatIsBehindIsNotHeldAtOnce(t *testing.T) {
+	f := begin(t)
+	f.next(Watch)
+	f.Opened()
+	f.Changed(Object{ID: ids[0], Key: keys[0], Revision: 6}, false)
+	f.next(Report)
+	f.WatchFailed(Expired)
+	f.next(List)
+	f.ListEnded(5)
+	f.next(Replace)
+	f.Watch()
+	f.next(Watch)
+	if held := f.next(Report).Ranges; !held.Empty() {
+		t.Errorf("held is %s after a list from before", held)
+	}
+	f.Opened()
+	f.Reached(6, false)
+	if held := f.next(Report).Ranges; !held.Equal(rangeAB) {
+		t.Errorf("held is %s once the server has caught up", held)
+	}
+}
