@@ -19,6 +19,7 @@ package podautoscaler
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -110,30 +111,33 @@ func TestAnAutoscalerKeepsToThePoliciesOfItsPreviousOwner(t *testing.T) {
 
 // Without policies an autoscaler may double its replicas once in a period.
 func TestAnAutoscalerWithoutPoliciesWaitsForItsPeriod(t *testing.T) {
-	withPolicies := scaledAgo(0)
-	withPolicies.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{}
-	for what, tc := range map[string]struct {
-		a             *HorizontalController
-		hpa           *autoscalingv2.HorizontalPodAutoscaler
-		desired, want int32
-	}{
-		"up, within the period": {onRing(), scaledAgo(10 * time.Second), 9, 5},
-		"up, after it":          {onRing(), scaledAgo(15 * time.Second), 9, 9},
-		"down":                  {onRing(), scaledAgo(0), 1, 1},
-		"with policies":         {onRing(), withPolicies, 9, 9},
-		"without a ring":        {&HorizontalController{}, scaledAgo(0), 9, 9},
-	} {
-		tc.a.inherit(tc.hpa, "ns/hpa", 5)
-		if got := tc.a.inStep(tc.hpa, "ns/hpa", 5, tc.desired); got != tc.want {
-			t.Errorf("%s: to %d, want %d", what, got, tc.want)
+	// Time stands still.
+	synctest.Test(t, func(t *testing.T) {
+		withPolicies := scaledAgo(0)
+		withPolicies.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{}
+		for what, tc := range map[string]struct {
+			a             *HorizontalController
+			hpa           *autoscalingv2.HorizontalPodAutoscaler
+			desired, want int32
+		}{
+			"up, within the period": {onRing(), scaledAgo(14 * time.Second), 9, 5},
+			"up, after it":          {onRing(), scaledAgo(15 * time.Second), 9, 9},
+			"down":                  {onRing(), scaledAgo(0), 1, 1},
+			"with policies":         {onRing(), withPolicies, 9, 9},
+			"without a ring":        {&HorizontalController{}, scaledAgo(0), 9, 9},
+		} {
+			tc.a.inherit(tc.hpa, "ns/hpa", 5)
+			if got := tc.a.inStep(tc.hpa, "ns/hpa", 5, tc.desired); got != tc.want {
+				t.Errorf("%s: to %d, want %d", what, got, tc.want)
+			}
+			limited := slices.ContainsFunc(tc.hpa.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+				return c.Type == autoscalingv2.ScalingLimited && c.Status == v1.ConditionTrue
+			})
+			if limited != (tc.want < tc.desired) {
+				t.Errorf("%s: the condition says %v", what, limited)
+			}
 		}
-		limited := slices.ContainsFunc(tc.hpa.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
-			return c.Type == autoscalingv2.ScalingLimited && c.Status == v1.ConditionTrue
-		})
-		if limited != (tc.want < tc.desired) {
-			t.Errorf("%s: the condition says %v", what, limited)
-		}
-	}
+	})
 }
 
 // Two autoscalers of the same pods do not scale. Their new owner knows the selector of the second
