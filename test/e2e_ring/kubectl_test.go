@@ -114,10 +114,11 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 			g.Expect(hashkey.FormatOptional(record.Key)).To(gomega.Equal(to))
 		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 		// The receiver's event comes after it has opened its gate.
-		gomega.Eventually(ctx, func() string {
-			output, _ := kubectlRing(ctx, "history", "workloads")
-			return output
-		}).WithTimeout(soon).WithPolling(poll).Should(gomega.ContainSubstring("a boundary has moved"))
+		gomega.Eventually(ctx, func(g gomega.Gomega) {
+			output, code := kubectlRing(ctx, "history", "workloads")
+			g.Expect(code).To(gomega.Equal(0), output)
+			g.Expect(output).To(gomega.ContainSubstring("a boundary has moved"))
+		}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 		says(ctx, 0, gomega.ContainSubstring("is released"), "release", self.Name)
 		says(ctx, 0, gomega.ContainSubstring("every hash key"), "status", "--wait", "--timeout=3m")
 	})
