@@ -144,12 +144,10 @@ func (f *Follower) replace(l *listing) {
 	}
 	maps.Copy(f.known, f.kept)
 	f.kept, f.listing, f.replacing = nil, nil, false
-	f.ranges, f.past, f.pending = l.ranges, nil, part{}
-	f.revision, f.answered = l.revision, l.number
-	if l.revision < f.last {
-		// A server that is behind: the store never goes back, and must not claim what it lacks.
-		f.pending = part{ranges: l.ranges, revision: f.last}
-	}
+	f.ranges, f.past, f.answered = l.ranges, nil, l.number
+	// The server may be behind: the store never goes back, and must not claim what it lacks.
+	f.pending = part{ranges: l.ranges, revision: f.last}
+	f.moveTo(l.revision)
 	if swaps {
 		f.last = max(l.revision, f.last)
 		f.emit(Step{Do: Replace, Revision: f.last})
