@@ -53,7 +53,7 @@ const (
 	// soon bounds the wait for any condition. It is ample even for a slow machine.
 	soon = 3 * time.Minute
 	// lease is the duration of the instances' leases, the default.
-	lease = 6 * time.Second
+	lease = 15 * time.Second
 )
 
 // run is a cluster under load.

@@ -139,7 +139,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	if err != nil {
 		return fmt.Errorf("making a client for the ring: %w", err)
 	}
-	registry, reconnect, err := host.NewRegistry(registryConfig, gate)
+	registry, err := host.NewRegistry(registryConfig, gate)
 	if err != nil {
 		return err
 	}
@@ -182,10 +182,9 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 			settings, _ := h.settings.Get()
 			return settings.Balance.Policy()
 		},
-		Describe:      shared.Describe,
-		RenewalFailed: reconnect,
-		Metrics:       ringmetrics.New(ring.Name, ring.ControllerNames()),
-		Events:        events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
+		Describe: shared.Describe,
+		Metrics:  ringmetrics.New(ring.Name, ring.ControllerNames()),
+		Events:   events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
 	})
 	if err != nil {
 		discard(work, controllers)

@@ -286,7 +286,7 @@ func (h *Host) listed(settings *Settings) []*controller {
 
 // takePart takes part in the ring until ctx ends or the settings list other controllers.
 func (h *Host) takePart(ctx context.Context, part []*controller, settings *Settings, events member.Events) error {
-	registry, reconnect, err := NewRegistry(rest.CopyConfig(h.cfg.REST), h.gate)
+	registry, err := NewRegistry(rest.CopyConfig(h.cfg.REST), h.gate)
 	if err != nil {
 		return err
 	}
@@ -318,10 +318,9 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 			settings, _ := h.settings.Get()
 			return settings.Balance.Policy()
 		},
-		Describe:      h.describe,
-		RenewalFailed: reconnect,
-		Metrics:       h.cfg.Metrics,
-		Events:        events,
+		Describe: h.describe,
+		Metrics:  h.cfg.Metrics,
+		Events:   events,
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ package host
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
@@ -27,22 +28,25 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// NewRegistry returns the client with which an instance writes the registry, for member.Config.Client,
-// and a function that closes its connections, for member.Config.RenewalFailed. Nothing else should use
-// it. It changes config, which must not be used again.
-func NewRegistry(config *rest.Config, gate *member.Gate) (client shardingclient.ControllerInstanceInterface, reconnect func(), err error) {
-	// A renewal waits for no other request: no rate limit, and, by a dialer of its
-	// own, no shared connection.
+// NewRegistry returns the client with which an instance writes and reads the registry, for
+// member.Config.Client. Nothing else should use it. It changes config, which must not be used again.
+func NewRegistry(config *rest.Config, gate *member.Gate) (shardingclient.ControllerInstanceInterface, error) {
+	// A renewal waits for no other request: no rate limit, and no shared connection.
 	config.QPS, config.RateLimiter = -1, nil
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext
 	}
-	dialer := connrotation.NewDialer(config.Dial)
-	config.Dial = dialer.DialContext
 	config.Wrap(gate.WrapRegistryTransport)
-	sharding, err := shardingclient.NewForConfig(config)
+	connections := &lanes{open: func() (*lane, error) {
+		config := rest.CopyConfig(config)
+		dialer := connrotation.NewDialer(config.Dial)
+		config.Dial = dialer.DialContext
+		transport, err := rest.TransportFor(config)
+		return &lane{RoundTripper: transport, hangUp: dialer.CloseAll}, err
+	}}
+	sharding, err := shardingclient.NewForConfigAndClient(config, &http.Client{Transport: connections, Timeout: config.Timeout})
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for the ring: %w", err)
+		return nil, fmt.Errorf("making a client for the ring: %w", err)
 	}
-	return sharding.ControllerInstances(), dialer.CloseAll, nil
+	return sharding.ControllerInstances(), nil
 }

@@ -41,7 +41,7 @@ const settingsPollInterval = time.Second
 // Settings are those of the local file that says how this process takes part in the rings of its
 // controllers. An example with all fields:
 //
-//	leaseDuration: 6s
+//	leaseDuration: 15s
 //	controllers:
 //	- name: replicaset-controller
 //	  workers: 20
@@ -52,7 +52,7 @@ const settingsPollInterval = time.Second
 type Settings struct {
 	// LeaseDuration is how long a silent instance keeps its range, in whole seconds
 	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
-	// starts, or other controllers are listed. Default: 6s.
+	// starts, or other controllers are listed. Default: 15s.
 	LeaseDuration Duration `json:"leaseDuration,omitempty"`
 	// Controllers lists the controllers that this process takes part
 	// with; it leaves the ring of one that is not listed. Default: all that can.
@@ -122,7 +122,7 @@ type ControllerSettings struct {
 	Workers int `json:"workers,omitempty"`
 }
 
-// Duration is a time.Duration that is written as in Go, such as 6s.
+// Duration is a time.Duration that is written as in Go, such as 15s.
 type Duration time.Duration
 
 // UnmarshalText implements encoding.TextUnmarshaler.

@@ -38,7 +38,7 @@ func TestParseSettings(t *testing.T) {
 		err     string
 	}{
 		"nothing: all controllers with their defaults": {
-			lease: 6 * time.Second, workers: testWorkers,
+			lease: 15 * time.Second, workers: testWorkers,
 		},
 		"one controller, its own number of workers": {
 			in:    "leaseDuration: 10s\ncontrollers:\n- name: job-controller\n  workers: 20\n",
@@ -46,10 +46,10 @@ func TestParseSettings(t *testing.T) {
 		},
 		"default workers of a listed controller": {
 			in:    "controllers: [{name: job-controller}]",
-			lease: 6 * time.Second, workers: map[string]int{"job-controller": 3},
+			lease: 15 * time.Second, workers: map[string]int{"job-controller": 3},
 		},
 		"an empty list: none": {
-			in: "controllers: []", lease: 6 * time.Second,
+			in: "controllers: []", lease: 15 * time.Second,
 		},
 		"unknown field":              {in: "workers: 3", err: "unknown field"},
 		"unknown controller":         {in: "controllers: [{name: x}]", err: `controllers[0].name is "x", want one of ["fixed-controller" "job-controller" "replicaset-controller"]`},

@@ -39,8 +39,9 @@ import (
 )
 
 const (
-	// DefaultLeaseDuration is how long a silent instance stays in the registry.
-	DefaultLeaseDuration = 6 * time.Second
+	// DefaultLeaseDuration is how long a silent instance stays in the registry: as long as the
+	// Lease of a leader that is. It outlives ten seconds without an answer, as a leader does.
+	DefaultLeaseDuration = 15 * time.Second
 	// DefaultStepLimit bounds each step of a handover that waits for a peer.
 	DefaultStepLimit = 30 * time.Second
 	// fillSteps is how many steps a donor that works waits for the receiver's caches.
@@ -99,9 +100,9 @@ type Leadership interface {
 
 // Config configures a Member.
 type Config struct {
-	// Client writes and reads the registry. It should be the member's own, so
-	// that no other traffic of the process delays a renewal, with the transport
-	// Gate.WrapRegistryTransport.
+	// Client writes and reads the registry. It should be the member's own, with the transport
+	// Gate.WrapRegistryTransport, and send no request over a connection on which another is
+	// unanswered: then neither other traffic nor a dead connection delays a renewal.
 	Client shardingclient.ControllerInstanceInterface
 	// Ring is the name of the ring, such as workloads: a DNS label.
 	Ring string
@@ -133,10 +134,6 @@ type Config struct {
 	Sources []Source
 	// Describe says for people what has that hash key, as in "namespace a". Default: its digits.
 	Describe func(key int64) string
-	// RenewalFailed, if set, is called when a renewal was not answered. It should
-	// close the connections of Client: where requests get through and answers do not,
-	// the record would live on while nobody works on its range.
-	RenewalFailed func()
 	// Heap knows what the process holds. Its members should share one. Default: one for itself.
 	Heap *Heap
 	// Workers returns how many objects of a controller are worked on at the same time. It may be

@@ -565,7 +565,7 @@ func TestRenewalsAndNewsDoNotWaitForEachOther(t *testing.T) {
 						t.Errorf("%v is reported as cached, want %v", got, both)
 					}
 				} else {
-					expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second)
+					expectTimes(t, r.got(ofPatch(partRenewal)), time.Second, 2*time.Second)
 				}
 			})
 		})

@@ -20,11 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
@@ -40,30 +42,54 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a ControllerInstance: %w", err)
 	}
-	// The registry exactly as of its own creation tells an instance who is older:
-	// the oldest may take everything when nobody owns anything.
-	view, err := m.list(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-	if err != nil {
-		return nil, err
-	}
 	// What was collected before says nothing of what this registration holds.
 	_, collections := m.cfg.Heap.live()
 	t := &term{
 		Member:   m,
 		self:     *m.created.Load(),
-		began:    sent,
-		observer: newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events),
+		answered: sent,
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
-		machine:  ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}),
 		news:     news{collections: collections},
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),
 	}
 	m.cfg.Gate.begin(t.self, m.confidence(sent))
+	view, err := t.firstView(ctx, created.ResourceVersion)
+	if err != nil {
+		m.cfg.Gate.expire()
+		return nil, err
+	}
+	t.observer = newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events)
+	t.machine = ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2})
 	if _, off := view.BalanceOff(); off {
 		m.turnBalanceOff(ctx, t.self)
 	}
 	return t, nil
+}
+
+// firstView returns the registry exactly as of the creation of the record, which tells an instance
+// who is older: the oldest may take everything when nobody owns anything. Meanwhile it renews the
+// record, which would not outlive a list that takes long.
+func (t *term) firstView(ctx context.Context, created string) (*ring.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*t.cfg.LeaseDuration)
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	defer cancel()
+	renewing.Go(func() { t.renew(ctx) })
+	var view *ring.View
+	var last error
+	err := wait.PollUntilContextCancel(ctx, relistInterval, true, func(ctx context.Context) (bool, error) {
+		view, last = t.list(ctx, metav1.ListOptions{ResourceVersion: created, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		// Another answer would be the same; none may come later.
+		if apierrors.IsResourceExpired(last) || apierrors.IsForbidden(last) {
+			return false, last
+		}
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		err = last
+	}
+	return view, err
 }
 
 // create creates a record. Abandon does not let it begin, and waits for it to end.

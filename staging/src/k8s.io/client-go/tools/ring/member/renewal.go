@@ -19,77 +19,125 @@ package member
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
 
-// renewalsPerLease leaves room for two lost renewals.
-const renewalsPerLease = 3
+const (
+	// renewalsPerLease has the gate, which shuts five sixths of a lease after the last renewal
+	// that was answered, outlive two thirds of a lease without an answer.
+	renewalsPerLease = 6
+	// hangsPerLease is the part of a lease for which nothing may be decided.
+	hangsPerLease = 3
+	// renewalPause is how long after an answer that is an error the next renewal is sent, and
+	// as much as a half longer.
+	renewalPause = 400 * time.Millisecond
+)
 
-// renew keeps the record alive, every third of the lease, as long as the instance is of
-// use: the deciding goroutine comes round, and the workers get on. Otherwise its record
-// expires, and another takes its range over.
+// errAnother says that the record is another's of the same name.
+var errAnother = errors.New("the ControllerInstance is another's of the same name")
+
+// renewed is the outcome of one renewal, and when it was sent.
+type renewed struct {
+	sent time.Time
+	err  error
+}
+
+// renew keeps the record alive, every sixth of the lease, as long as the instance is of use: the
+// deciding goroutine comes round, and the workers get on. Otherwise its record expires, and
+// another takes its range over. Renewals do not wait for each other: where every request is slow,
+// several are under way, and each answer counts from when its renewal was sent.
 func (t *term) renew(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
+	var sending sync.WaitGroup
+	// What is under way must not meet the next registration.
+	defer sending.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan renewed)
 	period := t.cfg.LeaseDuration / renewalsPerLease
-	sent, next, withheld := t.began, period, false
+	next, withheld := t.answered.Add(period), false
 	for {
 		select {
-		case <-t.cfg.Clock.After(next - min(next, t.cfg.Clock.Since(sent))):
+		case <-t.cfg.Clock.After(max(0, next.Sub(t.cfg.Clock.Now()))):
+			now := t.cfg.Clock.Now()
+			if err := t.hung(now); err != nil {
+				next = now.Add(wait.Jitter(renewalPause, 0.5))
+				t.cfg.Metrics.Renewed(ResultWithheld)
+				if !withheld {
+					logger.Error(err, "Does not renew the ControllerInstance, so that another takes its range over", "gateOpenUntil", t.cfg.Gate.Deadline())
+					t.observer.withheld(err)
+				}
+				withheld = true
+				continue
+			}
+			next, withheld = now.Add(period), false
+			unsure := now.Sub(t.answered) >= t.cfg.LeaseDuration
+			sending.Go(func() {
+				sent, err := t.sendRenewal(ctx, unsure)
+				select {
+				case answers <- renewed{sent, err}:
+				case <-ctx.Done():
+				}
+			})
+		case a := <-answers:
+			switch {
+			case a.err == nil:
+				t.answered = latest(t.answered, a.sent)
+				t.cfg.Metrics.Renewed(ResultRenewed)
+				t.trust(ctx, a.sent)
+			case isLost(a.err):
+				t.cfg.Metrics.Renewed(ResultLost)
+				t.post(ctx, func() { t.lose(logger, a.err) })
+				return
+			default:
+				logger.Error(a.err, "Could not renew the ControllerInstance; will try again", "sent", a.sent, "gateOpenUntil", t.cfg.Gate.Deadline())
+				t.cfg.Metrics.Renewed(ResultFailed)
+				if again := t.cfg.Clock.Now().Add(wait.Jitter(renewalPause, 0.5)); again.Before(next) && !errors.Is(a.err, context.DeadlineExceeded) {
+					next = again
+				}
+			}
 		case <-ctx.Done():
 			return
-		}
-		sent, next = t.cfg.Clock.Now(), period/renewalsPerLease
-		if err := t.hung(sent, period); err != nil {
-			t.cfg.Metrics.Renewed(ResultWithheld)
-			if !withheld {
-				logger.Error(err, "Does not renew the ControllerInstance, so that another takes its range over", "gateOpenUntil", t.cfg.Gate.Deadline())
-				t.observer.withheld(err)
-			}
-			withheld = true
-			continue
-		}
-		withheld = false
-		switch err := t.sendRenewal(ctx, period); {
-		case err == nil:
-			next = period
-			t.cfg.Metrics.Renewed(ResultRenewed)
-			if t.cfg.Gate.extend(t.self, t.confidence(sent)) {
-				t.post(ctx, func() {
-					const message = "The gate had shut by itself and is open again: the record was renewed late"
-					t.observer.fenced(message)
-					logger.Info(message)
-					t.acquired(t.cfg.Gate.serving())
-				})
-			}
-		case ctx.Err() != nil:
-			return
-		case isLost(err):
-			t.cfg.Metrics.Renewed(ResultLost)
-			t.post(ctx, func() { t.lose(logger, err) })
-			return
-		default:
-			logger.Error(err, "Could not renew the ControllerInstance; will try again", "gateOpenUntil", t.cfg.Gate.Deadline())
-			t.cfg.Metrics.Renewed(ResultFailed)
-			if t.cfg.RenewalFailed != nil && !fence.IsFenced(err) {
-				t.cfg.RenewalFailed()
-			}
 		}
 	}
 }
 
+// trust moves the gate's deadline: a renewal that was sent at that instant was answered.
+func (t *term) trust(ctx context.Context, sent time.Time) {
+	if !t.cfg.Gate.extend(t.self, t.confidence(sent)) {
+		return
+	}
+	t.post(ctx, func() {
+		const message = "The gate had shut by itself and is open again: the record was renewed late"
+		t.observer.fenced(message)
+		klog.FromContext(ctx).Info(message)
+		t.acquired(t.cfg.Gate.serving())
+	})
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // hung says why the instance is of no use; nil if it is.
-func (t *term) hung(now time.Time, period time.Duration) error {
-	if away := now.Sub(t.lastRound()); away > period {
-		return fmt.Errorf("no decision was made for %v", away)
+func (t *term) hung(now time.Time) error {
+	if round := t.lastRound(); !round.IsZero() && now.Sub(round) > t.cfg.LeaseDuration/hangsPerLease {
+		return fmt.Errorf("no decision was made for %v", now.Sub(round))
 	}
 	if stalled := t.cfg.Gate.stalled(now); stalled >= t.cfg.HungLimit {
 		return fmt.Errorf("work is under way, and for %v none began or ended, nor did a request of it", stalled)
@@ -101,18 +149,38 @@ func (t *term) hung(now time.Time, period time.Duration) error {
 // it is gone, it is another's of the same name, or its lease has ended. A refusal by the
 // fence does not: the epoch may have been raised while the renewal was on its way.
 func isLost(err error) bool {
-	return isGone(err) || apierrors.IsConflict(err) && !fence.IsFenced(err)
+	return isGone(err) || errors.Is(err, errAnother) || apierrors.IsConflict(err) && !fence.IsFenced(err)
 }
 
-// sendRenewal sends a patch of the status that changes nothing. The server stores nothing
-// then, and keeps the record's lease alive; the UID keeps it off another's record.
-func (t *term) sendRenewal(ctx context.Context, timeout time.Duration) error {
+// sendRenewal sends a patch of the status that changes nothing, and returns when. The server stores
+// nothing then, and keeps the record's lease alive; the UID keeps it off another's record. It is
+// given up after a lease, since no later answer lets the gate open. If it is unsure whether answers
+// come back, the record is read first: requests that arrive while their answers are lost would keep
+// a record alive whose range nobody works on.
+func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, err error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.self.UID}})
 	if err != nil {
-		return err
+		return sent, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	if unsure {
+		if err := t.find(ctx); err != nil {
+			return t.cfg.Clock.Now(), err
+		}
+	}
+	sent = t.cfg.Clock.Now()
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.LeaseDuration)
 	defer cancel()
 	_, err = t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	return sent, err
+}
+
+// find reads the record, and fails if that is not the instance's.
+func (t *term) find(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.LeaseDuration)
+	defer cancel()
+	found, err := t.cfg.Client.Get(ctx, t.self.Name, metav1.GetOptions{})
+	if err == nil && found.UID != t.self.UID {
+		err = errAnother
+	}
 	return err
 }

@@ -62,15 +62,15 @@ func (i *instance) renew(ctx context.Context, term *term) <-chan struct{} {
 	return ended
 }
 
-func TestARenewalIsSentEveryThirdOfALease(t *testing.T) {
+func TestARenewalIsSentEverySixthOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(t)
 		i := newInstance(t, r)
 		term, _ := i.renewing(testContext(t))
 		stored := r.revision()
-		time.Sleep(6*time.Second + time.Millisecond)
-		expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 4*time.Second, 6*time.Second)
-		if got, want := i.gate.Deadline(), epoch.Add(11*time.Second); !got.Equal(want) {
+		time.Sleep(4*time.Second + time.Millisecond)
+		expectTimes(t, r.got(ofPatch(partRenewal)), time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
+		if got, want := i.gate.Deadline(), epoch.Add(9*time.Second); !got.Equal(want) {
 			t.Errorf("the deadline is %v, want %v", got, want)
 		}
 		if term.lost || len(term.events) > 0 {
@@ -85,20 +85,119 @@ func TestARenewalIsSentEveryThirdOfALease(t *testing.T) {
 	})
 }
 
-// The time that an answer takes does not make renewals rarer.
-func TestTheNextRenewalCountsFromWhenTheLastWasSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry(t)
-		r.after = func(_ context.Context, q request, _ *shardingv1alpha1.ControllerInstance) error {
-			if q.verb == "patch" {
-				time.Sleep(1500 * time.Millisecond)
-			}
+// slowly has each request from that instant on take that long, half of it before it is carried out.
+func (r *registry) slowly(from time.Duration, latency func() time.Duration) {
+	half := func(ctx context.Context) error {
+		if time.Since(epoch) < from {
 			return nil
 		}
-		newInstance(t, r).renewing(testContext(t))
-		time.Sleep(7 * time.Second)
-		expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 4*time.Second, 6*time.Second)
+		select {
+		case <-time.After(latency() / 2):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.before = func(ctx context.Context, _ request) error { return half(ctx) }
+	r.after = func(ctx context.Context, _ request, _ *shardingv1alpha1.ControllerInstance) error { return half(ctx) }
+}
+
+func TestARenewalDoesNotWaitForTheAnswerOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		i.renewing(testContext(t))
+		r.slowly(time.Second, func() time.Duration { return 4 * time.Second })
+		time.Sleep(4*time.Second + time.Millisecond)
+		expectTimes(t, r.got(ofPatch(partRenewal)), time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
+		if got, want := i.gate.Deadline(), epoch.Add(5*time.Second); !got.Equal(want) {
+			t.Errorf("the deadline is %v, want %v: none was answered", got, want)
+		}
+		time.Sleep(2 * time.Second)
+		if got, want := i.gate.Deadline(), epoch.Add(7*time.Second); !got.Equal(want) {
+			t.Errorf("the deadline is %v, want %v: five seconds after the second, whose answer came last", got, want)
+		}
+		time.Sleep(10 * lease)
+		i.record()
 	})
+}
+
+func TestTheAnswerOfAnEarlierRenewalMovesTheDeadlineNotBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		i.renewing(testContext(t))
+		r.slowly(time.Second, func() time.Duration {
+			if time.Since(epoch) < 2*time.Second {
+				return 5 * time.Second
+			}
+			return time.Millisecond
+		})
+		time.Sleep(2500 * time.Millisecond)
+		before := i.gate.Deadline()
+		if want := epoch.Add(7 * time.Second); !before.Equal(want) {
+			t.Errorf("the deadline is %v, want %v", before, want)
+		}
+		for time.Since(epoch) < 10*time.Second {
+			time.Sleep(100 * time.Millisecond)
+			if now := i.gate.Deadline(); now.Before(before) {
+				t.Fatalf("the deadline went back from %v to %v", before, now)
+			} else {
+				before = now
+			}
+		}
+	})
+}
+
+// Nobody is taken off by a server that outlasts no leader's election: each request takes so long, for so
+// long, of which half is before it is carried out.
+func TestASlowServerTakesNobodyOff(t *testing.T) {
+	for _, latency := range []time.Duration{1500, 2100, 3000, 4500, 5500, 8000, 9000} {
+		for _, span := range []time.Duration{4 * time.Second, 20 * time.Second, time.Minute} {
+			latency := latency * time.Millisecond
+			t.Run(latency.String()+" for "+span.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRegistry(t)
+					var all []*instance
+					for range 4 {
+						i := newInstance(t, r, func(c *Config) { c.LeaseDuration = DefaultLeaseDuration })
+						i.start()
+						all = append(all, i)
+						time.Sleep(20 * time.Second)
+					}
+					until := time.Since(epoch) + span
+					r.slowly(0, func() time.Duration {
+						if time.Since(epoch) < until {
+							return latency
+						}
+						return 0
+					})
+					for _, i := range all {
+						i.told.take()
+					}
+					for time.Since(epoch) < until+time.Minute {
+						time.Sleep(100 * time.Millisecond)
+						var open hashkey.Ranges
+						for _, i := range all {
+							if time.Now().Before(i.gate.Deadline()) {
+								open = open.Union(i.door().serving())
+							}
+						}
+						if !open.Covers(hashkey.All()) {
+							t.Fatalf("after %v nobody works on %v", time.Since(epoch), hashkey.All().Minus(open))
+						}
+					}
+					for n, i := range all {
+						if i.told.has("registered") {
+							t.Errorf("instance %d has lost its record", n)
+						}
+					}
+				})
+			})
+		}
+	}
 }
 
 // A renewal must change nothing and conflict with nothing, but it must find the instance's
@@ -116,40 +215,40 @@ func TestARenewalHasTheUIDAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestARenewalThatFailsIsRepeatedAfterANinthOfALease(t *testing.T) {
-	ninth := 2 * time.Second / 3
-	for name, tc := range map[string]struct {
-		injected error
-		failed   int
-	}{
-		"an error": {apierrors.NewInternalError(errors.New("injected")), 2},
+func TestARenewalWhoseAnswerIsAnErrorIsRepeatedAfterHalfASecond(t *testing.T) {
+	for name, injected := range map[string]error{
+		"an error": apierrors.NewInternalError(errors.New("injected")),
 		// A server that does not serve the group says nothing of the record.
-		"the group is not served": {apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "404 page not found", 0, true), 2},
+		"the group is not served": apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "404 page not found", 0, true),
 		// The epoch was raised while the renewal was on its way. It was answered.
-		"a refusal by the fence": {&apierrors.StatusError{ErrStatus: metav1.Status{
+		"a refusal by the fence": &apierrors.StatusError{ErrStatus: metav1.Status{
 			Reason: metav1.StatusReasonConflict, Code: http.StatusConflict,
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: fence.CauseFenced}}},
-		}}, 0},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				failed := 0
 				r := newRegistry(t)
 				r.intercept(func(_ context.Context, q request) error {
-					if q.verb == "patch" && time.Since(epoch) < 3*time.Second {
-						return tc.injected
+					if q.verb == "patch" && time.Since(epoch) < 1900*time.Millisecond {
+						return injected
 					}
 					return nil
 				})
-				i := newInstance(t, r, func(c *Config) { c.RenewalFailed = func() { failed++ } })
+				i := newInstance(t, r)
 				term, _ := i.renewing(testContext(t))
-				time.Sleep(6 * time.Second)
-				expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 2*time.Second+ninth, 2*time.Second+2*ninth, 4*time.Second+2*ninth)
-				if failed != tc.failed {
-					t.Errorf("RenewalFailed was called %d times, want %d", failed, tc.failed)
+				time.Sleep(3500 * time.Millisecond)
+				at := times(r.got(ofPatch(partRenewal)))
+				for n := range at[1:] {
+					pause := at[n+1] - at[n]
+					if failed := at[n] < 1900*time.Millisecond; failed && (pause < renewalPause || pause > renewalPause*3/2) || !failed && pause != time.Second {
+						t.Errorf("requests were sent at %v", at)
+					}
 				}
-				i.told.expect(t, "renewal failed", "renewal failed", "renewal renewed", "renewal renewed")
-				if got, want := i.gate.Deadline(), epoch.Add(4*time.Second+2*ninth+5*time.Second); !got.Equal(want) {
+				if !i.told.has("renewal failed") || !i.told.has("renewal renewed") {
+					t.Error("was not told of both")
+				}
+				if got, want := i.gate.Deadline(), epoch.Add(at[len(at)-1]+5*time.Second); !got.Equal(want) {
 					t.Errorf("the deadline is %v, want %v", got, want)
 				}
 				if term.settle(); term.lost {
@@ -160,30 +259,69 @@ func TestARenewalThatFailsIsRepeatedAfterANinthOfALease(t *testing.T) {
 	}
 }
 
-func TestARenewalWithoutAnAnswerIsGivenUpAfterAThirdOfALease(t *testing.T) {
+func TestARenewalWithoutAnAnswerIsGivenUpAfterALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var failed []time.Duration
+		var givenUp []time.Duration
 		r := newRegistry(t)
-		r.intercept(func(ctx context.Context, q request) error {
-			if q.verb == "patch" {
-				<-ctx.Done()
-				return ctx.Err()
+		r.after = func(ctx context.Context, q request, _ *shardingv1alpha1.ControllerInstance) error {
+			if q.part != partRenewal {
+				return nil
 			}
-			return nil
-		})
-		i := newInstance(t, r, func(c *Config) {
-			c.RenewalFailed = func() { failed = append(failed, time.Since(epoch)) }
-		})
+			<-ctx.Done()
+			r.lock.Lock()
+			givenUp = append(givenUp, time.Since(epoch))
+			r.lock.Unlock()
+			return ctx.Err()
+		}
+		i := newInstance(t, r)
 		i.renewing(testContext(t))
-		time.Sleep(7 * time.Second)
-		expectTimes(t, r.got(ofPatch(partRenewal)), 2*time.Second, 4*time.Second, 6*time.Second)
-		if want := []time.Duration{4 * time.Second, 6 * time.Second}; !slices.Equal(failed, want) {
-			t.Errorf("RenewalFailed was called at %v, want %v", failed, want)
+		time.Sleep(9*time.Second + time.Millisecond)
+		if want := []time.Duration{7 * time.Second, 8 * time.Second, 9 * time.Second}; !slices.Equal(givenUp, want) {
+			t.Errorf("renewals were given up at %v, want %v", givenUp, want)
 		}
 		if got, want := i.gate.Deadline(), epoch.Add(5*time.Second); !got.Equal(want) {
 			t.Errorf("the deadline is %v, want that of the registration, %v", got, want)
 		}
 	})
+}
+
+// Requests that get through without answers would keep the record alive for good.
+func TestAfterALeaseWithoutAnAnswerTheRecordIsReadBeforeItIsRenewed(t *testing.T) {
+	for name, late := range map[string]bool{"nothing is answered any more": false, "then there are answers again": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRegistry(t)
+				i := newInstance(t, r)
+				term := i.registered(testContext(t))
+				answers := false
+				r.after = func(ctx context.Context, q request, _ *shardingv1alpha1.ControllerInstance) error {
+					if answers {
+						return nil
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				i.renew(testContext(t), term)
+				time.Sleep(lease + 500*time.Millisecond)
+				sent := len(r.got(ofPatch(partRenewal)))
+				if sent != 5 {
+					t.Errorf("%d renewals were sent in a lease, want 5", sent)
+				}
+				answers = late
+				time.Sleep(lease - time.Second)
+				if got := len(r.got(ofPatch(partRenewal))) - sent; (got > 0) != late {
+					t.Errorf("%d renewals were sent after it", got)
+				}
+				if len(r.got(ofVerb("get"))) == 0 {
+					t.Error("the record was not read")
+				}
+				time.Sleep(lease)
+				if _, ok := r.get(term.self.Name); ok != late {
+					t.Errorf("the record is there: %t, want %t", ok, late)
+				}
+			})
+		})
+	}
 }
 
 func TestARenewalThatFindsNoRecordOfItsOwnEndsTheTerm(t *testing.T) {
@@ -195,9 +333,7 @@ func TestARenewalThatFindsNoRecordOfItsOwnEndsTheTerm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry(t)
-				i := newInstance(t, r, func(c *Config) {
-					c.RenewalFailed = func() { t.Error("RenewalFailed was called for an answer") }
-				})
+				i := newInstance(t, r)
 				term, ended := i.renewing(testContext(t))
 				i.told.take()
 				tc(r, i.record())
@@ -294,9 +430,7 @@ func TestRenewalsEndWithTheTerm(t *testing.T) {
 			}
 			return nil
 		})
-		i := newInstance(t, r, func(c *Config) {
-			c.RenewalFailed = func() { t.Error("RenewalFailed was called at the end of the term") }
-		})
+		i := newInstance(t, r)
 		ctx, cancel := context.WithCancel(testContext(t))
 		_, ended := i.renewing(ctx)
 		time.Sleep(3 * time.Second)

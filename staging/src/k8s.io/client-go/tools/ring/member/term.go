@@ -33,8 +33,9 @@ type term struct {
 	*Member
 	// self names the registration, at epoch 0 and for no controller.
 	self fence.Identity
-	// began is when the request that created the record was sent.
-	began time.Time
+	// answered is when the newest renewal that was answered was sent; the creation counts. It
+	// belongs to the goroutine that renews.
+	answered time.Time
 
 	// events carries what happened to the one goroutine that decides.
 	events chan func()
@@ -42,7 +43,7 @@ type term struct {
 	kick chan struct{}
 
 	lock sync.Mutex
-	// round is when the deciding goroutine last came round.
+	// round is when the deciding goroutine last came round; zero: it has not begun.
 	round time.Time
 
 	// The fields below belong to the deciding goroutine.
@@ -140,7 +141,7 @@ func (t *term) run(ctx context.Context) {
 
 // turn is how often the deciding goroutine comes round though nothing happens.
 func (t *term) turn() time.Duration {
-	return min(t.cfg.LeaseDuration/renewalsPerLease/2, loadInterval)
+	return min(t.cfg.LeaseDuration/hangsPerLease/2, loadInterval)
 }
 
 func (t *term) comeRound() {
