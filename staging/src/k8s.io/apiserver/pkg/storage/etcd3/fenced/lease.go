@@ -20,16 +20,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// keepAliveTimeout bounds a renewal. Nobody can use the answer of one that takes as long as
-// the shortest lease (fence.MinLease).
-const keepAliveTimeout = 2 * time.Second
 
 // ErrLeaseNotFound says that the key has no etcd lease any more: it is about to disappear, or
 // has disappeared.
@@ -61,13 +56,12 @@ func leaseFrom(ctx context.Context) *Lease {
 
 // KeepAlive renews the etcd lease of the object that the request has read; etcd stores
 // nothing for that. It fails with ErrLeaseNotFound if the object has none any more, and with
-// another error if etcd does not answer within two seconds.
+// another error if etcd does not answer while ctx lasts: who renews knows how long an answer is of
+// use.
 func (l *Lease) KeepAlive(ctx context.Context) error {
 	if l.id == clientv3.NoLease {
 		return ErrLeaseNotFound
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepAliveTimeout)
-	defer cancel()
 	if _, err := l.lessor.KeepAliveOnce(ctx, l.id); errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return ErrLeaseNotFound
 	} else if err != nil {
