@@ -97,3 +97,10 @@ func abandonInPanic(_ context.Context, reason interface{}) {
 	// Whoever recovers from the panic, as an HTTP server does, must not live on without rings.
 	time.AfterFunc(panicLimit, func() { klog.FlushAndExit(klog.ExitFlushTimeout, 1) })
 }
+
+// exitStuck ends the process, whose work on a ring has outlived the record of its instance there: it
+// cannot register anew while that work is under way. Its records on other rings are deleted.
+func exitStuck(logger klog.Logger, ring, reason string) {
+	logger.Error(nil, "Exits, so that the process that is started in its place can take part in the ring again", "ring", ring, "reason", reason)
+	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+}

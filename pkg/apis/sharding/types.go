@@ -124,6 +124,14 @@ type ControllerInstanceSpec struct {
 	// ring. It is so for the whole ring if it is for one instance of it. An instance that
 	// registers on such a ring has it, too.
 	Balance Balance
+
+	// Held are the ranges whose objects the caches of the process hold as it registers, since it
+	// lost its record while they were full, in ascending order and without overlap. Whoever gives
+	// the instance a range gives it one of these if it can, as nothing has to be listed anew then.
+	// Empty for a process that has just started. Only creation sets it.
+	// The maximum number of ranges is 64.
+	// This field is immutable.
+	Held []HashKeyRange
 }
 
 // Balance says whether the instances of a ring even out its load.

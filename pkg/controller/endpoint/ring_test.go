@@ -77,7 +77,7 @@ func TestOnlyEndpointsWithoutAServiceAreDeleted(t *testing.T) {
 	mine := ringtesting.Around(hashkey.OfNamespace("ns"))
 	c.Prepare(mine)
 	gate.Set(mine)
-	c.Acquired(mine)
+	c.Acquired(t.Context(), mine)
 	// Later than anything else, as when the process is slow.
 	wg.Go(func() { c.Run(ctx) })
 	c.SetWorkers(ctx, 1)

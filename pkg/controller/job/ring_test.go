@@ -212,10 +212,10 @@ func TestAcquiredQueuesThePodsWithoutAJob(t *testing.T) {
 	for _, pod := range []*v1.Pod{tracked("running", running), tracked("gone", ringJob("gone")), tracked("alone", nil), untracked, theirs} {
 		f.add(f.pods(), pod)
 	}
-	f.ring.Acquired(hashkey.All().Minus(ringtesting.Around(homeKey(theirs))))
+	f.ring.Acquired(t.Context(), hashkey.All().Minus(ringtesting.Around(homeKey(theirs))))
 	f.expectFinished("acquired all but one", "alone", "gone")
 	f.add(f.jobs(), ringJob("running", batch.JobComplete))
-	f.ring.Acquired(ringtesting.Around(metav1.HashKeyOf(running)))
+	f.ring.Acquired(t.Context(), ringtesting.Around(metav1.HashKeyOf(running)))
 	f.expectFinished("acquired a Job that has finished", "running")
 }
 

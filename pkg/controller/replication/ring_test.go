@@ -84,7 +84,7 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 	for _, source := range informers.Sources {
 		eventually("everything is held", func() bool { return source.Held().Covers(hashkey.All()) })
 	}
-	c.Acquired(mine)
+	c.Acquired(t.Context(), mine)
 	eventually("the gate turns the ReplicationController away", func() bool {
 		_, _, turnedAway := gate.Count()
 		return turnedAway > 0
@@ -94,7 +94,7 @@ func TestReplicationControllersPassTheGate(t *testing.T) {
 	}
 	c.Prepare(mine)
 	gate.Set(mine)
-	c.Acquired(mine)
+	c.Acquired(t.Context(), mine)
 	eventually("pods are created behind the open gate", func() bool { return len(pods()) == 2 })
 	for _, pod := range pods() {
 		// The server would name it if the client did not: create-once does.

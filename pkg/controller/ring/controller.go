@@ -178,9 +178,9 @@ func (c *Controller) Prepare(ranges hashkey.Ranges) {
 }
 
 // Acquired is called when the gate has been opened for ranges: it queues all objects there.
-func (c *Controller) Acquired(ranges hashkey.Ranges) {
-	c.env.subjects.QueueAll(ranges)
-	if c.acquired != nil {
+func (c *Controller) Acquired(ctx context.Context, ranges hashkey.Ranges) {
+	c.env.subjects.QueueAll(ctx, ranges)
+	if c.acquired != nil && ctx.Err() == nil {
 		c.acquired(ranges)
 	}
 }

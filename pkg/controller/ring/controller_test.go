@@ -222,7 +222,7 @@ func TestWorkPassesTheGate(t *testing.T) {
 	}
 	f.open(keyOf("uid-b"))
 	f.queue.Add("ns/a")
-	f.Acquired(ringtesting.Around(keyOf("uid-b")))
+	f.Acquired(t.Context(), ringtesting.Around(keyOf("uid-b")))
 	f.works("uid-b")
 }
 
@@ -320,7 +320,7 @@ func TestAnAbsenceIsWorkedOnWhereTheGateIsOpen(t *testing.T) {
 
 	// The gate opens again, as for a handover that was called off.
 	f.open(keyOf("uid-b"))
-	f.Acquired(hashkey.All())
+	f.Acquired(t.Context(), hashkey.All())
 	f.works("")
 }
 

@@ -172,7 +172,7 @@ func TestWhatIsAcquiredIsQueuedAsTheControllerDoesIt(t *testing.T) {
 	f.put("mine", "unwanted", "uid-b")
 	f.put("other", "wanted", "uid-c")
 	f.gate.Set(in("mine").Union(in("other")))
-	f.Acquired(in("mine"))
+	f.Acquired(t.Context(), in("mine"))
 	if worked, want := f.works(f.queue), []string{"mine/wanted"}; !slices.Equal(worked, want) {
 		t.Errorf("worked on %q, want %q", worked, want)
 	}

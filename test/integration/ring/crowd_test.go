@@ -251,7 +251,7 @@ func (i *instance) Keys(ranges hashkey.Ranges) []int64 {
 
 // Acquired implements member.Controller.
 func (i *instance) Prepare(hashkey.Ranges)  {}
-func (i *instance) Acquired(hashkey.Ranges) {}
+func (i *instance) Acquired(context.Context, hashkey.Ranges) {}
 
 // Released implements member.Controller.
 func (i *instance) Released(hashkey.Ranges) {}

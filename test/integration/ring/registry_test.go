@@ -214,6 +214,7 @@ func (s *registryServer) testWrites() {
 		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: shardingv1alpha1.GoverningKeyOwn},
 	}
 	instance.Spec.PinnedHashKey, instance.Spec.Drained, instance.Spec.Balance = ptr.To[int64](math.MaxInt64), true, shardingv1alpha1.BalanceDisabled
+	instance.Spec.Held = []shardingv1alpha1.HashKeyRange{{First: 0, Last: 0}, {First: 100, Last: math.MaxInt64}}
 	instance.Status.Phase = shardingv1alpha1.InstanceActive
 	created := s.create(instance)
 	if !apiequality.Semantic.DeepEqual(created.Spec, instance.Spec) || created.Status.Phase != "" || created.Generation != 1 {
@@ -339,6 +340,10 @@ func (s *registryServer) testValidation() {
 	instance.Spec.PinnedHashKey, instance.Spec.Balance = ptr.To[int64](-1), "On"
 	_, err = s.instances().Create(ctx, instance, metav1.CreateOptions{})
 	wantInvalid("create", err, "spec.pinnedHashKey", "spec.balance")
+	instance = newInstance("b")
+	instance.Spec.Held = []shardingv1alpha1.HashKeyRange{{First: -1, Last: 5}, {First: 5, Last: 4}}
+	_, err = s.instances().Create(ctx, instance, metav1.CreateOptions{})
+	wantInvalid("create", err, "spec.held[0].first", "spec.held[1].last", "spec.held[1].first")
 
 	reserved := newInstance("workloads-a")
 	_, err = s.instances().Create(ctx, reserved, metav1.CreateOptions{})
@@ -350,8 +355,8 @@ func (s *registryServer) testValidation() {
 	s.create(reserved)
 
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"ring":"claims","holderIdentity":"host2","leaseDurationSeconds":6,"controllers":["job-controller"],
-		"governs":[{"controller":"*","group":"*","resource":"*","by":"Own"}]}}`), metav1.PatchOptions{})
-	wantInvalid("update", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.controllers", "spec.governs")
+		"governs":[{"controller":"*","group":"*","resource":"*","by":"Own"}],"held":[{"first":0,"last":9}]}}`), metav1.PatchOptions{})
+	wantInvalid("update", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.controllers", "spec.governs", "spec.held")
 
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"weight":-1,"busy":-1,"gives":{"to":"B","hashKey":-1},
 		"work":1001,"heap":{"liveBytes":0,"objects":-1},"controllers":[{"name":"job-controller","working":true}]}}`), metav1.PatchOptions{}, "status")

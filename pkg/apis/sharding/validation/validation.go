@@ -53,9 +53,9 @@ const (
 	// maxEpoch leaves room to raise an epoch for ever.
 	maxEpoch = int64(1) << 62
 
-	// maxCachedRanges is far above what an instance needs: its own range, which the seam
+	// maxRanges is far above what the caches of an instance hold: its own range, which the seam
 	// of the ring can split in two, and one or two that are about to change hands.
-	maxCachedRanges = 64
+	maxRanges = 64
 )
 
 var (
@@ -113,6 +113,7 @@ func ValidateControllerInstanceUpdate(instance, old *sharding.ControllerInstance
 	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.LeaseDurationSeconds, old.Spec.LeaseDurationSeconds, spec.Child("leaseDurationSeconds"))...)
 	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.Controllers, old.Spec.Controllers, spec.Child("controllers"))...)
 	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.Governs, old.Spec.Governs, spec.Child("governs"))...)
+	errs = append(errs, apimachineryvalidation.ValidateImmutableField(instance.Spec.Held, old.Spec.Held, spec.Child("held"))...)
 	return errs
 }
 
@@ -174,6 +175,7 @@ func validateSpec(spec *sharding.ControllerInstanceSpec, name string, path *fiel
 
 	errs = append(errs, validateControllers(spec.Controllers, path.Child("controllers"))...)
 	errs = append(errs, validateGoverns(spec.Governs, path.Child("governs"))...)
+	errs = append(errs, validateRanges(spec.Held, path.Child("held"))...)
 	return errs
 }
 
@@ -235,11 +237,7 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	if status.Phase != "" && !phases.Has(status.Phase) {
 		errs = append(errs, field.NotSupported(path.Child("phase"), status.Phase, sets.List(phases)))
 	}
-	if n := len(status.Cached); n > maxCachedRanges {
-		errs = append(errs, field.TooMany(path.Child("cached"), n, maxCachedRanges))
-	} else {
-		errs = append(errs, validateRanges(status.Cached, path.Child("cached"))...)
-	}
+	errs = append(errs, validateRanges(status.Cached, path.Child("cached"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Weight, path.Child("weight"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Heaviest, path.Child("heaviest"))...)
@@ -298,6 +296,9 @@ func validateGift(gift *sharding.Gift, path *field.Path) field.ErrorList {
 }
 
 func validateRanges(ranges []sharding.HashKeyRange, path *field.Path) field.ErrorList {
+	if n := len(ranges); n > maxRanges {
+		return field.ErrorList{field.TooMany(path, n, maxRanges)}
+	}
 	var errs field.ErrorList
 	for i, r := range ranges {
 		at := path.Index(i)

@@ -52,6 +52,23 @@ func manyLines(n int) []sharding.Governs {
 	return slices.Repeat([]sharding.Governs{{Controller: "*", Resource: "pods", By: sharding.GoverningKeyOwn}}, n)
 }
 
+// ranges returns those with these first and last keys, in turn.
+func ranges(ends ...int64) []sharding.HashKeyRange {
+	var out []sharding.HashKeyRange
+	for i := 0; i < len(ends); i += 2 {
+		out = append(out, sharding.HashKeyRange{First: ends[i], Last: ends[i+1]})
+	}
+	return out
+}
+
+func manyRanges(n int64) []sharding.HashKeyRange {
+	var out []sharding.HashKeyRange
+	for i := range n {
+		out = append(out, sharding.HashKeyRange{First: 2 * i, Last: 2 * i})
+	}
+	return out
+}
+
 // wantErr is an error that a test expects: its type, its field, and a part of what it says.
 type wantErr struct {
 	typ   field.ErrorType
@@ -88,7 +105,11 @@ func TestValidateControllerInstance(t *testing.T) {
 				{Controller: "*", Group: "*", Resource: "*", By: "Namespace"},
 			}
 			i.Spec.PinnedHashKey, i.Spec.Drained, i.Spec.Balance = ptr.To[int64](math.MaxInt64), true, sharding.BalanceDisabled
+			i.Spec.Held = ranges(0, 10, 100, math.MaxInt64)
 		}},
+		"holds everything":         {change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(0, math.MaxInt64) }},
+		"holds ranges that touch":  {change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(0, 0, 1, 20) }},
+		"holds as much as it may":  {change: func(i *sharding.ControllerInstance) { i.Spec.Held = manyRanges(64) }},
 		"pinned to the lowest key": {change: func(i *sharding.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](0) }},
 		"as many controllers and lines as it may": {change: func(i *sharding.ControllerInstance) {
 			i.Spec.Controllers, i.Spec.Governs = manyControllers(64), manyLines(256)
@@ -191,6 +212,29 @@ func TestValidateControllerInstance(t *testing.T) {
 			change: func(i *sharding.ControllerInstance) { i.Spec.Balance = "On" },
 			want:   []wantErr{{field.ErrorTypeNotSupported, "spec.balance", `supported values: "Disabled"`}},
 		},
+		"holds keys out of bounds": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(-2, -1) },
+			want: []wantErr{
+				{field.ErrorTypeInvalid, "spec.held[0].first", "between 0 and 9223372036854775807"},
+				{field.ErrorTypeInvalid, "spec.held[0].last", "between 0 and 9223372036854775807"},
+			},
+		},
+		"holds a range with its ends swapped": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(10, 9) },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.held[0].last", "must not be below first (10)"}},
+		},
+		"holds ranges that overlap": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(0, 10, 10, 20) },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.held[1].first", "must be above the last key of the range before it (10)"}},
+		},
+		"holds ranges out of order": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(20, 30, 0, 10) },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.held[1].first", "in ascending order"}},
+		},
+		"holds too many ranges": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = manyRanges(65) },
+			want:   []wantErr{{field.ErrorTypeTooMany, "spec.held", "must have at most 64 items"}},
+		},
 		"move to where it is": {
 			change: func(i *sharding.ControllerInstance) {
 				i.Spec.HashKey, i.Spec.NextHashKey = ptr.To[int64](7), ptr.To[int64](7)
@@ -284,6 +328,14 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 			change: func(i *sharding.ControllerInstance) { i.Spec.Governs[0].By = sharding.GoverningKeyHome },
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.governs", "field is immutable"}},
 		},
+		"held, by less": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = nil },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.held", "field is immutable"}},
+		},
+		"held, by more": {
+			change: func(i *sharding.ControllerInstance) { i.Spec.Held = ranges(0, 10, 12, 20) },
+			want:   []wantErr{{field.ErrorTypeInvalid, "spec.held", "field is immutable"}},
+		},
 		"holder": {
 			change: func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "host-2" },
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.holderIdentity", "field is immutable"}},
@@ -298,6 +350,7 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 			old := validInstance()
 			old.Spec.HashKey, old.Spec.NextHashKey, old.Spec.Donor = ptr.To[int64](9), ptr.To[int64](5), "workloads-b"
 			old.Spec.Controllers, old.Spec.Governs = manyControllers(2), manyLines(2)
+			old.Spec.Held = ranges(0, 10)
 			instance := old.DeepCopy()
 			test.change(instance)
 			checkErrors(t, ValidateControllerInstanceUpdate(instance, old), test.want)
@@ -306,20 +359,6 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 }
 
 func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
-	ranges := func(ends ...int64) []sharding.HashKeyRange {
-		var out []sharding.HashKeyRange
-		for i := 0; i < len(ends); i += 2 {
-			out = append(out, sharding.HashKeyRange{First: ends[i], Last: ends[i+1]})
-		}
-		return out
-	}
-	many := func(n int64) []sharding.HashKeyRange {
-		var out []sharding.HashKeyRange
-		for i := range n {
-			out = append(out, sharding.HashKeyRange{First: 2 * i, Last: 2 * i})
-		}
-		return out
-	}
 	states := func(names ...string) []sharding.ControllerState {
 		var out []sharding.ControllerState
 		for _, name := range names {
@@ -345,7 +384,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 			{Name: "controller-63", Working: true}, {Name: "controller-0", Reason: strings.Repeat("→", 1024)},
 		}}},
 		"every controller":         {status: sharding.ControllerInstanceStatus{Controllers: states(manyControllers(64)...)}},
-		"as many ranges as it may": {status: sharding.ControllerInstanceStatus{Cached: many(64)}},
+		"as many ranges as it may": {status: sharding.ControllerInstanceStatus{Cached: manyRanges(64)}},
 
 		"unknown phase": {
 			status: sharding.ControllerInstanceStatus{Phase: "active"},
@@ -371,7 +410,7 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 			want:   []wantErr{{field.ErrorTypeInvalid, "status.cached[1].first", "in ascending order"}},
 		},
 		"too many ranges": {
-			status: sharding.ControllerInstanceStatus{Cached: many(65)},
+			status: sharding.ControllerInstanceStatus{Cached: manyRanges(65)},
 			want:   []wantErr{{field.ErrorTypeTooMany, "status.cached", "must have at most 64 items"}},
 		},
 		"negative counts": {

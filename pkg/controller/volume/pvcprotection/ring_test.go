@@ -90,7 +90,7 @@ func TestClaimsPassTheGateWhenTheyAreWorkedOn(t *testing.T) {
 	// Without a worker, all are taken, and none is worked on.
 	gate.Set(mine)
 	c.Prepare(mine)
-	c.Acquired(mine)
+	c.Acquired(t.Context(), mine)
 	gate.Set(nil)
 	c.SetWorkers(ctx, 1)
 	eventually("they are turned away", func() bool { _, _, turnedAway := gate.Count(); return turnedAway == 3 })
@@ -102,7 +102,7 @@ func TestClaimsPassTheGateWhenTheyAreWorkedOn(t *testing.T) {
 	}
 
 	gate.Set(mine)
-	c.Acquired(mine)
+	c.Acquired(t.Context(), mine)
 	eventually("the finalizer is gone", func() bool { return slices.Equal(got("deleted").Finalizers, []string{"other"}) })
 	for name, want := range map[string]v1.ConditionStatus{"used": v1.ConditionFalse, "unused": v1.ConditionTrue} {
 		eventually("the condition of "+name+" is right", func() bool { return got(name).Status.Conditions[0].Status == want })

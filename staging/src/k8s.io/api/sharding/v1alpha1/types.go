@@ -144,6 +144,16 @@ type ControllerInstanceSpec struct {
 	// registers on such a ring has it, too.
 	// +optional
 	Balance Balance `json:"balance,omitempty" protobuf:"bytes,11,opt,name=balance,casttype=Balance"`
+
+	// held are the ranges whose objects the caches of the process hold as it registers, since it
+	// lost its record while they were full, in ascending order and without overlap. Whoever gives
+	// the instance a range gives it one of these if it can, as nothing has to be listed anew then.
+	// Empty for a process that has just started. Only creation sets it.
+	// The maximum number of ranges is 64.
+	// This field is immutable.
+	// +optional
+	// +listType=atomic
+	Held []HashKeyRange `json:"held,omitempty" protobuf:"bytes,12,rep,name=held"`
 }
 
 // Balance says whether the instances of a ring even out its load.

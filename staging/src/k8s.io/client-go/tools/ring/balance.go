@@ -362,7 +362,7 @@ func (m *Machine) try(self Record, shifts []Shift, plan *Plan, free bool, in Inp
 				fits = true
 			}
 		}
-		if !fits || m.view.CheckMove(s.Boundary, key) != nil {
+		if !fits || m.view.CheckMove(s.Boundary, key) != nil || m.isStuck(s.Boundary, key, in.Stuck) {
 			continue
 		}
 		r, _ := m.view.Get(s.Boundary)
@@ -386,7 +386,7 @@ func (m *Machine) takes(s Shift, now time.Duration) bool {
 		place = 2
 	}
 	r, _ := m.view.Get(s.Receiver)
-	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r) <= now && !m.replaced(r, now)
+	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r, nil) <= now && !m.replaced(r, now)
 }
 
 // replaced says whether another process has come to the instance's place, or is about to: it has most

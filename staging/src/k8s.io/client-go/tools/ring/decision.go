@@ -33,8 +33,8 @@ type Input struct {
 	// Reported is the newest report of this instance that the registry is known to have,
 	// from the log or from an answer.
 	Reported Report
-	// Told holds the keys that this instance has said, or is saying, that its caches hold. Its
-	// record in the log may not say so yet, but others may have seen it, and rely on it.
+	// Told holds the keys that this instance has said, is saying, or is about to say that its caches
+	// hold. Its record in the log may not say so yet, but others may have seen it, and rely on it.
 	Told hashkey.Ranges
 	// Serving holds the keys for which the gate is open.
 	Serving hashkey.Ranges
@@ -44,6 +44,11 @@ type Input struct {
 	// Keys returns the hash keys of the controller's objects in these ranges, in any
 	// order. It is asked only when a range is to be split, and may be reordered.
 	Keys func(hashkey.Ranges) []int64
+	// Stuck holds keys on which work has been under way for longer than Limits.Step. It may never
+	// end, so what changes hands leaves them out.
+	Stuck []int64
+	// Room is how many objects more the process can hold; nil: as many as there are.
+	Room *int64
 	// Work holds keys on which this instance has lately worked, as often as it has, in any order.
 	Work []int64
 	// Balance says how this instance evens the ring out; nil: it does not.

@@ -229,7 +229,7 @@ func TestADonorsRestsAreItsOwn(t *testing.T) {
 	m.rest(n, time.Minute)
 	m.rest(o, 2*time.Minute)
 	for of, want := range map[registration]time.Duration{n: time.Minute + 4*limits.Step, o: 2*time.Minute + 4*limits.Step} {
-		if until := m.restsUntil(Record{Name: of.name}); until != want {
+		if until := m.restsUntil(Record{Name: of.name}, nil); until != want {
 			t.Errorf("rests for %s until %v, want %v", of.name, until, want)
 		}
 	}

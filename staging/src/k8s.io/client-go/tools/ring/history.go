@@ -128,5 +128,15 @@ func (h *history) observe(view *View, now time.Duration) {
 	}
 }
 
+// doubtedUntil is until when the instance counts as one of a crash loop, which may still go on as soon
+// as it gets a range; 0: it does not.
+func (h *history) doubtedUntil(r Record) time.Duration {
+	s := h.slots[slot(r.Holder)]
+	if s.times == 0 {
+		return 0
+	}
+	return s.until + youngAge<<min(s.times-1, 4)
+}
+
 // restsUntil is when the instance may get a range, as Input.Now counts; 0: at once.
 func (h *history) restsUntil(r Record) time.Duration { return h.slots[slot(r.Holder)].until }

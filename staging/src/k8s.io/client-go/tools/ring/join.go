@@ -34,6 +34,11 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		d.Phase = shardingv1alpha1.InstanceLocked
 		limit = m.grantLimit()
 	}
+	if !self.Held.Empty() && !self.Drained && in.Now < m.began+m.limits.Step {
+		// It may be given that back.
+		d.Follow = d.Follow.Union(self.Held)
+		d.wakeAt(m.began + m.limits.Step)
+	}
 	if len(m.view.Ring()) == 0 {
 		m.decideFirst(self, d)
 		return
@@ -63,6 +68,12 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		donors = donors.without(slow)
 	}
 	best := m.toAsk(donors)
+	if end, held := lastOf(self.Held); held {
+		// It has the objects already that lie with whoever owns that key now.
+		if owner, _ := m.view.Owner(end); donors.named(owner.Name) != nil {
+			best = donors.named(owner.Name)
+		}
+	}
 	switch {
 	case overdue && named, asked == nil:
 	case named, best == asked:
@@ -89,8 +100,11 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 	if len(m.older()) > 0 {
 		return
 	}
-	d.Follow = hashkey.All()
 	all := hashkey.Max
+	// What it will begin with.
+	if d.Follow = self.Held; d.Follow.Empty() {
+		d.Follow = upperPart(all, hashkey.All(), hashkey.All(), max(hashkey.Limit/firstPiece, m.limits.Piece))
+	}
 	d.Write = write(ReasonFirst, self, &all, nil, "")
 }
 
@@ -138,12 +152,21 @@ func (ds donors) best() *donor {
 
 // donors returns those that can be asked for a part of their range.
 func (m *Machine) donors() donors {
-	var out donors
+	var out, filling donors
 	for _, r := range m.view.Ring() {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
-		if width := m.view.Owned(r.Name).Width(); working && width >= 2 {
-			out = append(out, &donor{name: r.Name, weight: uint64(r.Shareable()), width: width})
+		if width := m.view.Owned(r.Name).Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
+			d := &donor{name: r.Name, weight: uint64(r.Shareable()), width: width}
+			if working {
+				out = append(out, d)
+			} else {
+				filling = append(filling, d)
+			}
 		}
+	}
+	if len(out) == 0 {
+		// Those that work on nothing yet give what they have not begun to fill.
+		out = filling
 	}
 	for _, r := range m.view.Records() {
 		if d := out.named(r.Donor); d != nil && r.joins() {

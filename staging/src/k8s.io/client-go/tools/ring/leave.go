@@ -17,12 +17,71 @@ limitations under the License.
 package ring
 
 import (
+	"time"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// decideLeave is for an instance that goes.
+// decideToLeave decides whether the instance goes: if its process ends, its record was deleted, or it is
+// drained and another can own its range. Who is only drained stays if that is taken back, or if the
+// other has gone before it has shut its gate.
+func (m *Machine) decideToLeave(self Record, in Input, d *Decision) {
+	l := &m.leave
+	drained := self.Drained && self.Key != nil
+	spare := false
+	if drained {
+		var wake time.Duration
+		if spare, wake = m.spare(in.Now); wake > 0 {
+			d.wakeAt(wake)
+		}
+	}
+	asked := in.Leaving || self.Deleting
+	switch {
+	case l.begun && !asked && (!drained || !spare && !l.shut):
+		m.reopen()
+		*l = leaving{}
+	case !l.begun && (asked || drained && spare):
+		*l = leaving{begun: true, since: in.Now}
+	}
+	if in.Leaving && !l.hurries {
+		l.hurries, l.since = true, in.Now
+	}
+}
+
+// reopen has the gate open again that was shut to leave. As when a handover is called off, what was in
+// work may still be on its way.
+func (m *Machine) reopen() {
+	if m.leave.shut {
+		m.epoch++
+		m.gainedAt = m.view.Revision
+	}
+	m.leave.shut = false
+}
+
+// spare says whether another instance can own the range of this one: it does not leave, is not drained,
+// and is none of a crash loop. Otherwise it returns when that may be so though nothing happens, as
+// Input.Now counts; 0: never.
+func (m *Machine) spare(now time.Duration) (is bool, wake time.Duration) {
+	for _, r := range m.view.records {
+		if r.Name == m.name || !r.stays() {
+			continue
+		}
+		until := m.history.doubtedUntil(*r)
+		if until <= now {
+			return true, 0
+		}
+		if wake == 0 || until < wake {
+			wake = until
+		}
+	}
+	return false, wake
+}
+
+// decideLeave is for an instance that goes. If its process does not end, it waits until the caches of
+// whoever takes over are full, as a donor does; one whose record was deleted, not for ever.
 func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
+	l := &m.leave
 	d.Phase = shardingv1alpha1.InstanceLeaving
 	if m.give.draining {
 		// The grant may be under way.
@@ -30,19 +89,43 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 	}
 	// A predecessor that leaves may rely on these caches.
 	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached.Union(in.Told)))
-	shut := m.leave.shut
-	if !shut && !m.warmWithout() && in.Now-m.leave.since < m.limits.Leave {
-		d.waitUntil(m.leave.since + m.limits.Leave)
+	if !l.shut {
+		limit := m.limits.Leave
+		if !l.hurries {
+			limit = m.limits.Fill
+		}
+		switch {
+		case m.warmWithout(in.Serving):
+		case !l.hurries && !self.Deleting:
+			d.Waits = true
+			return
+		case in.Now-l.since < limit:
+			d.waitUntil(l.since + limit)
+			return
+		}
+		if len(in.Stuck) > 0 && !l.hurries && (!self.Deleting || in.Now-l.since < limit) {
+			// It would shut the gate in vain.
+			d.waitUntil(in.Now + m.limits.Step)
+			return
+		}
+		// As in decideGive.
+		l.shut, l.shutSince = true, in.Now
+		d.Open = nil
+		d.waitUntil(in.Now)
 		return
 	}
-	m.leave.shut = true
 	d.Open = nil
 	switch {
-	case !shut:
-		// As in decideGive.
-		d.waitUntil(in.Now)
 	case in.Idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
+	case l.hurries || self.Deleting:
+	case in.Now-l.shutSince >= m.limits.Step:
+		// The work may be long, and nobody does that of the other keys meanwhile.
+		m.reopen()
+		l.since = in.Now
+		d.waitUntil(in.Now)
+	default:
+		d.waitUntil(l.shutSince + m.limits.Step)
 	}
 }
 
@@ -50,18 +133,18 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 // or there is nobody to wait for: the successor among those that stay or, where no owner
 // stays, the oldest that joins. Which of them that is only they know themselves; it is the
 // one that follows everything.
-func (m *Machine) warmWithout() bool {
+func (m *Machine) warmWithout(serving hashkey.Ranges) bool {
 	staying := m.withoutLeaving()
 	if m.view.Owned(m.name).Empty() {
 		return true
 	}
 	if successor, ok := staying.Successor(m.name); ok {
-		return successor.Cached.Covers(staying.Without(m.name).Owned(successor.Name))
+		return successor.Cached.Covers(staying.Without(m.name).Owned(successor.Name).Intersect(serving))
 	}
 	joining := false
 	for _, r := range staying.Records() {
 		if r.Key == nil && !r.leaving() {
-			if r.Cached.Covers(hashkey.All()) {
+			if r.Cached.Covers(serving) {
 				return true
 			}
 			joining = true

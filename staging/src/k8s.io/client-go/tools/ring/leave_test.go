@@ -98,17 +98,17 @@ func TestALeaverKeepsTheCachesOfAPredecessorThatLeaves(t *testing.T) {
 	low, self := member("low", at(100)), warm(member("self", at(200)), keys(hashkey.Max, 200))
 	low.Phase = shardingv1alpha1.InstanceLeaving
 	m := NewMachine("self", NewView(1, low, self, member("high", at(hashkey.Max))), limits)
-	if d := m.Decide(Input{Now: 1, Leaving: true}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
+	if d := m.Decide(Input{Now: 1, Leaving: true, Serving: keys(100, 200)}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
 		t.Errorf("follows %v, want %v, which it has", d.Follow, keys(hashkey.Max, 200))
 	}
 	// It fills none for others any more.
 	cold := member("self", at(200))
 	m.Apply(cold)
-	if d := m.Decide(Input{Now: 2, Leaving: true}); !d.Follow.Equal(keys(100, 200)) {
+	if d := m.Decide(Input{Now: 2, Leaving: true, Serving: keys(100, 200)}); !d.Follow.Equal(keys(100, 200)) {
 		t.Errorf("follows %v, want %v", d.Follow, keys(100, 200))
 	}
 	// The predecessor may have seen what the log does not show here yet.
-	if d := m.Decide(Input{Now: 3, Leaving: true, Told: keys(hashkey.Max, 200)}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
+	if d := m.Decide(Input{Now: 3, Leaving: true, Serving: keys(100, 200), Told: keys(hashkey.Max, 200)}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
 		t.Errorf("follows %v, want %v, which it has told", d.Follow, keys(hashkey.Max, 200))
 	}
 }

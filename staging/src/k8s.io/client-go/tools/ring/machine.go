@@ -19,6 +19,8 @@ package ring
 import (
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 // Machine decides for one instance: what its caches should follow, which keys may
@@ -45,6 +47,10 @@ type Machine struct {
 	// its epoch. What the controller remembered of the drained keys is void, so its caches
 	// must hold its own last work there, as they must hold another's.
 	gainedAt int64
+	// follow is what the caches were last told to follow.
+	follow hashkey.Ranges
+	// fill is what it does about keys that it owns and does not hold.
+	fill filling
 	// vacated are the keys in its range where those of others ended that have gone. It is never
 	// changed in place.
 	vacated []int64
@@ -65,6 +71,11 @@ type Machine struct {
 	// rests is until when it names no key for that instance, or for any: the zero registration. The
 	// map is never changed in place.
 	rests map[registration]time.Duration
+	// failed is how often that one has not filled its caches in time. The map is never changed in
+	// place.
+	failed map[registration]int
+	// began is when it decided first; zero: it has not.
+	began time.Duration
 }
 
 // Limits bound the waiting for peers.
@@ -74,9 +85,11 @@ type Limits struct {
 	// Fill bounds how long a donor that works on a share waits until the receiver has filled
 	// its caches, at least Step.
 	Fill time.Duration
-	// Leave bounds how long an instance that leaves waits for its successor to
+	// Leave bounds how long an instance whose process ends waits for its successor to
 	// fill its caches.
 	Leave time.Duration
+	// Piece is the least number of keys that are filled at once.
+	Piece uint64
 }
 
 // give is the donor's side of a handover. Without one it is zero.
@@ -116,8 +129,11 @@ type waiting struct {
 type leaving struct {
 	begun bool
 	since time.Duration
-	// shut is set once the gate has been told to shut for good.
-	shut bool
+	// hurries says that the process is about to end.
+	hurries bool
+	// shut is set once the gate has been told to shut, at shutSince.
+	shut      bool
+	shutSince time.Duration
 }
 
 // NewMachine returns the machine of the instance of that name. view must be the
@@ -178,6 +194,7 @@ func (m *Machine) advance(next *View) {
 	if grew || m.give.draining && !m.give.openIn(next) || !then.Report.Equal(self.Report) {
 		m.gainedAt = next.Revision
 	}
+	m.fill.observe(m.view, next, m.name, m.follow)
 	m.vacated = vacated(m.vacated, m.view, next, m.name)
 	m.balance.forget(next)
 	m.view = next
@@ -205,21 +222,24 @@ func (m *Machine) Decide(in Input) Decision {
 	}
 	// Whoever else has raised it, requests of less are refused.
 	m.epoch = max(m.epoch, self.Epoch)
+	if m.began == 0 {
+		m.began = max(in.Now, 1)
+	}
 	owned := m.view.Owned(m.name)
-	d := Decision{Since: m.gainedAt, Owned: owned, Open: owned, Follow: owned}
+	m.decideFill(self, in, owned)
+	filled := owned.Minus(m.fill.unfilled)
+	d := Decision{Since: m.gainedAt, Owned: owned, Open: filled, Follow: filled}
 	handovers := m.view.Handovers()
 	for i := range handovers {
 		h := &handovers[i]
 		if h.Receiver == m.name {
 			// The caches are filled while the donor works on.
-			d.Follow = d.Follow.Union(h.OwnedAfter(m.name))
+			d.Follow = d.Follow.Union(m.toReceive(self, h, in))
 		}
 	}
 	m.history.observe(m.view, in.Now)
 	m.balance.observe(m, in.Balance, in.Now)
-	if (in.Leaving || self.Deleting || self.Drained && self.Key != nil && m.view.Spare(m.name)) && !m.leave.begun {
-		m.leave = leaving{begun: true, since: in.Now}
-	}
+	m.decideToLeave(self, in, &d)
 	switch {
 	case m.leave.begun:
 		m.decideLeave(self, in, &d)
@@ -232,6 +252,7 @@ func (m *Machine) Decide(in Input) Decision {
 	if !self.Report.Equal(d.Report) {
 		d.Open = d.Open.Intersect(in.Serving)
 	}
+	m.follow = d.Follow
 	return d
 }
 

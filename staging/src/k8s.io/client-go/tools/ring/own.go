@@ -20,12 +20,13 @@ import (
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 // decideOwner is for an instance that owns a range and stays.
 func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *Decision) {
 	// What comes from predecessors that are about to go is cached while they work.
-	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name))
+	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Minus(m.fill.unfilled))
 	d.Phase = shardingv1alpha1.InstanceActive
 	if in.Serving.Empty() {
 		d.Phase = shardingv1alpha1.InstanceLocked
@@ -42,7 +43,7 @@ func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *De
 	case w != nil:
 		d.Write = w
 	case giving == nil:
-		m.decideSplit(in, d)
+		m.decideSplit(self, in, d)
 		m.decideBalance(self, in, d)
 	}
 }
@@ -110,12 +111,13 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			return
 		}
 		receiver, _ := m.view.Get(h.Receiver)
-		if !receiver.Cached.Covers(share) && !in.Serving.Intersect(share).Empty() {
+		if !receiver.Cached.Covers(share.Intersect(in.Serving)) {
 			// One whose caches do not fill would leave the share unworked.
 			if in.Now-g.since < m.limits.Fill {
 				d.waitUntil(g.since + m.limits.Fill)
 			} else {
 				m.rest(receiver.registration(), g.since+m.limits.Fill)
+				m.fail(receiver.registration())
 				d.Write = callOff(h.Record, h.Receiver+" has not filled its caches in time")
 			}
 			return
@@ -140,7 +142,7 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	case in.Now-g.drainingSince >= m.limits.Step:
 		// The work may be long, and nobody does the rest of the share's meanwhile.
 		m.rest(registration{}, g.drainingSince+m.limits.Step)
-		d.Write = callOff(h.Record, "work in the range has not ended in time")
+		d.Write = callOff(h.Record, "work in the range has not ended in time"+describeStuck(in.Stuck, share))
 	default:
 		d.waitUntil(g.drainingSince + m.limits.Step)
 	}
@@ -158,9 +160,25 @@ func (m *Machine) rest(of registration, since time.Duration) {
 	m.rests = rests
 }
 
-// restsUntil is until when this instance names no key for that one, as Input.Now counts.
-func (m *Machine) restsUntil(r Record) time.Duration {
-	return max(m.history.restsUntil(r), m.rests[r.registration()], m.rests[registration{}])
+// restsUntil is until when this instance names no key for that one, as Input.Now counts. It does not
+// rest from work that it can cut beside.
+func (m *Machine) restsUntil(r Record, stuck []int64) time.Duration {
+	until := max(m.history.restsUntil(r), m.rests[r.registration()])
+	if len(stuck) == 0 {
+		until = max(until, m.rests[registration{}])
+	}
+	return until
+}
+
+// describeStuck says for people which of these keys hold up a handover of the share.
+func describeStuck(stuck []int64, share hashkey.Ranges) string {
+	text := ""
+	for _, key := range stuck {
+		if share.Contains(key) {
+			text += ", on hash key " + hashkey.Format(key)
+		}
+	}
+	return text
 }
 
 // endGive forgets the handover that this instance served. Where the gate was shut for it,
@@ -181,21 +199,61 @@ func grant(h *Handover) *Write {
 	return write(reason, h.Record, h.Record.Next, nil, h.Record.Donor)
 }
 
+// fail notes that this one has not filled its caches in time: its next share is half as large.
+func (m *Machine) fail(of registration) {
+	failed := map[registration]int{}
+	for other, times := range m.failed {
+		if r, ok := m.view.Get(other.name); ok && r.registration() == other {
+			failed[other] = times
+		}
+	}
+	failed[of]++
+	m.failed = failed
+}
+
 // decideSplit names a key for the next instance that wishes one of this instance.
-func (m *Machine) decideSplit(in Input, d *Decision) {
-	if d.Phase != shardingv1alpha1.InstanceActive || d.Owned.Width() < 2 {
+func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
+	if d.Owned.Width() < 2 {
 		return
 	}
 	for _, r := range m.view.Records() {
 		if r.Donor != m.name || !r.joins() {
 			continue
 		}
-		if until := m.restsUntil(*r); until > in.Now {
+		if until := m.restsUntil(*r, in.Stuck); until > in.Now {
 			d.waitUntil(until)
 			continue
 		}
-		key := split(d.Owned, m.view, m.name, in.Keys(d.Owned), m.vacated)
-		d.Write = write(ReasonSplit, *r, nil, &key, r.Donor)
-		return
+		if key, ok := m.cutFor(*r, self, in, d); ok {
+			d.Write = write(ReasonSplit, *r, nil, &key, r.Donor)
+			return
+		}
+		d.waitUntil(in.Now + m.limits.Step)
 	}
+}
+
+// cutFor returns the key at which this instance's range is to be cut for one that joins, which gets
+// what lies up to it, and whether there is one: that which gives it back what it holds; the middle of
+// what nobody works on or fills; or the median of the objects.
+func (m *Machine) cutFor(r, self Record, in Input, d *Decision) (int64, bool) {
+	if key, ok := m.cutToReturn(r, self, in, d.Owned); ok {
+		return key, true
+	}
+	if key, ok := m.cutUnfilled(self, d.Owned); ok {
+		return key, true
+	}
+	if d.Phase != shardingv1alpha1.InstanceActive {
+		return 0, false
+	}
+	along := newArc(*self.Key, d.Owned)
+	key := split(d.Owned, m.view, m.name, in.Keys(d.Owned), m.vacated, m.failed[r.registration()])
+	for _, stuck := range in.Stuck {
+		switch at := along.distance(stuck); {
+		case at == 0:
+			return 0, false
+		case at <= along.distance(key):
+			key = along.key(at - 1)
+		}
+	}
+	return key, true
 }

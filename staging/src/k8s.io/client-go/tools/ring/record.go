@@ -67,6 +67,8 @@ type Record struct {
 	Work int32
 	// PinnedKey is where a person wants Key to be; nil: nowhere.
 	PinnedKey *int64
+	// Held holds the keys that the process's caches held when it registered: it had lost its record.
+	Held hashkey.Ranges
 	// Drained says that the instance is to own a range only while no other can.
 	Drained bool
 	// BalanceOff says that the ring is not to be evened out.
@@ -148,6 +150,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		HeapObjects:    heap.Objects,
 		Work:           instance.Status.Work,
 		PinnedKey:      instance.Spec.PinnedHashKey,
+		Held:           CachedRanges(instance.Spec.Held),
 		Drained:        instance.Spec.Drained,
 		BalanceOff:     instance.Spec.Balance == shardingv1alpha1.BalanceDisabled,
 		Controllers:    instance.Spec.Controllers,

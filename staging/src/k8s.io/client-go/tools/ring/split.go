@@ -28,12 +28,13 @@ import (
 // objects share, the receiver gets all others. Without two objects, or others, it is the
 // middle of the range. But it is the key in vacated, all of which lie in the range, that cuts it most
 // evenly, if each side has two fifths then. owned holds two keys or more; the result is never the owner's
-// own key.
-func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64) int64 {
+// own key. What the receiver has failed to fill so many times is halved as often.
+func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64, failed int) int64 {
 	record, _ := view.Get(owner)
 	along := newArc(*record.Key, owned)
 	width, distance := along.width, along.distance
-	at, all := width/2-1, width
+	halves := 1 + min(failed, 30)
+	at, all := max(width>>halves, 1)-1, width
 	below := func(d uint64) uint64 { return d + 1 }
 	if len(keys) >= 2 {
 		sort.Slice(keys, func(i, j int) bool { return distance(keys[i]) < distance(keys[j]) })
@@ -41,7 +42,7 @@ func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64
 			return sort.Search(len(keys), func(i int) bool { return distance(keys[i]) > d })
 		}
 		if end := upTo(width - 2); end > 0 {
-			at = distance(keys[min(end, len(keys)/2)-1])
+			at = distance(keys[min(end, max(len(keys)>>halves, 1))-1])
 		}
 		all = uint64(len(keys))
 		below = func(d uint64) uint64 { return uint64(upTo(d)) }
@@ -49,6 +50,9 @@ func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64
 	// uneven is how much more one side has than the other.
 	uneven := func(d uint64) uint64 { return max(below(d), all-below(d)) - min(below(d), all-below(d)) }
 	limit := all/5 + 1
+	if failed > 0 {
+		vacated = nil
+	}
 	for _, key := range vacated {
 		if d := distance(key); uneven(d) < limit {
 			at, limit = d, uneven(d)

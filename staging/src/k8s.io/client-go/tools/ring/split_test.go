@@ -90,7 +90,7 @@ func TestASplitHalvesTheObjectsOrElseTheRange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			view := NewView(1, tc.records...)
 			owner := tc.records[len(tc.records)-1].Name
-			if got := split(view.Owned(owner), view, owner, tc.keys, tc.vacated); got != tc.want {
+			if got := split(view.Owned(owner), view, owner, tc.keys, tc.vacated, 0); got != tc.want {
 				t.Errorf("split at %d, want %d", got, tc.want)
 			}
 		})

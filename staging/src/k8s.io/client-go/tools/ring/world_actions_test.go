@@ -30,6 +30,7 @@ const (
 	decide                       // it decides
 	report                       // it reports a phase or caches that have changed
 	fill                         // its caches become complete as of now
+	refresh                      // they become so for what they hold already
 	finish                       // its work behind the shut gate ends
 	land                         // its write arrives, and the answer comes back
 	landLate                     // a write arrives on whose answer it has given up
@@ -85,6 +86,7 @@ func (s *state) actions(out []action) []action {
 		add(p.undecided, decide, 0)
 		add(registered && !p.news.sent && s.stale(p, r), report, 0)
 		add(p.held != p.follow || p.heldAt < p.machine.gainedAt, fill, 0)
+		add(p.held&^p.serving != 0 && p.held != p.follow && p.heldAt < p.machine.gainedAt, refresh, 0)
 		add(p.busy != 0, finish, 0)
 		add(p.flying.sent(), land, 0)
 		add(p.news.sent, tell, 0)
@@ -160,6 +162,9 @@ func (s *state) do(a action) {
 		s.put(r)
 	case fill:
 		p.held, p.heldAt, s.fresh[i] = p.follow, s.head.Revision, p.follow
+		s.decide(i)
+	case refresh:
+		p.heldAt, s.fresh[i] = s.head.Revision, p.held
 		s.decide(i)
 	case finish:
 		p.busy = 0

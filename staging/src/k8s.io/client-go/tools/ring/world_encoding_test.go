@@ -90,7 +90,13 @@ func (s *state) encode(b []byte) []byte {
 		for _, r := range base.records {
 			b = append(b, p.until(m.rests[r.registration()]))
 		}
-		b = append(b, byte(cellsAt(m.vacated)))
+		b = append(b, byte(cellsAt(m.vacated)), byte(cellsOf(m.fill.unfilled)), byte(cellsOf(m.fill.begun)))
+		if !m.fill.begun.Empty() {
+			b = append(b, p.since(m.fill.since))
+		}
+		for _, r := range base.records {
+			b = append(b, byte(min(m.failed[r.registration()], cells)))
+		}
 		if s.balance != nil {
 			for _, r := range m.view.records {
 				for _, at := range m.balance.calmAt {
@@ -99,7 +105,7 @@ func (s *state) encode(b []byte) []byte {
 			}
 		}
 		if m.leave.begun {
-			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut))
+			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut)|flag(m.leave.hurries)<<1, p.since(m.leave.shutSince))
 		} else {
 			b = append(b, 0)
 		}

@@ -48,6 +48,7 @@ func (s *state) describe(a action) string {
 		decide:     "%s decides again",
 		report:     "%s reports its phase and caches",
 		fill:       "%s fills its caches, as of now",
+		refresh:    "%s brings what its caches hold up to date",
 		finish:     "%s ends its work behind the shut gate",
 		land:       "the write of %s arrives",
 		landLate:   "the late write of %s arrives",

@@ -251,7 +251,7 @@ func (s *state) applies(p *process, w *Write) bool {
 // may do so once the donor's record gives it.
 func (s *state) mayApply(p *process, w *Write) bool {
 	r, ok := s.head.Get(w.Name)
-	if !ok || r.UID != w.UID || !w.Delete && r.Generation != w.Generation && s.rules.precondition {
+	if !ok || r.UID != w.UID || r.Generation != w.Generation && s.rules.precondition {
 		return false
 	}
 	return !isGrant(w) || !s.rules.fencedGrant || s.registered(p)
@@ -308,7 +308,7 @@ func (s *state) start() {
 		s.put(Record{Name: name, UID: types.UID(name), Phase: shardingv1alpha1.InstanceInit})
 		s.proc[i] = &process{
 			name: name, up: true, read: s.head.Revision, phase: shardingv1alpha1.InstanceInit,
-			machine: *NewMachine(name, s.head, Limits{Step: step, Fill: step, Leave: step}),
+			machine: *NewMachine(name, s.head, Limits{Step: step, Fill: step, Leave: step, Piece: 1 << cellBits}),
 		}
 		s.fresh[i] = 0
 		s.note("%s registers", name)
@@ -358,7 +358,7 @@ func (s *state) decide(i int) {
 		p.held &= p.follow
 		s.fresh[i] &= p.held
 		opened := false
-		if gain := open &^ p.serving; gain != 0 && p.held.covers(gain) && (p.heldAt >= d.Since || !s.rules.grantRevision) {
+		if gain := open &^ p.serving & p.held; gain != 0 && (p.heldAt >= d.Since || !s.rules.grantRevision) {
 			p.serving |= gain
 			p.busy &^= gain
 			opened = true

@@ -17,6 +17,7 @@ limitations under the License.
 package guard
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -300,9 +301,12 @@ func (s *Subjects) Release(ranges hashkey.Ranges) {
 	}
 }
 
-// QueueAll queues every object in ranges, and what was worked on there and is gone.
-func (s *Subjects) QueueAll(ranges hashkey.Ranges) {
+// QueueAll queues every object in ranges, and what was worked on there and is gone, until ctx ends.
+func (s *Subjects) QueueAll(ctx context.Context, ranges hashkey.Ranges) {
 	for _, obj := range s.Indexer.List() {
+		if ctx.Err() != nil {
+			return
+		}
 		object, ok := s.of(obj)
 		switch {
 		case !ok || !ranges.Contains(object.key):
@@ -314,13 +318,22 @@ func (s *Subjects) QueueAll(ranges hashkey.Ranges) {
 			}
 		}
 	}
+	for _, name := range s.knownIn(ranges) {
+		s.Queue(name)
+	}
+}
+
+// knownIn returns the names in ranges of what has been worked on.
+func (s *Subjects) knownIn(ranges hashkey.Ranges) []string {
 	s.lock.Lock()
 	defer s.lock.Unlock()
+	var names []string
 	for name, known := range s.known {
 		if ranges.Contains(known.key) {
-			s.Queue(name)
+			names = append(names, name)
 		}
 	}
+	return names
 }
 
 // GetByKey implements cache.Store. While something is worked on under the name, it returns that

@@ -17,6 +17,7 @@ limitations under the License.
 package host
 
 import (
+	"context"
 	"fmt"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -33,7 +34,7 @@ type controller struct {
 	Controller
 	host     *Host
 	subjects *guard.Subjects
-	// open is what its door may be open for. One goroutine at a time uses it.
+	// open is what its door may be open for. The Host's lock guards it.
 	open hashkey.Ranges
 }
 
@@ -111,7 +112,7 @@ type Item interface {
 
 // Prepare implements member.Controller.
 func (c *controller) Prepare(ranges hashkey.Ranges) {
-	c.open = c.open.Union(ranges)
+	c.host.setOpen(c, func(open hashkey.Ranges) hashkey.Ranges { return open.Union(ranges) })
 	for _, i := range c.host.reads {
 		if i.filter != nil {
 			i.filter.Open(ranges)
@@ -120,20 +121,30 @@ func (c *controller) Prepare(ranges hashkey.Ranges) {
 }
 
 // Acquired implements member.Controller.
-func (c *controller) Acquired(ranges hashkey.Ranges) { c.subjects.QueueAll(ranges) }
+func (c *controller) Acquired(ctx context.Context, ranges hashkey.Ranges) {
+	c.subjects.QueueAll(ctx, ranges)
+}
 
 // Released implements member.Controller.
 func (c *controller) Released(ranges hashkey.Ranges) {
-	c.open = c.open.Minus(ranges)
 	// Handlers of other controllers hear by the same filters.
-	shut := ranges
-	for _, other := range c.host.controllers {
-		shut = shut.Minus(other.open)
-	}
+	open := c.host.setOpen(c, func(open hashkey.Ranges) hashkey.Ranges { return open.Minus(ranges) })
+	shut := ranges.Minus(open)
 	for _, i := range c.host.reads {
 		if i.filter != nil {
 			i.filter.Shut(shut)
 		}
 	}
 	c.subjects.Release(ranges)
+}
+
+// setOpen changes what the door of one controller may be open for, and returns what that of any may be.
+func (h *Host) setOpen(c *controller, change func(hashkey.Ranges) hashkey.Ranges) (all hashkey.Ranges) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	c.open = change(c.open)
+	for _, other := range h.controllers {
+		all = all.Union(other.open)
+	}
+	return all
 }

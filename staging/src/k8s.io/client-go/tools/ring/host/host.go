@@ -52,6 +52,9 @@ const (
 	missingFirst  = 5 * time.Second
 )
 
+// errNeverEnds is why a process should end.
+var errNeverEnds = errors.New("work does not end")
+
 // Config configures a Host.
 type Config struct {
 	// REST is how the API server is reached. Required.
@@ -187,8 +190,9 @@ func (h *Host) NeedLeaderElection() bool { return false }
 // Start takes part in the ring until ctx ends, and then leaves it in good order: it returns when
 // another instance has the range, after two leases at the latest. The informers and the controllers must
 // go on until then. It begins when the program has asked for all informers of what its
-// controllers work on, own and read, and for their queues. It fails only where a client cannot be made: what fails later is logged, and
-// tried again.
+// controllers work on, own and read, and for their queues. It fails where a client cannot be made, and
+// where work goes on for a lease after the record of the instance has gone: then the process should
+// end, since it takes no part any more. What else fails is logged, and tried again.
 func (h *Host) Start(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
@@ -221,7 +225,9 @@ func (h *Host) Start(ctx context.Context) error {
 		var retry <-chan time.Time
 		if len(part) == 0 {
 			logger.Info("Not on the ring: the settings list none of its controllers")
-		} else if err := h.takePart(ctx, part, settings, recorder); err != nil {
+		} else if err := h.takePart(ctx, part, settings, recorder); errors.Is(err, errNeverEnds) {
+			return err
+		} else if err != nil {
 			logger.Error(err, "Could not take part in the ring; will try again")
 			retry = time.After(retryPeriod)
 		} else {
@@ -303,6 +309,7 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	for _, i := range h.reads {
 		sources = append(sources, i.asSource())
 	}
+	neverEnds := make(chan error, 1)
 	instance, err := member.New(member.Config{
 		Client:         registry,
 		Ring:           h.cfg.Ring,
@@ -313,7 +320,14 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 		Gate:           h.gate,
 		Sources:        sources,
 		Heap:           h.heap,
-		Workers:        func(name string) int { return workers[name] },
+		Exit: func(reason string) {
+			neverEnds <- fmt.Errorf("%w: %s", errNeverEnds, reason)
+		},
+		Capacity: func() int64 {
+			settings, _ := h.settings.Get()
+			return settings.Limit()
+		},
+		Workers: func(name string) int { return workers[name] },
 		Balance: func() *ring.Balance {
 			settings, _ := h.settings.Get()
 			return settings.Balance.Policy()
@@ -331,7 +345,16 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	onRing, leave := context.WithCancel(ctx)
 	defer leave()
 	go h.leaveOnChange(onRing, leave, part)
-	instance.Run(onRing)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		instance.Run(onRing)
+	}()
+	select {
+	case <-ended:
+	case err := <-neverEnds:
+		return err
+	}
 	// Work that outlives this part must see neither the next one nor an empty store.
 	err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
 		return h.gate.Busy(hashkey.All()) == 0, nil

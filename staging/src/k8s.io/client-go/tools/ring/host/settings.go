@@ -42,6 +42,7 @@ const settingsPollInterval = time.Second
 // controllers. An example with all fields:
 //
 //	leaseDuration: 15s
+//	capacity: 500000
 //	controllers:
 //	- name: replicaset-controller
 //	  workers: 20
@@ -54,6 +55,10 @@ type Settings struct {
 	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
 	// starts, or other controllers are listed. Default: 15s.
 	LeaseDuration Duration `json:"leaseDuration,omitempty"`
+	// Capacity is how many objects the caches of this process can hold, on all its rings, at least
+	// 1. What it comes to own beyond that nobody works on until another takes it. Default: any
+	// number.
+	Capacity *int64 `json:"capacity,omitempty"`
 	// Controllers lists the controllers that this process takes part
 	// with; it leaves the ring of one that is not listed. Default: all that can.
 	Controllers []ControllerSettings `json:"controllers,omitempty"`
@@ -114,6 +119,14 @@ func (b *BalanceSettings) Policy() *ring.Balance {
 	return &ring.Balance{Policy: policy, DryRun: b.Mode == member.BalanceDryRun}
 }
 
+// Limit returns the capacity; 0: any number.
+func (s *Settings) Limit() int64 {
+	if s.Capacity == nil {
+		return 0
+	}
+	return *s.Capacity
+}
+
 // ControllerSettings are those of a controller that the process takes part with.
 type ControllerSettings struct {
 	Name string `json:"name"`
@@ -148,6 +161,9 @@ func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error
 	var errs []error
 	if err := fence.CheckLease(lease); err != nil {
 		errs = append(errs, fmt.Errorf("leaseDuration %w", err))
+	}
+	if c := settings.Capacity; c != nil && *c < 1 {
+		errs = append(errs, fmt.Errorf("capacity is %d, want the number of objects that the process can hold, or none for any number", *c))
 	}
 	if err := settings.Balance.complete(); err != nil {
 		errs = append(errs, err)

@@ -24,6 +24,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // decide asks the roster and the machine, and carries out what they say, in the order of
@@ -32,11 +33,10 @@ import (
 func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
-	t.release(logger)
+	t.release(ctx)
 	now := t.cfg.Clock.Now()
 	if own, ok := t.machine.View().Get(t.self.Name); ok {
 		t.learn(own)
-		t.drained = own.Drained
 	}
 	working := t.assign(ctx)
 	d := t.machine.Decide(t.input(now, leaving))
@@ -48,7 +48,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	t.shut(logger, d.Open)
 	t.setFollow(d.Follow)
 	t.open(ctx, d.Open, d.Since)
-	t.employ(ctx, working, d.Owned)
+	t.employ(ctx, working)
 	if d.Phase != t.phase {
 		logger.Info("Changed phase", "from", t.phase, "to", d.Phase, "owned", d.Owned)
 		t.phase = d.Phase
@@ -56,7 +56,8 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	// From here on requests carry the epoch, so that none can be sent with the last one once
 	// the registry has it.
 	t.cfg.Gate.raise(t.self, d.Report.Epoch)
-	wake := t.sayIdle(now, d.Open, working)
+	wake := t.sayIdle(now, d.Owned, working)
+	t.sayStuck(ctx, now)
 	t.show(now, &d)
 
 	if d.Wake != 0 {
@@ -81,15 +82,26 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Now:      now.Sub(t.epoch),
 		Leaving:  leaving,
 		Reported: t.news.stored.Report,
-		Told:     ring.CachedRanges(t.news.status.Cached),
+		Told:     t.news.told(),
+		Stuck:    t.keysStuck(now),
+		Room:     t.room(),
 		Serving:  gate.serving(),
 		Idle: func(r hashkey.Ranges) bool {
-			return gate.serving().Intersect(r).Empty() && t.releasing.Intersect(r).Empty() && gate.Busy(r) == 0
+			return gate.serving().Intersect(r).Empty() && t.releasing.Union(t.voiding).Intersect(r).Empty() && gate.Busy(r) == 0
 		},
 		Keys:    t.keys,
 		Work:    t.news.work.keys,
 		Balance: t.cfg.Balance(),
 	}
+}
+
+// room returns how many objects more the process can hold; nil: any number.
+func (t *term) room() *int64 {
+	capacity := t.cfg.Capacity()
+	if capacity == 0 {
+		return nil
+	}
+	return ptr.To(capacity - t.cfg.Heap.total())
 }
 
 // shut shuts the gate for all but these keys.
@@ -110,39 +122,45 @@ func (t *term) setFollow(follow hashkey.Ranges) {
 	if follow.Equal(t.follow) {
 		return
 	}
+	t.readiness.forget(hashkey.All().Minus(follow))
 	t.follow = follow
-	t.ready.ranges = t.ready.ranges.Intersect(follow)
 	for _, s := range t.cfg.Sources {
 		s.SetRanges(follow)
 	}
 }
 
-// open opens the gate for these keys once all sources hold what is new in them as of a
-// moment after the log has come to revision since.
+// open opens the gate for those of these keys that all sources hold as of a moment after the log has
+// come to revision since. It waits for none of the others.
 func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 	serving := t.cfg.Gate.serving()
-	gain := allowed.Minus(serving)
-	if gain.Empty() || !t.hold(ctx, gain, since) {
+	// What is void only once the controllers have been told opens after that.
+	gain := t.ready(ctx, allowed.Minus(serving).Minus(t.voiding), since)
+	if gain.Empty() {
 		return
 	}
 	t.releasing = t.releasing.Minus(gain)
 	t.prepare(gain)
 	t.cfg.Gate.set(serving.Union(gain))
 	klog.FromContext(ctx).Info("Opened the gate", "ranges", gain, "revision", since)
-	t.acquired(gain)
+	t.readiness.forget(gain)
+	t.acquired(ctx, gain)
 	// The next decision says what phase follows from it.
 	t.again()
 }
 
-// release tells the controllers of ranges whose last work has ended, and each of the end of
-// its own.
-func (t *term) release(logger klog.Logger) {
-	for c := range t.duties.releasing {
-		if t.cfg.Gate.For(c).busy() == 0 {
-			delete(t.duties.releasing, c)
-			t.cfg.Controllers[c].Released(hashkey.All())
-			logger.Info("Drained the controller", "controller", c)
+// release tells the controllers, beside the deciding goroutine, of ranges whose last work has ended,
+// and each of the end of its own.
+func (t *term) release(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	for c, told := range t.duties.releasing {
+		if told || t.cfg.Gate.For(c).busy() > 0 {
+			continue
 		}
+		t.duties.releasing[c] = true
+		t.aside(ctx, func() { t.cfg.Controllers[c].Released(hashkey.All()) }, func() {
+			delete(t.duties.releasing, c)
+			logger.Info("Drained the controller", "controller", c)
+		})
 	}
 	if t.releasing.Empty() {
 		return
@@ -151,9 +169,14 @@ func (t *term) release(logger klog.Logger) {
 		t.last = busy
 		return
 	}
-	for _, c := range t.cfg.Controllers {
-		c.Released(t.releasing)
-	}
-	logger.Info("Drained", "ranges", t.releasing, "last", t.last)
-	t.releasing, t.last = nil, nil
+	released, last := t.releasing, t.last
+	t.releasing, t.voiding, t.last = nil, t.voiding.Union(released), nil
+	t.aside(ctx, func() {
+		for _, c := range t.cfg.Controllers {
+			c.Released(released)
+		}
+	}, func() {
+		t.voiding = t.voiding.Minus(released)
+		logger.Info("Drained", "ranges", released, "last", last)
+	})
 }

@@ -29,8 +29,8 @@ import (
 // duties is a term's part in each of its controllers. It belongs to the deciding goroutine.
 type duties struct {
 	roster *ring.Roster
-	// releasing are the controllers whose door was shut and whose last work has not been
-	// seen to end.
+	// releasing are the controllers whose door was shut and that have not been told yet that
+	// their last work has ended; true: they are being told.
 	releasing map[string]bool
 	// states is what the record is to say.
 	states []ring.ControllerState
@@ -50,7 +50,7 @@ func (t *term) assign(ctx context.Context) []string {
 	for _, c := range t.controllers {
 		if door := t.cfg.Gate.For(c); door.isOpen() && !slices.Contains(d.Open, c) {
 			door.set(false)
-			t.duties.releasing[c] = true
+			t.duties.releasing[c] = false
 			t.cfg.Metrics.Working(c, false)
 			logger.Info("Shut the controller's door", "controller", c)
 		}
@@ -85,7 +85,8 @@ func (t *term) rosterInput() ring.RosterInput {
 		},
 		Idle: func(c string) bool {
 			door := t.cfg.Gate.For(c)
-			return !door.isOpen() && !t.duties.releasing[c] && door.busy() == 0
+			_, releasing := t.duties.releasing[c]
+			return !door.isOpen() && !releasing && door.busy() == 0
 		},
 	}
 	if t.cfg.Leadership != nil {
@@ -119,15 +120,15 @@ func (t *term) readLeader(ctx context.Context) {
 	}()
 }
 
-// employ opens the doors of these controllers once all sources hold what the instance owns as
+// employ opens the doors of these controllers once all sources hold what the gate is open for as
 // of a moment after now: the leader, or whoever led before, has worked on it.
-func (t *term) employ(ctx context.Context, controllers []string, owned hashkey.Ranges) {
+func (t *term) employ(ctx context.Context, controllers []string) {
 	waiting := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return t.cfg.Gate.For(c).isOpen() })
 	if len(waiting) == 0 {
 		t.forgetFresh()
 		return
 	}
-	if !t.freshFor(ctx, waiting, owned) {
+	if !t.freshFor(ctx, waiting) {
 		return
 	}
 	for _, c := range waiting {
@@ -139,21 +140,24 @@ func (t *term) employ(ctx context.Context, controllers []string, owned hashkey.R
 		t.cfg.Metrics.Working(c, true)
 		klog.FromContext(ctx).Info("Opened the controller's door", "controller", c)
 		if serving := door.serving(); !serving.Empty() {
-			t.cfg.Controllers[c].Acquired(serving)
+			t.queue(ctx, c, serving)
 		}
 	}
 	t.again()
 }
 
-// freshFor says whether all sources hold ranges as of a moment after these controllers were
-// first asked for, without a break. If it is not known yet, a decision is asked for when it is.
-func (t *term) freshFor(ctx context.Context, controllers []string, ranges hashkey.Ranges) bool {
+// freshFor says whether all sources hold what the gate is open for as of a moment after these
+// controllers were first asked for, without a break. If it is not known yet, a decision is asked for
+// when it is. What the gate is opened for from now on is asked for after that moment, too.
+func (t *term) freshFor(ctx context.Context, controllers []string) bool {
 	d := &t.duties
 	if slices.Equal(d.asked, controllers) && t.follow.Covers(d.ranges) {
 		return d.fresh
 	}
 	t.forgetFresh()
+	t.readiness.reset()
 	ctx, cancel := context.WithCancel(ctx)
+	ranges := t.cfg.Gate.serving()
 	d.asked, d.ranges, d.forget = controllers, ranges, cancel
 	go func() {
 		if !t.allHold(ctx, ranges) {
@@ -184,7 +188,7 @@ func (t *term) saysWhoWorks() bool {
 			return false
 		}
 	}
-	return slices.Equal(t.news.told, t.news.status.Controllers)
+	return slices.Equal(t.news.states, t.news.status.Controllers)
 }
 
 func controllerStates(states []ring.ControllerState) []shardingv1alpha1.ControllerState {
@@ -201,15 +205,6 @@ func (t *term) prepare(ranges hashkey.Ranges) {
 	for name, c := range t.cfg.Controllers {
 		if t.cfg.Gate.For(name).isOpen() {
 			c.Prepare(ranges)
-		}
-	}
-}
-
-// acquired tells the controllers whose doors are open of ranges that the gate was opened for.
-func (t *term) acquired(ranges hashkey.Ranges) {
-	for name, c := range t.cfg.Controllers {
-		if t.cfg.Gate.For(name).isOpen() {
-			c.Acquired(ranges)
 		}
 	}
 }

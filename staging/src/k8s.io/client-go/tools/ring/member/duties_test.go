@@ -150,14 +150,16 @@ func TestAnInstanceSaysThatItWorksThenReadsTheLeaderThenTheCachesThenBegins(t *t
 				t.Error("the door is open before the caches are fresh")
 			}
 			eventually(t, "all answers", func() bool {
-				for _, q := range s.asked() {
-					select {
-					case <-q.answer:
-					default:
-						close(q.answer)
+				for _, s := range i.sources[:n+1] {
+					for _, q := range s.asked() {
+						select {
+						case <-q.answer:
+						default:
+							close(q.answer)
+						}
 					}
+					s.hold(hashkey.All())
 				}
-				s.hold(hashkey.All())
 				return n == 0 || i.door().ServesAll()
 			})
 		}
@@ -257,9 +259,9 @@ func TestAnInstanceCeasesWhileAnotherDoesNotListTheController(t *testing.T) {
 // b0 is a controller without objects.
 type b0 struct{}
 
-func (b0) Prepare(hashkey.Ranges)  {}
-func (b0) Acquired(hashkey.Ranges) {}
-func (b0) Released(hashkey.Ranges) {}
+func (b0) Prepare(hashkey.Ranges)                   {}
+func (b0) Acquired(context.Context, hashkey.Ranges) {}
+func (b0) Released(hashkey.Ranges)                  {}
 
 func TestOneControllerWaitsWhileAnotherIsWorkedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

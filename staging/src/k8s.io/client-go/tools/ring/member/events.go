@@ -33,6 +33,7 @@ const (
 	eventWithheld  = "RenewalWithheld"
 	eventHeavy     = "HeavyKey"
 	eventBalance   = "Balance"
+	eventStuck     = "StuckWork"
 )
 
 // Events takes events on ControllerInstances; record.EventRecorder fits.

@@ -192,11 +192,17 @@ func (i *instance) record() shardingv1alpha1.ControllerInstance {
 // settle waits until every goroutine waits, then carries out what was posted to the
 // deciding one. It returns how much that was.
 func (t *term) settle() (posted int) {
-	synctest.Wait()
-	for ; len(t.events) > 0; posted++ {
-		(<-t.events)()
+	for synctest.Wait(); len(t.events) > 0; synctest.Wait() {
+		for ; len(t.events) > 0; posted++ {
+			(<-t.events)()
+		}
 	}
 	return posted
+}
+
+// hold says whether all of these keys are ready.
+func (t *term) hold(ctx context.Context, ranges hashkey.Ranges, revision int64) bool {
+	return t.ready(ctx, ranges, revision).Covers(ranges)
 }
 
 // eventually waits for a condition in the time of the bubble.
@@ -215,36 +221,41 @@ func eventually(t *testing.T, what string, condition func() bool) {
 // fakeController checks what Controller's comments promise.
 type fakeController struct {
 	*instance
-	// called is not locked, so the race detector finds calls from different goroutines.
-	called int
+	lock sync.Mutex
 	// prepared are the ranges that the controller was prepared for and that were not released.
 	prepared hashkey.Ranges
+	// acquired are all ranges that it was ever told of.
+	acquired hashkey.Ranges
 	// abandoned says that the member may give up work that does not end.
 	abandoned bool
-	// inAcquired and inReleased, if set, are called by Acquired and Released.
-	inAcquired, inReleased func()
+	// inPrepare, inAcquired and inReleased, if set, are called by Prepare, Acquired and Released.
+	inPrepare, inAcquired, inReleased func()
 }
 
 // Prepare implements Controller.
 func (c *fakeController) Prepare(r hashkey.Ranges) {
-	c.called++
 	if open := c.door().serving().Intersect(r); !open.Empty() {
 		c.t.Errorf("Prepare was called for %v when the gate was open for %v", r, open)
 	}
+	c.lock.Lock()
 	c.prepared = c.prepared.Union(r)
+	c.lock.Unlock()
+	if c.inPrepare != nil {
+		c.inPrepare()
+	}
 }
 
 // Acquired implements Controller.
-func (c *fakeController) Acquired(r hashkey.Ranges) {
-	c.called++
-	if !c.prepared.Covers(r) {
-		c.t.Errorf("Acquired was called for %v, and Prepare for %v", r, c.prepared)
-	}
-	if !c.door().serving().Covers(r) {
-		c.t.Errorf("Acquired was called for %v while the gate is open for %v", r, c.door().serving())
+func (c *fakeController) Acquired(_ context.Context, r hashkey.Ranges) {
+	c.lock.Lock()
+	prepared := c.prepared
+	c.acquired = c.acquired.Union(r)
+	c.lock.Unlock()
+	if open := c.door().serving().Intersect(r); !prepared.Covers(open) {
+		c.t.Errorf("the door is open for %v, and Prepare was called for %v", open, prepared)
 	}
 	for _, other := range c.registry.instances {
-		if twice := other.door().serving().Intersect(r); other.gate != c.gate && time.Now().Before(other.gate.Deadline()) && !twice.Empty() {
+		if twice := other.door().serving().Intersect(c.door().serving()).Intersect(r); other.gate != c.gate && time.Now().Before(other.gate.Deadline()) && !twice.Empty() {
 			c.t.Errorf("two gates are open for %v", twice)
 		}
 	}
@@ -256,8 +267,9 @@ func (c *fakeController) Acquired(r hashkey.Ranges) {
 
 // Released implements Controller.
 func (c *fakeController) Released(r hashkey.Ranges) {
-	c.called++
+	c.lock.Lock()
 	c.prepared = c.prepared.Minus(r)
+	c.lock.Unlock()
 	if !c.door().serving().Intersect(r).Empty() {
 		c.t.Errorf("Released was called for %v while the gate is open for %v", r, c.door().serving())
 	}
@@ -381,6 +393,11 @@ func (r *reports) Renewed(result string)  { r.journal.note("renewal %s", result)
 func (r *reports) News(result string)     { r.journal.note("news %s", result) }
 func (r *reports) Refused(by string)      { r.journal.note("refused by %s", by) }
 func (r *reports) Balanced(result string) { r.journal.note("balance %s", result) }
+func (r *reports) Stuck(_ string, objects int) {
+	if objects > 0 {
+		r.journal.note("%d stuck", objects)
+	}
+}
 func (r *reports) Load(weight, busy int64) {
 	r.journal.note("weight %d, busy %d", weight, busy)
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,6 @@ type Gate struct {
 	busy map[piece][]time.Time
 	// spent is how long each controller has worked.
 	spent map[string]*spent
-	// stirred is when work, or a request of it, last began or ended.
-	stirred time.Time
 	// turnedAway says that the deadline has kept out work that the ranges would
 	// have let in.
 	turnedAway bool
@@ -173,7 +172,6 @@ func (d *Door) Enter(key int64) (leave func(), ok bool) {
 	work := piece{d.controller, key}
 	g.busy[work] = append(g.busy[work], now)
 	g.spentLocked(d.controller).add(now, 1)
-	g.stirred = now
 	return func() { g.leave(work, now) }, true
 }
 
@@ -185,8 +183,7 @@ func (g *Gate) leave(work piece, began time.Time) {
 	} else {
 		delete(g.busy, work)
 	}
-	g.stirred = g.clock.Now()
-	g.spentLocked(work.controller).add(g.stirred, -1)
+	g.spentLocked(work.controller).add(g.clock.Now(), -1)
 	onLeave := g.onLeave
 	g.lock.Unlock()
 	onLeave()
@@ -303,16 +300,12 @@ func (g *Gate) busyIn(ranges hashkey.Ranges) []string {
 	return slices.Sorted(maps.Keys(busy))
 }
 
-// stalled returns for how long, up to now, work has been under way while none began or
-// ended, and no request of it did; or, if that is longer, work behind a shut door: others
-// wait for its end, whatever goes on behind other doors.
-func (g *Gate) stalled(now time.Time) time.Duration {
+// heldUp returns for how long, up to now, work has gone on behind a door that was shut: others wait
+// for its end.
+func (g *Gate) heldUp(now time.Time) time.Duration {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	if len(g.busy) == 0 {
-		return 0
-	}
-	longest := now.Sub(g.stirred)
+	var longest time.Duration
 	for work := range g.busy {
 		if at, ok := g.shutAt[work.controller]; ok && !g.working[work.controller] {
 			longest = max(longest, now.Sub(at))
@@ -321,11 +314,28 @@ func (g *Gate) stalled(now time.Time) time.Duration {
 	return longest
 }
 
-// stir notes that a request has begun or ended.
-func (g *Gate) stir() {
+// lasting is a piece of work, and since when it has been under way.
+type lasting struct {
+	piece
+	began time.Time
+}
+
+// lasts returns what has been in work for that long, the oldest first.
+func (g *Gate) lasts(now time.Time, least time.Duration) []lasting {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	g.stirred = g.clock.Now()
+	var out []lasting
+	for work, pieces := range g.busy {
+		for _, began := range pieces {
+			if now.Sub(began) >= least {
+				out = append(out, lasting{work, began})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b lasting) int {
+		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.controller, b.controller), cmp.Compare(a.key, b.key))
+	})
+	return out
 }
 
 // serving returns the keys for which the gate is open.

@@ -170,32 +170,59 @@ func TestGateCountsWorkUntilItsEnd(t *testing.T) {
 	}
 }
 
-func TestAGateTellsHowLongWorkHasBeenUnderWayInWhichNothingHappens(t *testing.T) {
+func TestAGateTellsWhatHasBeenInWorkForLong(t *testing.T) {
 	now := time.Now()
 	clock := testclock.NewFakeClock(now)
 	g := NewGate(clock)
 	g.For(controllerName).set(true)
 	g.set(hashkey.All())
 	g.extend(fence.Identity{}, now.Add(time.Hour))
-	expect := func(when string, want time.Duration) {
+	expect := func(when string, want ...int64) {
 		t.Helper()
-		clock.Step(time.Minute)
-		if got := g.stalled(clock.Now()); got != want {
-			t.Errorf("%s nothing happens for %v, want %v", when, got, want)
+		var got []int64
+		for _, l := range g.lasts(clock.Now(), time.Minute) {
+			got = append(got, l.key)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s the keys are %v, want %v", when, got, want)
 		}
 	}
-	expect("without work", 0)
 	first, _ := g.For(controllerName).Enter(1)
-	expect("after work has begun", time.Minute)
-	expect("as it goes on", 2*time.Minute)
+	clock.Step(time.Minute - 1)
+	expect("before the time is up")
 	second, _ := g.For(controllerName).Enter(2)
-	expect("after other work has begun", time.Minute)
-	second()
-	expect("after other work has ended", time.Minute)
-	g.stir()
-	expect("after a request", time.Minute)
+	clock.Step(1)
+	expect("when it is", 1)
+	clock.Step(time.Minute)
+	expect("later", 1, 2)
 	first()
-	expect("after all work has ended", 0)
+	expect("after the end of the first", 2)
+	second()
+	expect("after the end of all")
+}
+
+func TestAGateTellsHowLongWorkGoesOnBehindADoorThatWasShut(t *testing.T) {
+	now := time.Now()
+	clock := testclock.NewFakeClock(now)
+	g := NewGate(clock)
+	door := g.For(controllerName)
+	door.set(true)
+	g.set(hashkey.All())
+	g.extend(fence.Identity{}, now.Add(time.Hour))
+	leave, _ := door.Enter(1)
+	clock.Step(time.Minute)
+	if got := g.heldUp(clock.Now()); got != 0 {
+		t.Errorf("behind an open door: %v", got)
+	}
+	door.set(false)
+	clock.Step(time.Minute)
+	if got := g.heldUp(clock.Now()); got != time.Minute {
+		t.Errorf("a minute after the door was shut: %v", got)
+	}
+	leave()
+	if got := g.heldUp(clock.Now()); got != 0 {
+		t.Errorf("after the work has ended: %v", got)
+	}
 }
 
 func TestAnEpochIsRaisedOnlyForItsRegistrationAndNeverFalls(t *testing.T) {

@@ -43,8 +43,15 @@ func newHeap(live func() (bytes, collections uint64)) *Heap {
 // hold notes how many objects the caches of m hold now, and returns how many those of all members do.
 func (h *Heap) hold(m *Member, objects int64) (total int64) {
 	h.lock.Lock()
-	defer h.lock.Unlock()
 	h.objects[m] = objects
+	h.lock.Unlock()
+	return h.total()
+}
+
+// total returns how many objects the caches of all members hold.
+func (h *Heap) total() (total int64) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
 	for _, n := range h.objects {
 		total += n
 	}

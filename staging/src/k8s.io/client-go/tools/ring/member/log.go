@@ -92,9 +92,17 @@ func (t *term) readLog(ctx context.Context, revision int64) {
 
 // watch follows the log from revision until it cannot be continued, and returns why.
 func (t *term) watch(ctx context.Context, revision int64) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	t.watching(end)
+	t.hear()
 	w, err := watchtools.NewRetryWatcherWithContext(ctx, strconv.FormatInt(revision, 10), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return t.cfg.Client.Watch(ctx, t.options(options))
+			w, err := t.cfg.Client.Watch(ctx, t.options(options))
+			if err != nil {
+				return nil, err
+			}
+			return t.listen(ctx, w), nil
 		},
 	})
 	if err != nil {
@@ -117,6 +125,7 @@ func (t *term) watch(ctx context.Context, revision int64) error {
 			switch {
 			case record.Revision <= t.machine.View().Revision:
 			case event.Type == watch.Deleted:
+				t.learn(record)
 				t.machine.Remove(record.Name, record.Revision)
 			default:
 				t.machine.Apply(record)
@@ -124,4 +133,34 @@ func (t *term) watch(ctx context.Context, revision int64) error {
 		})
 	}
 	return errors.New("closed")
+}
+
+// listen returns what w sends, and notes that it does: bookmarks, which go no further, tell that it is
+// alive.
+func (t *term) listen(ctx context.Context, w watch.Interface) watch.Interface {
+	results := make(chan watch.Event)
+	relay := watch.NewProxyWatcher(results)
+	go func() {
+		defer close(results)
+		defer w.Stop()
+		for {
+			select {
+			case event, ok := <-w.ResultChan():
+				if !ok {
+					return
+				}
+				t.hear()
+				select {
+				case results <- event:
+				case <-relay.StopChan():
+				case <-ctx.Done():
+				}
+			case <-relay.StopChan():
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return relay
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package member
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,11 +205,29 @@ func TestAListIsTakenOnlyIfItIsAheadAndNobodyWaitsForCaches(t *testing.T) {
 				if tc.asking {
 					term.hold(ctx, low, 1)
 				}
-				term.overtake(&list)
+				term.overtake(testContext(t), &list)
 				if taken := term.machine.View() == &list; taken != tc.taken {
 					t.Errorf("the list was taken: %t, want %t", taken, tc.taken)
 				}
 			})
 		})
 	}
+}
+
+// Not even a connection that breaks tells of it.
+func TestAWatchOfTheRegistryThatHasGoneSilentIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		a, b := two(t, r)
+		r.silence()
+		time.Sleep(10 * lease)
+		began, gone := time.Now(), b.record().Name
+		r.remove(gone)
+		eventually(t, "the other's end is seen", func() bool {
+			return !slices.ContainsFunc(a.Snapshot().Records, func(r RecordState) bool { return r.Name == gone })
+		})
+		if took := time.Since(began); took > 2*lease+lookInterval {
+			t.Errorf("the other's end was seen after %v", took)
+		}
+	})
 }

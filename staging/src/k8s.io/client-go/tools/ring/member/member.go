@@ -46,9 +46,9 @@ const (
 	DefaultStepLimit = 30 * time.Second
 	// fillSteps is how many steps a donor that works waits for the receiver's caches.
 	fillSteps = 10
-	// DefaultHungLimit is how long work may be under way in which nothing happens. A request
-	// has its answer within a minute: that is how long an API server works on one, with all
-	// its webhooks. The rest is for a client's own rate limit.
+	// DefaultHungLimit is how long work on an object may be under way until it is said that it may
+	// never end. A request has its answer within a minute: that is how long an API server works on
+	// one, with all its webhooks. The rest is for a client's own rate limit.
 	DefaultHungLimit = 2 * time.Minute
 )
 
@@ -71,18 +71,21 @@ type Source interface {
 	Keys(hashkey.Ranges) []int64
 }
 
-// Controller is what a member tells a controller, and asks it. All methods are
-// called from one goroutine.
+// Controller is what a member tells a controller. Prepare must not take long. Acquired and Released
+// may: they are called beside it, from goroutines of their own, and several calls for different ranges
+// may be under way at the same time.
 type Controller interface {
 	// Prepare is called before the controller's door is opened for these ranges, when all
 	// sources hold them. Work on them may go on in what has not been released.
 	Prepare(hashkey.Ranges)
 	// Acquired is called when the controller's door has been opened for these ranges: all
-	// objects in them are to be worked on anew.
-	Acquired(hashkey.Ranges)
+	// objects in them are to be worked on anew. What the door is shut for by the time an object's
+	// turn comes may be left out. It should return soon after ctx has ended.
+	Acquired(ctx context.Context, ranges hashkey.Ranges)
 	// Released is called when the door has been shut for these ranges and nothing
 	// in them is in work any more. What the controller remembers of its own work
-	// on them is void: the next owner will do its own.
+	// on them is void: the next owner will do its own. The door stays shut for them until it
+	// returns.
 	Released(hashkey.Ranges)
 }
 
@@ -123,10 +126,16 @@ type Config struct {
 	// StepLimit bounds each step of a handover that waits for a peer, at least
 	// LeaseDuration. Default: DefaultStepLimit, or LeaseDuration if that is longer.
 	StepLimit time.Duration
-	// HungLimit is how long work may be under way while none begins or ends, and no request
-	// of it does, before the instance gives its range up, at least StepLimit. Default:
-	// DefaultHungLimit, or StepLimit if that is longer.
+	// HungLimit is how long work on an object may be under way before it is said that it may never
+	// end, and how long it may go on behind a shut door before the instance gives its range up, at
+	// least StepLimit. Default: DefaultHungLimit, or StepLimit if that is longer.
 	HungLimit time.Duration
+	// Exit, if set, is called where work outlives the instance's record by a lease. It should end
+	// the process: none registers anew while such work is under way.
+	Exit func(reason string)
+	// Capacity returns how many objects the process can hold on all its rings; 0: any number. It may
+	// be called at any time. Default: any number.
+	Capacity func() int64
 	// Gate is opened and shut by the member.
 	Gate *Gate
 	// Sources are all informers that the controllers work from. The gate opens for
@@ -157,8 +166,10 @@ type Member struct {
 	controllers []string
 	epoch       time.Time
 	abandoned   atomic.Bool
-	// drained is what the member's last record said of it.
-	drained bool
+	// drained is what the member's last record said of it, follow what the sources follow, and held
+	// what they held when that record was lost.
+	drained      bool
+	follow, held hashkey.Ranges
 	// creating is full while a record is created. created is the last one that was.
 	creating chan struct{}
 	created  atomic.Pointer[fence.Identity]
@@ -178,6 +189,9 @@ func New(cfg Config) (*Member, error) {
 	}
 	if cfg.Heap == nil {
 		cfg.Heap = NewHeap()
+	}
+	if cfg.Capacity == nil {
+		cfg.Capacity = func() int64 { return 0 }
 	}
 	if cfg.Workers == nil {
 		cfg.Workers = func(string) int { return 1 }

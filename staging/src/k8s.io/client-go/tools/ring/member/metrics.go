@@ -47,6 +47,8 @@ type Metrics interface {
 	Balanced(result string)
 	// Working tells whether the instance works on a controller, when that changes.
 	Working(controller string, working bool)
+	// Stuck tells on how many objects a controller has worked for so long that it may never end.
+	Stuck(controller string, objects int)
 	// Renewed is called for each renewal of the record.
 	Renewed(result string)
 	// News is called for each write of the record's status that tells something new.
@@ -86,7 +88,7 @@ const (
 	ResultRenewed  = "renewed"
 	ResultFailed   = "failed"   // no answer, or an error
 	ResultLost     = "lost"     // the record is gone
-	ResultWithheld = "withheld" // not sent: no decision was made for long, or work hangs
+	ResultWithheld = "withheld" // not sent: no decision was made for long, or work goes on behind a shut door
 )
 
 // How news end, or in ResultFailed.
@@ -118,6 +120,7 @@ func (noMetrics) Heaviest(float64)                              {}
 func (noMetrics) Work(float64)                                  {}
 func (noMetrics) Balanced(string)                               {}
 func (noMetrics) Working(string, bool)                          {}
+func (noMetrics) Stuck(string, int)                             {}
 func (noMetrics) Renewed(string)                                {}
 func (noMetrics) News(string)                                   {}
 func (noMetrics) HandedOver(ring.Kind, string)                  {}

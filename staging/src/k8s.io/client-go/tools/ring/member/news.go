@@ -60,8 +60,10 @@ type news struct {
 	stored ring.Record
 	// status is what the record should say.
 	status shardingv1alpha1.ControllerInstanceStatus
-	// told are the states of the controllers that the registry has stored last from here.
-	told []shardingv1alpha1.ControllerState
+	// states are those of the controllers that the registry has stored last from here.
+	states []shardingv1alpha1.ControllerState
+	// saying is what the news that are under way say of the caches.
+	saying hashkey.Ranges
 	// counted is when the load was last counted, for the keys owned then. weighed are the keys for
 	// which the registry has stored a load.
 	counted        time.Time
@@ -82,17 +84,20 @@ type news struct {
 func (t *term) learn(r ring.Record) {
 	if r.Name == t.self.Name && r.UID == t.self.UID && r.Revision > t.news.stored.Revision {
 		t.news.stored = r
+		t.drained = r.Drained
 	}
+}
+
+// told returns the keys that the record says, is about to say, or will say that the caches hold.
+func (n *news) told() hashkey.Ranges {
+	return n.stored.Cached.Union(n.saying).Union(ring.CachedRanges(n.status.Cached))
 }
 
 // report sends what others should know, if the record does not say it yet. It returns
 // after which time to try again; 0: there is no such time.
 func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.Duration {
-	held := d.Follow
-	for _, s := range t.cfg.Sources {
-		held = held.Intersect(s.Held())
-	}
-	t.observer.observe(now, t.machine.View(), d, held, t.cfg.Gate.serving(), t.releasing.Empty())
+	held := t.held(d.Follow)
+	t.observer.observe(now, t.machine.View(), d, held, t.cfg.Gate.serving(), t.releasing.Empty() && t.voiding.Empty())
 	t.count(ctx, now, d.Owned)
 	n := &t.news
 	n.status.Phase = d.Phase
@@ -174,7 +179,7 @@ func liveBytes(status shardingv1alpha1.ControllerInstanceStatus) int64 {
 func (t *term) tell(ctx context.Context, now time.Time) {
 	logger := klog.FromContext(ctx)
 	n := &t.news
-	n.sending, n.sent = true, now
+	n.sending, n.sent, n.saying = true, now, ring.CachedRanges(n.status.Cached)
 	status, owned, revision := n.status, n.owned, n.stored.Revision
 	go func() {
 		var stored ring.Record
@@ -183,12 +188,12 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 			return err
 		})
 		t.post(ctx, func() {
-			n.sending = false
+			n.sending, n.saying = false, nil
 			t.learn(stored)
 			switch {
 			case err == nil:
 				n.backoff = backoff{}
-				n.told, n.weighed = status.Controllers, owned
+				n.states, n.weighed = status.Controllers, owned
 				t.cfg.Metrics.News(ResultStored)
 			case isGone(err), stored.UID != "" && stored.UID != t.self.UID:
 				t.lose(logger, err)

@@ -18,53 +18,108 @@ package member
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// readiness says for which keys all sources have been seen to hold everything as of a
-// moment after a question, and which question is under way.
+// readiness knows for which keys all sources have been seen to hold everything as of a moment after
+// an inquiry, and which inquiries are under way. One that has no answer yet, since a source cannot
+// hold what it asks for, keeps no other keys waiting.
 type readiness struct {
-	ranges hashkey.Ranges
-	// since is how far the log had been read when the last question was asked.
-	since int64
-	asked hashkey.Ranges
-	// asking ends the question under way; nil: there is none.
-	asking context.CancelFunc
+	known []holding
+	asked []*inquiry
 }
 
-// hold says whether all sources hold ranges as of a moment after the log had come to
-// revision, which it has. If it is not known yet, a decision is asked for when it is.
-func (t *term) hold(ctx context.Context, ranges hashkey.Ranges, revision int64) bool {
-	r := &t.ready
-	if r.since >= revision {
-		if r.ranges.Covers(ranges) {
-			return true
+// holding are keys that all sources hold as of a moment after the log had come to revision since.
+type holding struct {
+	ranges hashkey.Ranges
+	since  int64
+}
+
+// inquiry is one that is under way.
+type inquiry struct {
+	holding
+	end context.CancelFunc
+}
+
+// ready returns those of these keys that all sources hold as of a moment after the log had come to
+// revision, which it has. Of the others the sources are asked: what they hold already apart from what
+// they do not. A decision is asked for with each answer.
+func (t *term) ready(ctx context.Context, ranges hashkey.Ranges, revision int64) hashkey.Ranges {
+	r := &t.readiness
+	var ready hashkey.Ranges
+	for _, h := range r.known {
+		if h.since >= revision {
+			ready = ready.Union(h.ranges.Intersect(ranges))
 		}
-		if r.asking != nil && r.asked.Equal(ranges) {
+	}
+	rest := ranges.Minus(ready)
+	r.asked = slices.DeleteFunc(r.asked, func(q *inquiry) bool {
+		if q.since >= revision && rest.Covers(q.ranges) {
 			return false
 		}
+		q.end()
+		return true
+	})
+	for _, q := range r.asked {
+		rest = rest.Minus(q.ranges)
 	}
-	if r.asking != nil {
-		r.asking()
+	held := t.held(rest)
+	t.ask(ctx, held)
+	t.ask(ctx, rest.Minus(held))
+	return ready
+}
+
+// held returns those of these keys that all sources say they hold.
+func (t *term) held(ranges hashkey.Ranges) hashkey.Ranges {
+	for _, s := range t.cfg.Sources {
+		ranges = ranges.Intersect(s.Held())
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	*r = readiness{since: t.machine.View().Revision, asked: ranges, asking: cancel}
+	return ranges
+}
+
+// ask asks all sources for these keys.
+func (t *term) ask(ctx context.Context, ranges hashkey.Ranges) {
+	if ranges.Empty() {
+		return
+	}
+	r := &t.readiness
+	ctx, end := context.WithCancel(ctx)
+	q := &inquiry{holding{ranges, t.machine.View().Revision}, end}
+	r.asked = append(r.asked, q)
 	go func() {
 		if !t.allHold(ctx, ranges) {
 			return
 		}
 		t.post(ctx, func() {
-			if ctx.Err() == nil {
-				r.ranges = ranges.Intersect(t.follow)
-				r.asked, r.asking = nil, nil
-				cancel()
+			if ctx.Err() != nil {
+				return
 			}
+			end()
+			r.asked = slices.DeleteFunc(r.asked, func(other *inquiry) bool { return other == q })
+			r.forget(q.ranges)
+			r.known = append(r.known, holding{q.ranges.Intersect(t.follow), q.since})
 		})
 	}()
-	return false
+}
+
+// forget drops what is known of these keys.
+func (r *readiness) forget(ranges hashkey.Ranges) {
+	r.known = slices.DeleteFunc(r.known, func(h holding) bool { return ranges.Covers(h.ranges) })
+	for i := range r.known {
+		r.known[i].ranges = r.known[i].ranges.Minus(ranges)
+	}
+}
+
+// reset drops all that is known, and ends what is being asked.
+func (r *readiness) reset() {
+	for _, q := range r.asked {
+		q.end()
+	}
+	*r = readiness{}
 }
 
 // allHold waits until all sources hold ranges as of a moment after this call. It asks them at once,

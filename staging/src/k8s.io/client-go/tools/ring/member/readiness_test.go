@@ -84,8 +84,8 @@ func TestAnAnswerIsHandedToTheDecidingGoroutine(t *testing.T) {
 			close(s.asked()[0].answer)
 		}
 		synctest.Wait()
-		if len(term.events) != 1 || !term.ready.ranges.Empty() {
-			t.Errorf("%d events are posted and %v is known to be held, want one event and nothing yet", len(term.events), term.ready.ranges)
+		if len(term.events) != 1 || len(term.readiness.known) > 0 {
+			t.Errorf("%d events are posted and %v is known to be held, want one event and nothing yet", len(term.events), term.readiness.known)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestANewQuestionCancelsTheOldOne(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ranges   hashkey.Ranges
 		revision int64
-	}{"other keys": {both, 7}, "a later revision": {low, 8}} {
+	}{"fewer keys": {hashkey.Between(hashkey.Max, 49), 7}, "a later revision": {low, 8}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
 				term.hold(ctx, low, 7)
@@ -202,6 +202,50 @@ func TestKeysThatWereLetGoMustBeAskedForAgain(t *testing.T) {
 		}
 		if term.hold(ctx, high, 7) {
 			t.Error("keys that were let go count as held")
+		}
+	})
+}
+
+// The range of a second neighbour that has died is filled while that of the first is ready.
+func TestKeysThatAreReadyDoNotWaitForOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		term.ready(ctx, low, 7)
+		synctest.Wait()
+		if got := term.ready(ctx, both, 7); !got.Empty() {
+			t.Errorf("%v is ready before a source has answered", got)
+		}
+		synctest.Wait()
+		for _, s := range i.sources {
+			asked := s.asked()
+			if len(asked) != 2 || !asked[0].ranges.Equal(low) || asked[0].ctx.Err() != nil || !asked[1].ranges.Equal(high) {
+				t.Fatalf("source %s was asked %v, want for one range after the other", s.name, asked)
+			}
+			close(asked[0].answer)
+		}
+		term.settle()
+		if got := term.ready(ctx, both, 7); !got.Equal(low) {
+			t.Errorf("%v is ready, want %v", got, low)
+		}
+	})
+}
+
+func TestKeysThatAreHeldDoNotWaitForOthersThatAreAskedForAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, ctx context.Context, i *instance, term *term) {
+		for _, s := range i.sources {
+			s.hold(high)
+		}
+		term.ready(ctx, both, 7)
+		synctest.Wait()
+		for _, s := range i.sources {
+			for _, q := range s.asked() {
+				if q.ranges.Equal(high) {
+					close(q.answer)
+				}
+			}
+		}
+		term.settle()
+		if got := term.ready(ctx, both, 7); !got.Equal(high) {
+			t.Errorf("%v is ready, want %v", got, high)
 		}
 	})
 }

@@ -32,6 +32,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// maxHeld is how many ranges spec.held of a record may have.
+const maxHeld = 64
+
 // register creates a new instance and reads the log up to its creation.
 func (m *Member) register(ctx context.Context) (*term, error) {
 	sent := m.cfg.Clock.Now()
@@ -47,8 +50,11 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	t := &term{
 		Member:   m,
 		self:     *m.created.Load(),
+		follow:   m.follow,
+		heard:    sent,
 		answered: sent,
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
+		queueing: map[string]*queueing{},
 		news:     news{collections: collections},
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),
@@ -108,6 +114,7 @@ func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstan
 			Controllers:          m.controllers,
 			Governs:              m.cfg.Governs,
 			Drained:              m.drained,
+			Held:                 m.hint(),
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -118,6 +125,15 @@ func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstan
 		return nil, errAbandoned
 	}
 	return created, nil
+}
+
+// hint returns what the next record is to say that the caches hold.
+func (m *Member) hint() []shardingv1alpha1.HashKeyRange {
+	if m.held.Empty() {
+		return nil
+	}
+	held := ring.StatusCached(m.held)
+	return held[:min(len(held), maxHeld)]
 }
 
 // turnBalanceOff has the new record say, as others do, that the load of the ring is not to be evened

@@ -62,6 +62,8 @@ type registry struct {
 	changed chan struct{}
 	// withheld keeps new revisions from the watches, delay sends them that much later.
 	withheld bool
+	// watches counts those that were opened. The first ones, as many as silent says, tell nothing.
+	watches, silent int
 	delay    time.Duration
 	requests []request
 
@@ -95,6 +97,9 @@ type request struct {
 	// refused says that the registry did not carry it out.
 	refused bool
 }
+
+// bookmarkInterval is how often a watch tells how far it is.
+const bookmarkInterval = 5 * time.Second
 
 // epoch is when every test in a bubble begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -171,6 +176,13 @@ func (r *registry) withhold(withheld bool) {
 	defer r.lock.Unlock()
 	r.withheld = withheld
 	r.wakeLocked()
+}
+
+// silence has the present watches tell nothing any more.
+func (r *registry) silence() {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.silent = r.watches
 }
 
 func (r *registry) wakeLocked() {
@@ -346,6 +358,10 @@ func (c *client) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	if _, err := c.do(ctx, request{verb: "watch", list: options}, func(request) (*shardingv1alpha1.ControllerInstance, error) { return nil, nil }); err != nil {
 		return nil, err
 	}
+	r.lock.Lock()
+	number := r.watches
+	r.watches++
+	r.lock.Unlock()
 	results := make(chan watch.Event)
 	w := watch.NewProxyWatcher(results)
 	send := func(event watch.Event) {
@@ -361,10 +377,10 @@ func (c *client) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 			r.lock.Lock()
 			var next []watch.Event
 			var at []time.Time
-			if !r.withheld {
+			if !r.withheld && r.silent <= number {
 				next, at, sent = r.events[sent+1:], r.at[sent+1:], len(r.events)-1
 			}
-			changed, delay := r.changed, r.delay
+			changed, delay, silent := r.changed, r.delay, r.withheld || r.silent > number
 			r.lock.Unlock()
 			for i, event := range next {
 				select {
@@ -378,6 +394,10 @@ func (c *client) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 			}
 			select {
 			case <-changed:
+			case <-time.After(bookmarkInterval):
+				if !silent {
+					send(watch.Event{Type: watch.Bookmark, Object: &shardingv1alpha1.ControllerInstance{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(sent)}}})
+				}
 			case event := <-r.raw:
 				send(event)
 			case <-r.end:
@@ -561,6 +581,9 @@ func (c *client) Delete(ctx context.Context, name string, options metav1.DeleteO
 		}
 		if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != old.UID {
 			return nil, apierrors.NewConflict(resource, name, errors.New("the UID in the precondition differs"))
+		}
+		if p := options.Preconditions; p != nil && p.ResourceVersion != nil && *p.ResourceVersion != old.ResourceVersion {
+			return nil, apierrors.NewConflict(resource, name, errors.New("the resource version in the precondition differs"))
 		}
 		if q.identity != nil {
 			if err := r.fence(q, &old, nil); err != nil {

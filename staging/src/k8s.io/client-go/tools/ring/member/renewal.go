@@ -54,8 +54,8 @@ type renewed struct {
 }
 
 // renew keeps the record alive, every sixth of the lease, as long as the instance is of use: the
-// deciding goroutine comes round, and the workers get on. Otherwise its record expires, and
-// another takes its range over. Renewals do not wait for each other: where every request is slow,
+// deciding goroutine comes round, and no work holds up another that waits at a door for its end.
+// Otherwise its record expires, and another takes its range over. Renewals do not wait for each other: where every request is slow,
 // several are under way, and each answer counts from when its renewal was sent.
 func (t *term) renew(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
@@ -123,7 +123,7 @@ func (t *term) trust(ctx context.Context, sent time.Time) {
 		const message = "The gate had shut by itself and is open again: the record was renewed late"
 		t.observer.fenced(message)
 		klog.FromContext(ctx).Info(message)
-		t.acquired(t.cfg.Gate.serving())
+		t.acquired(ctx, t.cfg.Gate.serving())
 	})
 }
 
@@ -139,8 +139,8 @@ func (t *term) hung(now time.Time) error {
 	if round := t.lastRound(); !round.IsZero() && now.Sub(round) > t.cfg.LeaseDuration/hangsPerLease {
 		return fmt.Errorf("no decision was made for %v", now.Sub(round))
 	}
-	if stalled := t.cfg.Gate.stalled(now); stalled >= t.cfg.HungLimit {
-		return fmt.Errorf("work is under way, and for %v none began or ended, nor did a request of it", stalled)
+	if held := t.cfg.Gate.heldUp(now); held >= t.cfg.HungLimit {
+		return fmt.Errorf("work goes on behind a door that was shut %v ago, and others wait for its end", held)
 	}
 	return nil
 }

@@ -260,7 +260,7 @@ func (s *shown) noteLocked(now time.Time, revision int64, what, text string) {
 // show shows what was decided in this round.
 func (t *term) show(now time.Time, d *ring.Decision) {
 	next := &state{
-		self: t.self, round: now, view: t.machine.View(), phase: d.Phase, owned: d.Owned, follow: t.follow, draining: t.releasing,
+		self: t.self, round: now, view: t.machine.View(), phase: d.Phase, owned: d.Owned, follow: t.follow, draining: t.releasing.Union(t.voiding),
 		report: d.Report, duties: t.duties.states, write: d.Write, proposal: d.Proposal,
 	}
 	next.open, next.doors = t.cfg.Gate.doors(t.controllers)

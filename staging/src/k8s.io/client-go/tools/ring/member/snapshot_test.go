@@ -90,7 +90,7 @@ func TestASnapshotShowsTheInstancesOwnView(t *testing.T) {
 			"registered: " + record.Name,
 			"wrote: first: " + record.Name + " gets key 7fffffffffffffff, next key none",
 			"phase: Active, owns " + all,
-			"opened: " + all,
+			"opened: " + firstPiece.String(),
 			"door opened: " + controllerName,
 		} {
 			if !slices.Contains(lines, want) {
@@ -136,7 +136,7 @@ func TestASnapshotSaysForHowLongNothingWasDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInstance(t, newRegistry(t))
 		hang := make(chan struct{})
-		i.controller.inAcquired = func() { <-hang }
+		i.controller.inPrepare = func() { <-hang }
 		i.start()
 		time.Sleep(5 * time.Second)
 		s := i.Snapshot()

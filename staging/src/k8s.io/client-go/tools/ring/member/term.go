@@ -18,6 +18,7 @@ package member
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
+
+// lastWordLimit is how long a term whose record is lost waits for the log to show it.
+const lastWordLimit = time.Second
 
 // term is one registration of a member, from its creation to its loss.
 type term struct {
@@ -45,16 +49,25 @@ type term struct {
 	lock sync.Mutex
 	// round is when the deciding goroutine last came round; zero: it has not begun.
 	round time.Time
+	// heard is when the watch of the registry last told something, unwatch ends it.
+	heard   time.Time
+	unwatch context.CancelFunc
 
 	// The fields below belong to the deciding goroutine.
-	machine   *ring.Machine
-	duties    duties
-	observer  *observer
-	phase     shardingv1alpha1.InstancePhase
-	follow    hashkey.Ranges
-	releasing hashkey.Ranges
+	machine  *ring.Machine
+	duties   duties
+	observer *observer
+	phase    shardingv1alpha1.InstancePhase
+	follow   hashkey.Ranges
+	// releasing are the keys that the gate was shut for and whose last work has not been seen to
+	// end, voiding those whose controllers are being told that it has.
+	releasing, voiding hashkey.Ranges
 	// last are the controllers that were last seen to work in releasing.
 	last []string
+	// queueing is what each controller is being told of, and is to be told of next.
+	queueing map[string]*queueing
+	// beside is what goes on beside the deciding goroutine for the controllers.
+	beside sync.WaitGroup
 	// settled is the revision that the log must have reached before the next
 	// write: the instance's own last one.
 	settled int64
@@ -63,9 +76,11 @@ type term struct {
 	news    news
 	dryRun  dryRun
 	heavy   heavy
+	stuck   stuck
 	lookout lookout
-	lost    bool
-	ready   readiness
+	// lost says that the term ends, left that it has deleted its record itself.
+	lost, left bool
+	readiness  readiness
 	// idleSince is since when the instance has been kept from work that it may do; zero: it is not.
 	idleSince time.Time
 }
@@ -81,11 +96,16 @@ func (t *term) run(ctx context.Context) {
 	defer func() {
 		t.cfg.Gate.expire()
 		t.showEnd()
+		if t.lost && !t.left {
+			t.lastWord()
+		}
+		t.keep(ctx)
 		cancel()
 		t.drain(ctx)
 		t.cfg.Gate.notify(func() {})
 		t.cfg.Gate.notifyBar(func(string) {})
 		wg.Wait()
+		t.beside.Wait()
 		for name, c := range t.cfg.Controllers {
 			c.Released(hashkey.All())
 			t.cfg.Metrics.Working(name, false)
@@ -116,7 +136,8 @@ func (t *term) run(ctx context.Context) {
 			return
 		}
 		if self, _ := t.machine.View().Get(t.self.Name); self.Deleting && giveUp == nil {
-			giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
+			// In no hurry, it waits as long as a donor for the caches of whoever takes over.
+			giveUp = t.cfg.Clock.After(fillSteps*t.cfg.StepLimit + t.cfg.LeaseDuration)
 		}
 		select {
 		case f := <-t.events:
@@ -129,13 +150,20 @@ func (t *term) run(ctx context.Context) {
 		case <-t.cfg.Clock.After(soonest(wake, t.turn())):
 		case <-leaving:
 			leaving = nil
-			if giveUp == nil {
-				giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
-			}
+			giveUp = t.cfg.Clock.After(t.cfg.LeaseDuration)
 		case <-giveUp:
 			logger.Info("Could not leave the ring in time; the record will expire")
 			return
 		}
+	}
+}
+
+// keep keeps for the next registration what the caches hold: nothing is listed anew that it is given
+// back. An instance that leaves, or is drained, has given its range away.
+func (t *term) keep(ctx context.Context) {
+	t.Member.follow, t.Member.held = t.follow, nil
+	if !t.left && !t.drained && ctx.Err() == nil {
+		t.Member.held = t.held(t.follow)
 	}
 }
 
@@ -166,17 +194,49 @@ func soonest(a, b time.Duration) time.Duration {
 
 // drain waits for work that is still under way. Without a deadline to believe in, its
 // requests fail, so it ends soon. However late it ends, it must not see the next term,
-// in whose name its requests would be sent. Only a member that will have no next term,
-// since ctx has ended, stops waiting after a lease.
+// in whose name its requests would be sent. After a lease the process is asked to exit. Only a member
+// that will have no next term, since ctx has ended, stops waiting after a lease.
 func (t *term) drain(ctx context.Context) {
-	leaving := ctx.Done()
+	leaving, late := ctx.Done(), t.cfg.Clock.After(t.cfg.LeaseDuration)
 	var limit <-chan time.Time
 	for t.cfg.Gate.Busy(hashkey.All()) > 0 {
 		select {
 		case <-t.kick:
+		case <-late:
+			t.exit(ctx)
 		case <-leaving:
 			leaving, limit = nil, t.cfg.Clock.After(t.cfg.LeaseDuration)
 		case <-limit:
+			return
+		}
+	}
+}
+
+// exit asks the process to exit, as work has outlived the record by a lease.
+func (t *term) exit(ctx context.Context) {
+	oldest := t.cfg.Gate.lasts(t.cfg.Clock.Now(), 0)
+	if len(oldest) == 0 {
+		return
+	}
+	reason := fmt.Sprintf("the instance's record has been gone for %v, and work of %s on %s goes on", t.cfg.LeaseDuration, oldest[0].controller, t.describe(oldest[0].key))
+	klog.FromContext(ctx).Error(nil, "Does not register anew while work goes on that began before", "reason", reason)
+	if t.cfg.Exit != nil {
+		t.cfg.Exit(reason)
+	}
+}
+
+// lastWord waits a moment for the log to show the end of the record: somebody may have drained the
+// instance, or taken that back, and its next record is to say so.
+func (t *term) lastWord() {
+	late := t.cfg.Clock.After(lastWordLimit)
+	for {
+		if _, there := t.machine.View().Get(t.self.Name); !there {
+			return
+		}
+		select {
+		case f := <-t.events:
+			f()
+		case <-late:
 			return
 		}
 	}

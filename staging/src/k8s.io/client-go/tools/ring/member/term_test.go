@@ -55,16 +55,32 @@ func (i *instance) handovers() []string {
 	})
 }
 
+// firstPiece is what an instance that takes all keys fills first.
+var firstPiece = hashkey.Between(hashkey.Max-1<<60, hashkey.Max)
+
+// expectPieces expects that the instance filled all keys piece by piece, and then these calls. What a
+// controller is told of while it is busy it is told of at once.
+func (i *instance) expectPieces(then []string) {
+	i.t.Helper()
+	var want []string
+	for _, from := range []int64{7 << 60, 6 << 60, 4 << 60} {
+		follow := hashkey.Between(from-1, hashkey.Max).String()
+		want = append(want, "pods follow "+follow, "sets follow "+follow)
+	}
+	all := hashkey.All().String()
+	want = append(append(want, "pods follow "+all, "sets follow "+all), then...)
+	got := slices.DeleteFunc(i.calls.take(), func(line string) bool { return strings.HasPrefix(line, "acquired ") })
+	if !slices.Equal(got, want) || !i.controller.acquired.Equal(hashkey.All()) {
+		i.t.Errorf("acquired %v, and got %q, want %q", i.controller.acquired, got, want)
+	}
+}
+
 func TestAMemberThatIsAloneWorksOnAllKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newInstance(t, newRegistry(t))
 		i.start()
 		i.serves(hashkey.All())
-		i.calls.expect(t,
-			"pods follow "+hashkey.All().String(),
-			"sets follow "+hashkey.All().String(),
-			"acquired "+hashkey.All().String(),
-		)
+		i.expectPieces(nil)
 		if got := i.record().Spec; got.HashKey == nil || *got.HashKey != hashkey.Max || got.NextHashKey != nil || got.Donor != "" {
 			t.Errorf("the record has %+v", got)
 		}
@@ -96,14 +112,11 @@ func TestAMemberThatJoinsIsHandedHalfOfTheDonorsRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Each Acquired checks that no other gate is open for these keys.
 		a, b := two(t, newRegistry(t))
-		a.calls.expect(t,
-			"pods follow "+hashkey.All().String(),
-			"sets follow "+hashkey.All().String(),
-			"acquired "+hashkey.All().String(),
-			"released "+lower.String(),
-			"pods follow "+upper.String(),
-			"sets follow "+upper.String(),
-		)
+		a.expectPieces([]string{
+			"released " + lower.String(),
+			"pods follow " + upper.String(),
+			"sets follow " + upper.String(),
+		})
 		b.calls.expect(t,
 			"pods follow "+lower.String(),
 			"sets follow "+lower.String(),

@@ -32,8 +32,7 @@ import (
 // after the deadline, and one under way is given up when the deadline passes without a
 // renewal. Such a request names the instance and the controller (fence.Header), so the API
 // server can refuse it if the process was paused before it was sent. Where an API server
-// does not judge it, the member stops all work for a while. The client must be the workers'
-// alone, as its requests show that they get on.
+// does not judge it, the member stops all work for a while.
 func (g *Gate) WrapTransport(controller string) func(http.RoundTripper) http.RoundTripper {
 	return func(rt http.RoundTripper) http.RoundTripper {
 		return &fencedTransport{gate: g, controller: controller, next: rt}
@@ -86,8 +85,6 @@ type fencedTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	t.gate.stir()
-	defer t.gate.stir()
 	if isRead(req) {
 		return t.next.RoundTrip(req)
 	}

@@ -263,35 +263,6 @@ func TestARequestAfterALateRenewalIsNotGivenUpWithTheOld(t *testing.T) {
 	})
 }
 
-func TestARequestOfAWorkerShowsThatItGetsOn(t *testing.T) {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		synctest.Test(t, func(t *testing.T) {
-			g, rt, s, _ := fenced(0, "")
-			s.answer = func(*http.Request) (*http.Response, error) {
-				if got := g.stalled(time.Now()); got != 0 {
-					t.Errorf("nothing has happened for %v as %s was sent", got, method)
-				}
-				time.Sleep(time.Second)
-				return response(http.StatusOK, strings.NewReader("")), nil
-			}
-			g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Hour))
-			g.set(hashkey.All())
-			g.For(controllerName).set(true)
-			leave, _ := g.For(controllerName).Enter(1)
-			defer leave()
-			time.Sleep(time.Minute)
-			resp, err := send(t, rt, method)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if got := g.stalled(time.Now()); got != 0 {
-				t.Errorf("nothing has happened for %v as %s was answered", got, method)
-			}
-		})
-	}
-}
-
 // The transport below reads the body as long as the request's context goes on.
 func TestARequestGoesOnUntilItsBodyIsClosed(t *testing.T) {
 	for _, code := range []int{http.StatusOK, http.StatusConflict} {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -94,11 +95,17 @@ func (t *term) admitted(ctx context.Context, send func(context.Context) error) e
 // write sends w beside the deciding goroutine, which gets the result.
 func (t *term) write(ctx context.Context, w ring.Write) {
 	logger := klog.FromContext(ctx)
+	if w.Delete && t.news.stored.Generation != w.Generation {
+		// An answer has shown what the log does not yet: somebody may have taken a drain back.
+		t.refuse(&w)
+		return
+	}
+	revision := t.news.stored.Revision
 	t.writing = true
 	go func() {
 		var written ring.Record
 		err := t.admitted(ctx, func(ctx context.Context) (err error) {
-			written, err = t.send(ctx, w)
+			written, err = t.send(ctx, w, revision)
 			return err
 		})
 		t.post(ctx, func() {
@@ -114,7 +121,7 @@ func (t *term) write(ctx context.Context, w ring.Write) {
 					t.cfg.Events.Eventf(reference(written), v1.EventTypeNormal, eventBalance, "%s", w.Detail)
 				}
 				t.settled, t.refused = written.Revision, refusal{}
-				t.lost = t.lost || w.Delete
+				t.lost, t.left = t.lost || w.Delete, w.Delete
 			case isChanged(err):
 				t.refuse(&w)
 				logger.V(2).Info("The record has changed since; will decide again", "reason", w.Reason, "record", w.Name, "pause", t.refused.pause, "err", err)
@@ -127,10 +134,12 @@ func (t *term) write(ctx context.Context, w ring.Write) {
 }
 
 // send makes the write, and returns the record that it has made: the log has to reach its
-// revision before the next write is decided on. There is none after a deletion.
-func (t *term) send(ctx context.Context, w ring.Write) (ring.Record, error) {
+// revision before the next write is decided on. There is none after a deletion, which is refused if
+// the record has changed since that revision.
+func (t *term) send(ctx context.Context, w ring.Write, revision int64) (ring.Record, error) {
 	if w.Delete {
-		err := t.cfg.Client.Delete(ctx, w.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &w.UID}})
+		version := strconv.FormatInt(revision, 10)
+		err := t.cfg.Client.Delete(ctx, w.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &w.UID, ResourceVersion: &version}})
 		if isGone(err) {
 			err = nil
 		}

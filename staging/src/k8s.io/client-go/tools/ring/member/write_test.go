@@ -66,7 +66,7 @@ func TestAWriteSetsTheSpecOfTheRecordThatItWasDecidedOn(t *testing.T) {
 			before := i.record()
 			w := i.wish()
 			w.Key, w.Next, w.Donor = tc.key, tc.next, tc.donor
-			written, err := term.send(ctx, w)
+			written, err := term.send(ctx, w, 0)
 			if err != nil || written.Revision != r.revision() {
 				t.Fatalf("got revision %d and %v, want %d", written.Revision, err, r.revision())
 			}
@@ -99,7 +99,7 @@ func TestAWriteIsRefusedIfTheSpecHasChangedSinceTheDecision(t *testing.T) {
 				record := i.record()
 				tc.change(&record)
 				r.edit(record)
-				_, err := term.send(ctx, w)
+				_, err := term.send(ctx, w, 0)
 				if (err != nil) != tc.refused || err != nil && !isChanged(err) {
 					t.Errorf("got %v, want it refused as the record has changed: %t", err, tc.refused)
 				}
@@ -111,33 +111,53 @@ func TestAWriteIsRefusedIfTheSpecHasChangedSinceTheDecision(t *testing.T) {
 	}
 }
 
-func TestADeletionNamesTheUID(t *testing.T) {
+// Somebody may have taken a drain back meanwhile.
+func TestADeletionIsOfTheRecordAsItWasKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := testContext(t)
 		r := newRegistry(t)
 		i := newInstance(t, r)
 		term := i.registered(ctx)
 		w := ring.Write{Reason: ring.ReasonLeave, Name: term.self.Name, UID: term.self.UID, Delete: true}
-		// The record may have changed since: news go on while the instance leaves.
+		known := r.revision()
 		r.edit(i.record())
-		if _, err := term.send(ctx, w); err != nil {
+		if _, err := term.send(ctx, w, known); !apierrors.IsConflict(err) {
+			t.Errorf("the deletion of a record that has changed: %v, want a conflict", err)
+		}
+		i.record()
+		if _, err := term.send(ctx, w, r.revision()); err != nil {
 			t.Error(err)
 		}
 		if _, ok := r.get(term.self.Name); ok {
 			t.Error("the record is still there")
 		}
 		got := r.got(ofVerb("delete"))[0].precondition
-		if got == nil || got.UID == nil || *got.UID != term.self.UID || got.ResourceVersion != nil {
-			t.Errorf("the precondition was %+v, want UID %s alone", got, term.self.UID)
+		if got == nil || got.UID == nil || *got.UID != term.self.UID {
+			t.Errorf("the precondition was %+v, want UID %s", got, term.self.UID)
 		}
 
 		other := newInstance(t, r)
 		another := other.registered(ctx)
 		w.Name = another.self.Name
-		if _, err := term.send(ctx, w); !apierrors.IsConflict(err) {
+		if _, err := term.send(ctx, w, r.revision()); !apierrors.IsConflict(err) {
 			t.Errorf("the deletion of another's record: %v, want a conflict", err)
 		}
 		other.record()
+	})
+}
+
+// An answer may be ahead of the log.
+func TestADeletionWaitsForTheLogIfAnAnswerHasShownAnotherSpec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRegistry(t)
+		term := newInstance(t, r).registered(ctx)
+		term.news.stored = ring.Record{Name: term.self.Name, UID: term.self.UID, Generation: 2, Revision: r.revision()}
+		term.write(ctx, ring.Write{Reason: ring.ReasonLeave, Name: term.self.Name, UID: term.self.UID, Generation: 1, Delete: true})
+		term.settle()
+		if got := r.got(ofVerb("delete")); len(got) > 0 || term.writing || term.refused.pause == 0 {
+			t.Errorf("%d deletions were sent", len(got))
+		}
 	})
 }
 
@@ -148,10 +168,12 @@ func TestADeletionEndsTheTermThoughTheRecordIsGoneAlready(t *testing.T) {
 				ctx := testContext(t)
 				r := newRegistry(t)
 				term := newInstance(t, r).registered(ctx)
+				own, _ := term.machine.View().Get(term.self.Name)
+				term.learn(own)
 				if gone {
 					r.remove(term.self.Name)
 				}
-				term.write(ctx, ring.Write{Reason: ring.ReasonLeave, Name: term.self.Name, UID: term.self.UID, Delete: true})
+				term.write(ctx, ring.Write{Reason: ring.ReasonLeave, Name: term.self.Name, UID: term.self.UID, Generation: own.Generation, Delete: true})
 				term.settle()
 				if !term.lost || term.writing {
 					t.Errorf("lost is %t and writing is %t", term.lost, term.writing)
@@ -235,7 +257,7 @@ func TestAnAnswerWithoutANumberForARevisionIsAnError(t *testing.T) {
 		}
 		i := newInstance(t, r)
 		term := i.registered(ctx)
-		_, err := term.send(ctx, i.wish())
+		_, err := term.send(ctx, i.wish(), 0)
 		if err == nil || !strings.Contains(err.Error(), term.self.Name) || !strings.Contains(err.Error(), `resourceVersion "v9", want a number`) {
 			t.Errorf("got %v", err)
 		}

@@ -66,6 +66,10 @@ var (
 		Subsystem: subsystem, Name: "working", StabilityLevel: metrics.ALPHA,
 		Help: "1 while this instance works on that controller, 0 while it does not: status.controllers of its record says why.",
 	}, []string{"ring", "controller"})
+	stuckMetric = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "stuck_work", StabilityLevel: metrics.ALPHA,
+		Help: "Objects that this instance has worked on for more than two minutes: such work may never end, and their keys cannot change hands meanwhile. status.controllers of its record names one.",
+	}, []string{"ring", "controller"})
 	registrationsMetric = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "registrations_total", StabilityLevel: metrics.ALPHA,
 		Help: "Registrations on the ring: the first, and one after each loss of the record.",
@@ -97,7 +101,7 @@ var (
 )
 
 var register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(phaseMetric, ownedMetric, weightMetric, heaviestMetric, workMetric, balanceMetric, busyMetric, workingMetric, registrationsMetric, renewalsMetric, newsMetric, handoversMetric, stepsMetric, unservedMetric, refusedMetric)
+	legacyregistry.MustRegister(phaseMetric, ownedMetric, weightMetric, heaviestMetric, workMetric, balanceMetric, busyMetric, workingMetric, stuckMetric, registrationsMetric, renewalsMetric, newsMetric, handoversMetric, stepsMetric, unservedMetric, refusedMetric)
 })
 
 // ofRing are those of the ring with that name.
@@ -126,6 +130,7 @@ func New(name string, controllers []string) member.Metrics {
 	m.State("", 0)
 	for _, c := range controllers {
 		m.Working(c, false)
+		m.Stuck(c, 0)
 	}
 	return m
 }
@@ -163,6 +168,10 @@ func (m ofRing) Working(controller string, working bool) {
 		value = 1
 	}
 	workingMetric.WithLabelValues(string(m), controller).Set(value)
+}
+
+func (m ofRing) Stuck(controller string, objects int) {
+	stuckMetric.WithLabelValues(string(m), controller).Set(float64(objects))
 }
 
 func (m ofRing) Renewed(result string) { renewalsMetric.WithLabelValues(string(m), result).Inc() }

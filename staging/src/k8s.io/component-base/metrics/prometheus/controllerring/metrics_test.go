@@ -62,7 +62,7 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 			}
 		}
 	}
-	if found != 14 {
-		t.Errorf("%d metrics of rings, want 14", found)
+	if found != 15 {
+		t.Errorf("%d metrics of rings, want 15", found)
 	}
 }

@@ -1,0 +1,249 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"math/bits"
+	"time"
+
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// A range that comes cold, since nobody worked on it, is filled in pieces: a process that cannot hold
+// all of it works on what it can hold, and gives what it has not begun to fill to whoever asks. The
+// pieces go from the upper end of the range downwards, as a receiver gets a lower part.
+//
+//	  after                                          key
+//	────┤ unfilled: given by the middle │ piece │ works ├────
+//
+// The first piece is what the caches hold already, if the process has lost its record, or else an
+// eighth; each further one is as large as all before.
+
+// firstPiece is how many times the first piece goes into the range.
+const firstPiece = 8
+
+// filling is what an instance does about keys that it owns and does not hold.
+type filling struct {
+	// unfilled are the keys that it owns and has not begun to fill.
+	unfilled hashkey.Ranges
+	// begun is what it was filling when it was last looked at, since then.
+	begun hashkey.Ranges
+	since time.Duration
+	// limited says that the process cannot hold any number of objects.
+	limited bool
+	// returned is when it took keys that nobody owned, and waited for those that come back; zero: it
+	// does not wait.
+	returned time.Duration
+}
+
+// observe takes note of what has come cold: keys that nobody owned, and those that a donor gave that the
+// caches were not told to follow. What comes by a death does, too, if room is limited.
+func (f *filling) observe(before, next *View, name string, follow hashkey.Ranges) {
+	f.unfilled = f.unfilled.Intersect(next.Owned(name))
+	for _, r := range next.ReceivedSince(before, name) {
+		switch r.Kind {
+		case KindCrash, KindLeave:
+			if !f.limited {
+				continue
+			}
+		}
+		f.unfilled = f.unfilled.Union(r.Ranges.Minus(follow))
+	}
+}
+
+// decideFill begins to fill the next piece once all that was begun is worked on.
+func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges) {
+	f := &m.fill
+	f.limited = in.Room != nil
+	filled := owned.Minus(f.unfilled)
+	missing := filled.Minus(in.Serving)
+	if !missing.Equal(f.begun) {
+		f.begun, f.since = missing, in.Now
+	}
+	if !missing.Empty() {
+		m.putBack(self, in, owned, missing)
+		return
+	}
+	if f.unfilled.Empty() {
+		f.returned = 0
+		return
+	}
+	if m.give != (give{}) || m.awaitsReturn(self, filled, in.Now) {
+		return
+	}
+	piece := self.Held.Intersect(f.unfilled)
+	if !filled.Empty() || piece.Empty() {
+		width := max(filled.Width(), owned.Width()/firstPiece, m.limits.Piece, 1)
+		piece = upperPart(*self.Key, owned, f.unfilled, m.fits(width, filled.Width(), self.Weight, in.Room))
+	}
+	f.unfilled = f.unfilled.Minus(piece)
+}
+
+// putBack gives half of what could not be filled in time up, for a while.
+func (m *Machine) putBack(self Record, in Input, owned, missing hashkey.Ranges) {
+	f, least := &m.fill, max(m.limits.Piece, 1)
+	half := missing.Width() / 2 / least * least
+	if in.Now-f.since < m.limits.Fill || half == 0 || m.give != (give{}) {
+		return
+	}
+	f.unfilled = f.unfilled.Union(missing.Minus(upperPart(*self.Key, owned, missing, missing.Width()-half)))
+	f.since = in.Now
+}
+
+// awaitsReturn says whether those that have lost their records like this instance are given time to
+// come back, before it fills what they hold.
+func (m *Machine) awaitsReturn(self Record, filled hashkey.Ranges, now time.Duration) bool {
+	if self.Held.Empty() || filled.Empty() || m.view.Owned(m.name).Width() < hashkey.Limit/2 {
+		return false
+	}
+	if m.fill.returned == 0 {
+		m.fill.returned = max(now, 1)
+	}
+	return now < m.fill.returned+m.limits.Leave
+}
+
+// fits returns how many keys of so many can be filled, by what those that are filled hold.
+func (m *Machine) fits(width, filled uint64, weight int64, room *int64) uint64 {
+	if room == nil {
+		return width
+	}
+	if *room <= 0 {
+		return 0
+	}
+	if weight <= 0 || filled == 0 {
+		return max(width/firstPiece, 1)
+	}
+	high, low := bits.Mul64(filled, uint64(*room))
+	if high >= uint64(weight) {
+		return width
+	}
+	most, _ := bits.Div64(high, low, uint64(weight))
+	return min(width, most)
+}
+
+// upperPart returns the upper part of these keys of a range that ends with that key, at most so many.
+func upperPart(key int64, owned, keys hashkey.Ranges, width uint64) hashkey.Ranges {
+	if width == 0 || keys.Empty() {
+		return nil
+	}
+	along := newArc(key, owned)
+	top := along.top(keys)
+	if width > top {
+		return keys
+	}
+	return keys.Intersect(hashkey.Between(along.key(top-width), along.key(top)))
+}
+
+// top returns how far the last of these keys lies from the first one of the arc.
+func (a arc) top(keys hashkey.Ranges) uint64 {
+	top := uint64(0)
+	for _, r := range keys {
+		top = max(top, a.distance(int64(r.End-1)))
+	}
+	return top
+}
+
+// toReceive returns what the caches are to follow for a handover in which this instance is the
+// receiver: all that it will own or, of what the donor does not hold, a first piece.
+func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
+	after := h.OwnedAfter(m.name)
+	donor, _ := m.view.Get(h.Donor)
+	gain := after.Minus(m.view.Owned(m.name))
+	cold := gain.Minus(donor.Cached).Minus(m.follow)
+	if in.Room != nil && donor.Weight > 0 {
+		// More than there is room for is never full: the donor calls it off, and gives half of it.
+		share := float64(donor.Weight) / float64(max(m.view.Owned(h.Donor).Width(), 1)) * float64(gain.Minus(m.follow).Width())
+		if share > float64(*in.Room) {
+			return after.Minus(gain).Union(gain.Intersect(m.follow))
+		}
+	}
+	if cold.Empty() {
+		return after
+	}
+	key := self.Key
+	if h.Record.Name == m.name {
+		key = h.Record.Next
+	}
+	width := max(after.Width()/firstPiece, m.limits.Piece, 1)
+	if !gain.Intersect(m.follow).Empty() {
+		width = 0
+	}
+	return after.Minus(cold).Union(upperPart(*key, after, cold, width))
+}
+
+// cutToReturn returns the key that gives one that joins back what its caches hold, if this instance works
+// on nothing else that it would get with that, and keeps a third of its objects.
+func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (int64, bool) {
+	key, held := lastOf(r.Held)
+	if !held || !owned.Contains(key) || key == *self.Key {
+		return 0, false
+	}
+	along := newArc(*self.Key, owned)
+	share := owned.Intersect(hashkey.Between(along.key(hashkey.Limit-1), key))
+	served := in.Serving.Intersect(share)
+	if !r.Held.Covers(served) {
+		return 0, false
+	}
+	return key, served.Empty() || 3*len(in.Keys(share)) <= 2*len(in.Keys(owned))
+}
+
+// cutUnfilled returns the key that gives away half of what this instance has not begun to fill, if that
+// is the lower part of its range: at the end of a range that has gone, if one is near the middle.
+func (m *Machine) cutUnfilled(self Record, owned hashkey.Ranges) (int64, bool) {
+	unfilled := m.fill.unfilled
+	if unfilled.Empty() {
+		return 0, false
+	}
+	along := newArc(*self.Key, owned)
+	width := along.top(unfilled) + 1
+	if width != unfilled.Width() || width < 2 {
+		return 0, false
+	}
+	at := width/2 - 1
+	uneven := func(d uint64) uint64 { return max(d+1, width-d-1) - min(d+1, width-d-1) }
+	limit := width/2 + 1
+	for _, key := range m.vacated {
+		if d := along.distance(key); d+1 < width && uneven(d) < limit {
+			at, limit = d, uneven(d)
+		}
+	}
+	return along.key(at), true
+}
+
+// lastOf returns the upper end of a range, which may go round the seam; false if there is none.
+func lastOf(keys hashkey.Ranges) (int64, bool) {
+	if keys.Empty() {
+		return 0, false
+	}
+	last := keys[len(keys)-1]
+	if first := keys[0]; first.Start == 0 && last.End == hashkey.Limit {
+		last = first
+	}
+	return int64(last.End - 1), true
+}
+
+// isStuck says whether work that may never end lies in what changes hands if that boundary moves.
+func (m *Machine) isStuck(boundary string, key int64, stuck []int64) bool {
+	r, _ := m.view.Get(boundary)
+	moves := m.view.Owned(m.name).Minus(m.view.ownedAfter(r, key, m.name))
+	for _, k := range stuck {
+		if moves.Contains(k) {
+			return true
+		}
+	}
+	return false
+}
