@@ -44,9 +44,10 @@ type Input struct {
 	// Keys returns the hash keys of the controller's objects in these ranges, in any
 	// order. It is asked only when a range is to be split, and may be reordered.
 	Keys func(hashkey.Ranges) []int64
-	// Stuck holds keys on which work has been under way for longer than Limits.Step. It may never
+	// Slow holds keys on which work has been under way for some seconds: no gate is shut for them until
+	// it has ended. Stuck holds those of them where it has for longer than Limits.Step. It may never
 	// end, so what changes hands leaves them out.
-	Stuck []int64
+	Slow, Stuck []int64
 	// Room is how many objects more the process can hold; nil: as many as there are.
 	Room *int64
 	// Work holds keys on which this instance has lately worked, as often as it has, in any order.

@@ -240,10 +240,5 @@ func lastOf(keys hashkey.Ranges) (int64, bool) {
 func (m *Machine) isStuck(boundary string, key int64, stuck []int64) bool {
 	r, _ := m.view.Get(boundary)
 	moves := m.view.Owned(m.name).Minus(m.view.ownedAfter(r, key, m.name))
-	for _, k := range stuck {
-		if moves.Contains(k) {
-			return true
-		}
-	}
-	return false
+	return containsAny(moves, stuck)
 }

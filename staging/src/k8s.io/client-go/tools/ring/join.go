@@ -100,9 +100,10 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 	if len(m.older()) > 0 {
 		return
 	}
-	all := hashkey.Max
-	// What it will begin with.
-	if d.Follow = self.Held; d.Follow.Empty() {
+	// Any key is the end of the whole line. What it begins with lies below that.
+	all, held := lastOf(self.Held)
+	if d.Follow = self.Held; !held {
+		all = hashkey.Max
 		d.Follow = upperPart(all, hashkey.All(), hashkey.All(), max(hashkey.Limit/firstPiece, m.limits.Piece))
 	}
 	d.Write = write(ReasonFirst, self, &all, nil, "")

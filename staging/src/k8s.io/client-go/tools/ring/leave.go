@@ -103,9 +103,9 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 			d.waitUntil(l.since + limit)
 			return
 		}
-		if len(in.Stuck) > 0 && !l.hurries && (!self.Deleting || in.Now-l.since < limit) {
-			// It would shut the gate in vain.
-			d.waitUntil(in.Now + m.limits.Step)
+		if len(in.Slow) > 0 && !l.hurries && (!self.Deleting || in.Now-l.since < limit) {
+			// It might shut the gate in vain.
+			d.waitUntil(in.Now + time.Second)
 			return
 		}
 		// As in decideGive.
@@ -118,11 +118,10 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 	switch {
 	case in.Idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
-	case l.hurries || self.Deleting:
+	case l.hurries || self.Deleting && in.Now-l.since >= m.limits.Fill:
 	case in.Now-l.shutSince >= m.limits.Step:
 		// The work may be long, and nobody does that of the other keys meanwhile.
 		m.reopen()
-		l.since = in.Now
 		d.waitUntil(in.Now)
 	default:
 		d.waitUntil(l.shutSince + m.limits.Step)

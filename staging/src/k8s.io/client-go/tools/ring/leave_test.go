@@ -112,3 +112,86 @@ func TestALeaverKeepsTheCachesOfAPredecessorThatLeaves(t *testing.T) {
 		t.Errorf("follows %v, want %v, which it has told", d.Follow, keys(hashkey.Max, 200))
 	}
 }
+
+func drained(r Record) Record {
+	r.Drained = true
+	return r
+}
+
+// Nothing hurries it.
+func TestADrainedOwnerWaitsForWarmCachesWithoutALimit(t *testing.T) {
+	m := leaver(member("b", at(200)), member("c", at(300)))
+	self, _ := m.view.Get("a")
+	self = drained(self)
+	self.Revision = 4
+	m.Apply(self)
+	in := Input{Now: 1, Serving: keys(300, 100), Idle: idle}
+	for _, now := range []time.Duration{1, limits.Leave, limits.Fill, time.Hour} {
+		in.Now = now
+		if d := m.Decide(in); d.Phase != shardingv1alpha1.InstanceLeaving || !d.Open.Equal(in.Serving) || d.Write != nil {
+			t.Errorf("at %v: %s, open %v, wrote %+v", now, d.Phase, d.Open, d.Write)
+		}
+	}
+	b := warm(member("b", at(200)), keys(300, 200))
+	b.Revision = 5
+	m.Apply(b)
+	if d := m.Decide(in); !d.Open.Empty() {
+		t.Errorf("open %v though the successor is warm", d.Open)
+	}
+}
+
+func TestADrainThatIsTakenBackLeavesTheRangeWhereItIs(t *testing.T) {
+	for name, serving := range map[string]hashkey.Ranges{"the gate is open": keys(300, 100), "the gate is shut": nil} {
+		b := member("b", at(200))
+		if serving == nil {
+			b = warm(b, keys(300, 200))
+		}
+		m := leaver(b, member("c", at(300)))
+		self, _ := m.view.Get("a")
+		self.Drained, self.Revision = true, 4
+		m.Apply(self)
+		m.Decide(Input{Now: 1, Serving: keys(300, 100), Idle: busy})
+		m.Decide(Input{Now: 2, Serving: serving, Idle: busy})
+		self.Drained, self.Revision = false, 5
+		m.Apply(self)
+		in := Input{Now: 3, Serving: serving, Idle: busy}
+		d := stored(m, in)
+		self.Report, self.Revision = d.Report, 6
+		m.Apply(self)
+		if d = m.Decide(in); d.Phase == shardingv1alpha1.InstanceLeaving || !d.Open.Equal(keys(300, 100)) || d.Write != nil {
+			t.Errorf("%s: %s, open %v, wrote %+v", name, d.Phase, d.Open, d.Write)
+		}
+		if d.Since < 5 && serving == nil {
+			t.Errorf("%s: the caches may be as of %d, before the gate was shut", name, d.Since)
+		}
+	}
+}
+
+func TestADrainedOwnerGivesNothingToACrashLoop(t *testing.T) {
+	self := drained(member("a", at(hashkey.Max)))
+	self.Revision = 1
+	m := NewMachine("a", NewView(1, self), limits)
+	crash := func(now time.Duration, revision int64, name string) {
+		r := member(name, at(1))
+		r.Holder, r.Revision = "host_"+name, revision
+		m.Apply(r)
+		m.Decide(Input{Now: now, Serving: hashkey.All(), Keys: noKeys})
+		m.Remove(name, revision+1)
+		m.Decide(Input{Now: now + time.Second, Serving: hashkey.All(), Keys: noKeys})
+	}
+	self.Drained, self.Revision = false, 2
+	m.Apply(self)
+	crash(1, 3, "x")
+	self.Drained, self.Revision = true, 5
+	m.Apply(self)
+	next := joining("y", "", nil)
+	next.Holder, next.Revision = "host_y", 6
+	m.Apply(next)
+	for now, leaves := range map[time.Duration]bool{time.Minute: false, youngAge: false, youngAge + firstRest + 2*time.Second: true} {
+		m := *m
+		d := m.Decide(Input{Now: now, Serving: hashkey.All(), Keys: noKeys})
+		if got := d.Phase == shardingv1alpha1.InstanceLeaving; got != leaves {
+			t.Errorf("%v after the crash it leaves: %t, want %t", now, got, leaves)
+		}
+	}
+}

@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"slices"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -122,6 +123,15 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			}
 			return
 		}
+		switch {
+		case containsAny(share, in.Stuck):
+			d.Write = callOff(h.Record, "work in the range does not end"+describeStuck(in.Stuck, share))
+			return
+		case containsAny(share, in.Slow):
+			// Nobody would do the other work of the share meanwhile.
+			d.waitUntil(in.Now + time.Second)
+			return
+		}
 		g.draining, g.drainingSince = true, in.Now
 	}
 	d.Phase = shardingv1alpha1.InstanceWait
@@ -168,6 +178,10 @@ func (m *Machine) restsUntil(r Record, stuck []int64) time.Duration {
 		until = max(until, m.rests[registration{}])
 	}
 	return until
+}
+
+func containsAny(ranges hashkey.Ranges, keys []int64) bool {
+	return slices.ContainsFunc(keys, ranges.Contains)
 }
 
 // describeStuck says for people which of these keys hold up a handover of the share.

@@ -83,7 +83,8 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Leaving:  leaving,
 		Reported: t.news.stored.Report,
 		Told:     t.news.told(),
-		Stuck:    t.keysStuck(now),
+		Slow:     t.lasting(now, t.cfg.LeaseDuration/hangsPerLease),
+		Stuck:    t.lasting(now, t.cfg.StepLimit),
 		Room:     t.room(),
 		Serving:  gate.serving(),
 		Idle: func(r hashkey.Ranges) bool {

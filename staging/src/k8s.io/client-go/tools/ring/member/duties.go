@@ -181,6 +181,19 @@ func (t *term) forgetFresh() {
 	d.asked, d.ranges, d.forget, d.fresh = nil, nil, nil, false
 }
 
+// waitsAtDoor says whether the instance has yet to find out whether it may work on a controller, or has
+// yet to begin.
+func (t *term) waitsAtDoor() bool {
+	if l := t.cfg.Leadership; l != nil {
+		if _, known := l.Leader(); !known {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.duties.states, func(s ring.ControllerState) bool {
+		return s.Working && !t.cfg.Gate.For(s.Name).isOpen()
+	})
+}
+
 // saysWhoWorks says whether the registry has the present states of the controllers.
 func (t *term) saysWhoWorks() bool {
 	for _, s := range t.duties.states {

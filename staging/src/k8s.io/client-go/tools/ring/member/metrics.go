@@ -61,7 +61,7 @@ type Metrics interface {
 	// Unserved tells how long the keys of a range had no worker, as far as the
 	// receiver can tell by its own clock. It counts, for a join and a move, from when
 	// it saw the donor in phase Wait, which is one write after the donor shut its
-	// gate; for a crash, from a lease before the record was gone, which is up to a third
+	// gate; for a crash, from a lease before the record was gone, which is up to a sixth
 	// of the lease too long; for a leave, from when the record was gone, which
 	// leaves out how long the instance drained.
 	Unserved(kind ring.Kind, took time.Duration)

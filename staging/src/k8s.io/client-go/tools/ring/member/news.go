@@ -101,6 +101,10 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 	t.count(ctx, now, d.Owned)
 	n := &t.news
 	n.status.Phase = d.Phase
+	if d.Owned.Empty() && t.waitsAtDoor() {
+		// Nobody would work on what it were given.
+		held = nil
+	}
 	n.status.Cached = ring.StatusCached(held)
 	n.status.Epoch, n.status.Gives = d.Report.Epoch, nil
 	if gift := d.Report.Gives; gift != nil {

@@ -57,19 +57,24 @@ func (t *term) ready(ctx context.Context, ranges hashkey.Ranges, revision int64)
 		}
 	}
 	rest := ranges.Minus(ready)
+	var parts []hashkey.Ranges
 	r.asked = slices.DeleteFunc(r.asked, func(q *inquiry) bool {
 		if q.since >= revision && rest.Covers(q.ranges) {
 			return false
 		}
 		q.end()
+		parts = append(parts, q.ranges)
 		return true
 	})
 	for _, q := range r.asked {
 		rest = rest.Minus(q.ranges)
 	}
-	held := t.held(rest)
-	t.ask(ctx, held)
-	t.ask(ctx, rest.Minus(held))
+	// What was asked for apart is asked for apart again.
+	for _, part := range append(parts, t.held(rest), rest) {
+		part = part.Intersect(rest)
+		t.ask(ctx, part)
+		rest = rest.Minus(part)
+	}
 	return ready
 }
 

@@ -37,7 +37,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
@@ -495,11 +494,21 @@ func (r *registry) fence(q request, old, changed *shardingv1alpha1.ControllerIns
 	if then == nil || now != nil && *now == *then {
 		return nil
 	}
-	first := now == nil && *then == hashkey.Max && by.Name == q.name
+	first := now == nil && by.Name == q.name && !r.owned(by.Spec.Ring)
 	if gives := by.Status.Gives; !first && (gives == nil || *gives != shardingv1alpha1.Gift{To: q.name, HashKey: *then}) {
 		return fenced(fmt.Sprintf("the instance gives %+v", gives))
 	}
 	return nil
+}
+
+// owned says whether an instance of the ring owns a key.
+func (r *registry) owned(ring string) bool {
+	for _, instance := range r.newest() {
+		if instance.Spec.Ring == ring && instance.Spec.HashKey != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // statusPatch reads a merge patch, whose metadata names the UID and may name a resource

@@ -94,7 +94,9 @@ func (t *term) renew(ctx context.Context) {
 		case a := <-answers:
 			switch {
 			case a.err == nil:
-				t.answered = latest(t.answered, a.sent)
+				if a.sent.After(t.answered) {
+					t.answered = a.sent
+				}
 				t.cfg.Metrics.Renewed(ResultRenewed)
 				t.trust(ctx, a.sent)
 			case isLost(a.err):
@@ -125,13 +127,6 @@ func (t *term) trust(ctx context.Context, sent time.Time) {
 		klog.FromContext(ctx).Info(message)
 		t.acquired(ctx, t.cfg.Gate.serving())
 	})
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // hung says why the instance is of no use; nil if it is.

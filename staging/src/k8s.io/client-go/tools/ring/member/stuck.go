@@ -35,10 +35,10 @@ type stuck struct {
 	told map[lasting]string
 }
 
-// keysStuck returns the keys of work that has lasted for longer than a step of a handover.
-func (t *term) keysStuck(now time.Time) []int64 {
+// lasting returns the keys of work that has lasted for that long.
+func (t *term) lasting(now time.Time, least time.Duration) []int64 {
 	var keys []int64
-	for _, l := range t.cfg.Gate.lasts(now, t.cfg.StepLimit) {
+	for _, l := range t.cfg.Gate.lasts(now, least) {
 		keys = append(keys, l.key)
 	}
 	return keys

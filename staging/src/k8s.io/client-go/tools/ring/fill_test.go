@@ -1,0 +1,203 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package ring
+
+import (
+	"testing"
+	"time"
+
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/apimachinery/pkg/hashkey"
+)
+
+// eighth is the upper end of the line, so many eighths of it.
+func eighths(n uint64) hashkey.Ranges {
+	if n == 8 {
+		return hashkey.All()
+	}
+	return keys(hashkey.Max-int64(n<<60), hashkey.Max)
+}
+
+// alone returns the machine of an instance that has just taken all keys, as it held those.
+func alone(held hashkey.Ranges) *Machine {
+	self := Record{Name: "a", UID: "a", Held: held, Revision: 1}
+	m := NewMachine("a", NewView(1, self), limits)
+	key := m.Decide(Input{Now: 1}).Write.Key
+	self.Key, self.Revision = key, 2
+	m.Apply(self)
+	return m
+}
+
+func TestARangeThatNobodyWorkedOnIsFilledInPieces(t *testing.T) {
+	m := alone(nil)
+	in := Input{Now: 2}
+	for _, n := range []uint64{1, 2, 4, 8} {
+		for range 2 {
+			if d := m.Decide(in); !d.Follow.Equal(eighths(n)) || !d.Open.Equal(eighths(n)) || !d.Owned.Equal(hashkey.All()) {
+				t.Fatalf("follows %v and may open %v, want the upper %d eighths", d.Follow, d.Open, n)
+			}
+		}
+		in.Serving = eighths(n)
+	}
+}
+
+func TestAnInstanceThatTakesAllKeysBeginsWithWhatItHolds(t *testing.T) {
+	held := keys(99, 199)
+	m := alone(held)
+	d := m.Decide(Input{Now: 2})
+	if self, _ := m.view.Get("a"); *self.Key != 199 {
+		t.Errorf("took key %d, want the end of what it holds", *self.Key)
+	}
+	if !d.Open.Equal(held) || !d.Follow.Equal(held) {
+		t.Errorf("follows %v and may open %v, want %v", d.Follow, d.Open, held)
+	}
+	// Others have lost their records, too, and come back for what they hold.
+	for _, now := range []time.Duration{3, 3 + limits.Leave - 1} {
+		if d := m.Decide(Input{Now: now, Serving: held}); !d.Follow.Equal(held) {
+			t.Errorf("at %v it follows %v, want %v", now, d.Follow, held)
+		}
+	}
+	if d := m.Decide(Input{Now: 3 + limits.Leave, Serving: held}); d.Follow.Equal(held) {
+		t.Error("it fills nothing though nobody has come back")
+	}
+}
+
+func TestWhoComesBackIsGivenWhatItHoldsBesideWhatIsWorkedOn(t *testing.T) {
+	mine, theirs := keys(99, 199), keys(199, 299)
+	m := alone(mine)
+	m.Decide(Input{Now: 2})
+	back := joining("b", "a", nil)
+	back.Held, back.Revision = theirs, 3
+	m.Apply(back)
+	d := m.Decide(Input{Now: 3, Serving: mine, Keys: noKeys})
+	if w := d.Write; w == nil || w.Reason != ReasonSplit || *w.Next != 299 {
+		t.Fatalf("wrote %+v, want the end of what it holds named", w)
+	}
+	back.Next, back.Revision, back.Phase = at(299), 4, shardingv1alpha1.InstanceLocked
+	m.Apply(back)
+	// Nothing is worked on there, so nothing has to be warm.
+	in := Input{Now: 4, Serving: mine, Keys: noKeys, Idle: idle}
+	m.Decide(in)
+	if d := stored(m, in); d.Write == nil || d.Write.Reason != ReasonGrant {
+		t.Errorf("wrote %+v, want the grant", d.Write)
+	}
+}
+
+func TestHalfOfWhatIsNotBegunToBeFilledIsGivenToWhoeverAsks(t *testing.T) {
+	m := alone(nil)
+	m.Decide(Input{Now: 2})
+	asks := joining("b", "a", nil)
+	asks.Revision = 3
+	m.Apply(asks)
+	d := m.Decide(Input{Now: 3, Keys: noKeys})
+	want := int64(7<<60/2) - 1
+	if w := d.Write; d.Phase != shardingv1alpha1.InstanceLocked || w == nil || w.Reason != ReasonSplit || *w.Next != want {
+		t.Errorf("in phase %s it wrote %+v, want key %d named: half of seven eighths", d.Phase, w, want)
+	}
+}
+
+func TestTheReceiverOfWhatNobodyWorksOnFillsAPieceAndOwnsTheRest(t *testing.T) {
+	donor := member("d", at(hashkey.Max))
+	donor.Phase = shardingv1alpha1.InstanceLocked
+	self := joining("a", "d", at(1<<62-1))
+	m := NewMachine("a", NewView(1, donor, self), limits)
+	piece := keys(1<<62-1-1<<59, 1<<62-1)
+	for now := range time.Duration(3) {
+		if d := m.Decide(Input{Now: 1 + now}); !d.Follow.Equal(piece) {
+			t.Fatalf("follows %v, want %v", d.Follow, piece)
+		}
+	}
+	self.Key, self.Next, self.Revision = self.Next, nil, 2
+	m.Apply(self)
+	if d := m.Decide(Input{Now: 5}); !d.Open.Equal(piece) || !d.Follow.Equal(piece) {
+		t.Errorf("may open %v, want %v", d.Open, piece)
+	}
+}
+
+func TestWhatCannotBeFilledInTimeIsHalved(t *testing.T) {
+	m := alone(nil)
+	m.Decide(Input{Now: 2})
+	if d := m.Decide(Input{Now: 2 + limits.Fill - 1}); !d.Follow.Equal(eighths(1)) {
+		t.Errorf("follows %v before the limit", d.Follow)
+	}
+	m.Decide(Input{Now: 2 + limits.Fill})
+	if d := m.Decide(Input{Now: 3 + limits.Fill}); d.Follow.Width() != 1<<59 {
+		t.Errorf("follows %v, want half of an eighth", d.Follow)
+	}
+}
+
+// The receiver's caches are no larger the next time.
+func TestAShareThatWasNotFilledIsHalvedTheNextTime(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", nil)), limits)
+	in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}
+	next := int64(hashkey.Max)
+	for n := range 4 {
+		d := m.Decide(in)
+		if d.Write == nil || d.Write.Reason != ReasonSplit {
+			t.Fatalf("attempt %d: wrote %+v", n, d.Write)
+		}
+		if want := next / 2; *d.Write.Next != want {
+			t.Errorf("attempt %d: the key is %d, want %d", n, *d.Write.Next, want)
+		}
+		next = *d.Write.Next
+		m.Apply(Record{Name: "n", UID: "n", Donor: "d", Next: d.Write.Next, Phase: shardingv1alpha1.InstanceLocked, Revision: int64(2 + 2*n)})
+		m.Decide(in)
+		in.Now += limits.Fill
+		if d := m.Decide(in); d.Write == nil || d.Write.Reason != ReasonCallOff {
+			t.Fatalf("attempt %d: wrote %+v, want the handover called off", n, d.Write)
+		}
+		m.Apply(Record{Name: "n", UID: "n", Donor: "d", Phase: shardingv1alpha1.InstanceInit, Revision: int64(3 + 2*n)})
+		in.Now += 4 * limits.Step
+	}
+}
+
+func TestNoMoreIsFilledThanThereIsRoomFor(t *testing.T) {
+	m := alone(nil)
+	m.Decide(Input{Now: 2})
+	self, _ := m.view.Get("a")
+	self.Weight, self.Revision = 1000, 3
+	m.Apply(self)
+	room := int64(500)
+	d := m.Decide(Input{Now: 3, Serving: eighths(1), Room: &room})
+	if got, want := d.Follow.Width(), uint64(1<<60+1<<59); got != want {
+		t.Errorf("follows %d keys, want %d: there is room for half as much again", got, want)
+	}
+	room = 0
+	follow := d.Follow
+	if d := m.Decide(Input{Now: 4, Serving: follow, Room: &room}); !d.Follow.Equal(follow) {
+		t.Errorf("follows %v though there is no room", d.Follow)
+	}
+}
+
+func TestARangeIsCutBesideAKeyWhoseWorkMayNeverEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stuck []int64
+		want  *int64
+	}{
+		"nothing is stuck":          {nil, at(1<<62 - 1)},
+		"a key in the donor's half": {[]int64{1 << 62}, at(1<<62 - 1)},
+		"a key in the other half":   {[]int64{1 << 61}, at(1<<61 - 1)},
+		"two":                       {[]int64{1 << 61, 1 << 60}, at(1<<60 - 1)},
+		"the first key":             {[]int64{0}, nil},
+	} {
+		m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", nil)), limits)
+		w := m.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys, Stuck: tc.stuck}).Write
+		if (w == nil) != (tc.want == nil) || w != nil && *w.Next != *tc.want {
+			t.Errorf("%s: wrote %+v, want %s", name, w, hashkey.FormatOptional(tc.want))
+		}
+	}
+}
