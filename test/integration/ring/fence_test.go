@@ -106,6 +106,8 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 type fenceServer struct {
 	*registryServer
 	namespace string
+	// owners are those that owns has returned.
+	owners []*worker
 }
 
 func startFenceServer(t testing.TB, flags ...string) *fenceServer {
@@ -196,8 +198,8 @@ func (s *fenceServer) register(t testing.TB, record *shardingv1alpha1.Controller
 	return w
 }
 
-// owns registers an instance that has that key: it takes everything first, and then moves
-// its own boundary down.
+// owns registers an instance that has that key: it takes the key where nobody on its ring owns one,
+// or else gets it from an owner.
 func (s *fenceServer) owns(t testing.TB, name string, key int64) *worker {
 	t.Helper()
 	return s.ownsAs(t, newRecord(name), key)
@@ -206,10 +208,19 @@ func (s *fenceServer) owns(t testing.TB, name string, key int64) *worker {
 func (s *fenceServer) ownsAs(t testing.TB, record *shardingv1alpha1.ControllerInstance, key int64) *worker {
 	t.Helper()
 	w := s.register(t, record)
-	w.must(w.setKey(w.identity.Name, math.MaxInt64))
-	if key != math.MaxInt64 {
-		w.give(w.identity.Name, key)
+	list, err := s.instances().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.ring=" + record.Spec.Ring})
+	w.must(err)
+	donor := slices.IndexFunc(s.owners, func(owner *worker) bool {
+		return slices.ContainsFunc(list.Items, func(i shardingv1alpha1.ControllerInstance) bool {
+			return i.UID == owner.identity.UID && i.Spec.HashKey != nil
+		})
+	})
+	if donor < 0 {
+		w.must(w.setKey(w.identity.Name, key))
+	} else {
+		s.owners[donor].give(w.identity.Name, key)
 	}
+	s.owners = append(s.owners, w)
 	return w
 }
 
@@ -615,7 +626,10 @@ func (s *fenceServer) testGrants() {
 	a.report("null")
 	s.wantRefused("given no more", a.setKey("b", lowEnd), notGiven)
 	a.announce("b", lowEnd)
-	s.wantRefused("taken", b.setKey("b", lowEnd), "the record of ControllerInstance b does not say")
+	const notFirst = `ControllerInstance a owns hash keys of ring "test", so ControllerInstance b cannot take one for itself; ask an owner for a part of its range`
+	for _, key := range []int64{lowEnd, highEnd} {
+		s.wantRefused("taken", b.setKey("b", key), notFirst)
+	}
 	s.wantPassed("given", a.setKey("b", lowEnd))
 
 	s.wantRefused("own, given to another", a.setKey("a", lowEnd+1), "does not say in status.gives that it gives hash key 4000000000000000 to a")

@@ -69,8 +69,8 @@ type ControllerInstanceSpec struct {
 	Ring string `json:"ring" protobuf:"bytes,1,opt,name=ring"`
 
 	// holderIdentity names the host and the process that run the instance. What comes
-	// before the first '_' is the process's place: after processes have died young there,
-	// the next one gets a range only after a rest.
+	// before the last two '_', or before the only one, is the process's place: after
+	// processes have died young there, the next one gets a range only after a rest.
 	// It has 1 to 253 characters: letters, digits, '-', '_', '.' and ':', the first and
 	// the last of them a letter or a digit.
 	// This field is required and immutable.

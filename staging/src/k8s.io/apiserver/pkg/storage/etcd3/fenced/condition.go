@@ -24,15 +24,19 @@ import (
 )
 
 // comparison is one that a transaction makes: the key in etcd has that mod revision. With
-// prefix it speaks of all keys that begin so, and the revision is 0: there is none.
+// prefix it speaks of all keys that begin so, and the revision is 0: there is none. With newest,
+// too, none of those that there are has a mod revision above that.
 type comparison struct {
-	key      string
-	prefix   bool
-	revision int64
+	key            string
+	prefix, newest bool
+	revision       int64
 }
 
 func (c comparison) cmp() clientv3.Cmp {
 	cmp := clientv3.Compare(clientv3.ModRevision(c.key), "=", c.revision)
+	if c.newest {
+		cmp = clientv3.Compare(clientv3.ModRevision(c.key), "<", c.revision+1)
+	}
 	if c.prefix {
 		cmp = cmp.WithPrefix()
 	}
@@ -44,6 +48,9 @@ func (c comparison) find() clientv3.Op {
 	opts := []clientv3.OpOption{clientv3.WithKeysOnly()}
 	if c.prefix {
 		opts = append(opts, clientv3.WithPrefix(), clientv3.WithLimit(1))
+	}
+	if c.newest {
+		opts = append(opts, clientv3.WithMinModRev(c.revision+1))
 	}
 	return clientv3.OpGet(c.key, opts...)
 }
@@ -60,6 +67,9 @@ func (c comparison) failed(kv *mvccpb.KeyValue) (stored, bool) {
 	found := stored{c.key, 0}
 	if kv != nil {
 		found = stored{string(kv.Key), kv.ModRevision}
+	}
+	if c.newest {
+		return found, found.revision > c.revision
 	}
 	return found, found.revision != c.revision
 }

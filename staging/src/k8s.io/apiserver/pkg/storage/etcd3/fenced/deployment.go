@@ -90,6 +90,7 @@ func (d *deployment) open(r *registry) {
 		d.registries = slices.DeleteFunc(d.registries, func(other *registry) bool { return other == r })
 	})
 	go r.announce(ctx)
+	go r.endUnleased(ctx)
 	for _, s := range d.early {
 		d.tell(s, r)
 	}

@@ -24,7 +24,8 @@ limitations under the License.
 //
 // A ControllerInstance lives under one etcd lease from its creation to its end. Its registry
 // asks for that with WithLease. A creation grants the lease; later writes leave the key on
-// it; and a write that turned out to change nothing renews it (Lease.KeepAlive).
+// it; and a write that turned out to change nothing renews it (Lease.KeepAlive). A record whose key
+// has no lease, as somebody else wrote it, is removed: it would never end.
 //
 // # The fence
 //
@@ -36,6 +37,9 @@ limitations under the License.
 // refused. The token holds for a record with the UID of the request and an epoch no higher
 // than the request's. So a write is stored only while its instance is registered, and only
 // before the instance says, in the write that raises its epoch, what it gives away.
+//
+// An instance takes a hash key for itself only where nobody on its ring owns one, and the
+// transaction compares that: no record has changed since the registry was listed and had no owner.
 //
 // A refusal is 409 with the cause fence.CauseFenced.
 //

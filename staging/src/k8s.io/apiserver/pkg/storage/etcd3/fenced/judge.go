@@ -93,7 +93,6 @@ func (w *write) allow(ctx context.Context, object string, still func(*instance) 
 		}
 	}
 	if r.look(decide); refused != nil && !refused.final() {
-		quorumReads.WithContext(ctx).Inc()
 		read, err := r.list(ctx)
 		if err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("the registry cannot be read, so the write of ControllerInstance %s is refused: %w", name, err))

@@ -114,7 +114,6 @@ func (c *leaderChange) to(ctx context.Context, object runtime.Object) error {
 
 // judge refuses the write while a ring of kube-controller-manager has an instance.
 func (w *leaderWrite) judge(ctx context.Context, advice string) error {
-	quorumReads.WithContext(ctx).Inc()
 	all, err := w.registry.list(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("the registry cannot be read, so the leader's Lease is kept from a holder without rings: %w", err))

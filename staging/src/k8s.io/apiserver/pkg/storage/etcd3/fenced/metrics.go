@@ -45,6 +45,13 @@ var (
 		Help:           "Transactions that were not carried out, and so were judged anew, because the record of their instance had changed since they were judged, or because a holder without rings was to get the leader's Lease while rings run.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	unleasedRemoved = metrics.NewCounter(&metrics.CounterOpts{
+		Namespace:      "apiserver",
+		Subsystem:      "controller_ring",
+		Name:           "unleased_records_removed_total",
+		Help:           "Records of controller instances that were removed because they had no etcd lease, so that they would never have ended: somebody else than an API server had written their keys, as a mirror or a backup of etcd by key does.",
+		StabilityLevel: metrics.ALPHA,
+	})
 
-	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals, quorumReads, judgedAnew) })
+	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals, quorumReads, judgedAnew, unleasedRemoved) })
 )

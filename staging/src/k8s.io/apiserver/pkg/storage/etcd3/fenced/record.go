@@ -67,11 +67,14 @@ func (c *recordChange) to(ctx context.Context, object runtime.Object) error {
 		return c.refuse(ctx, record.Name, &refusal{reasonUnknown, fmt.Sprintf("ControllerInstance %s is on ring %q, not on ring %q of the instance that writes it", record.Name, record.Spec.Ring, c.identity.Ring)})
 	}
 	if record.Name == c.identity.Name {
+		// The transaction compares this very record anyway.
+		c.condition.comparisons = nil
 		if refused := c.judgeOwn(record); refused != nil {
 			return c.refuse(ctx, record.Name, refused)
 		}
-		// The transaction compares this very record anyway.
-		c.condition.comparisons = nil
+		if c.takes(record) {
+			return c.ifNobodyOwns(ctx, record)
+		}
 		return nil
 	}
 	still := func(i *instance) *refusal {
@@ -84,8 +87,8 @@ func (c *recordChange) to(ctx context.Context, object runtime.Object) error {
 	return c.allow(ctx, record.Name, still, func(*rings) *refusal { return nil })
 }
 
-// judgeOwn judges a change of the instance's own record. It may take the highest key where it
-// had none: nobody owned a key then.
+// judgeOwn judges a change of the instance's own record by the two records alone. Whether it may
+// take its first key depends on the others.
 func (c *recordChange) judgeOwn(record *shardingv1alpha1.ControllerInstance) *refusal {
 	if record.UID != c.identity.UID {
 		return replaced(c.identity, record.UID)
@@ -96,7 +99,7 @@ func (c *recordChange) judgeOwn(record *shardingv1alpha1.ControllerInstance) *re
 	before, key := c.before, record.Spec.HashKey
 	switch {
 	case key == nil:
-	case before.Spec.HashKey == nil && *key == hashkey.Max:
+	case c.takes(record):
 		return nil
 	case before.Spec.HashKey != nil && before.Status.Gives != nil && *before.Status.Gives == shardingv1alpha1.Gift{To: record.Name, HashKey: *key}:
 		return nil

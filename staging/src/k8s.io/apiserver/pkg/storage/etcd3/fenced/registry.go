@@ -18,8 +18,12 @@ package fenced
 
 import (
 	"context"
+	"fmt"
 	"path"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -45,16 +49,44 @@ type registry struct {
 	// etcd.
 	resourcePrefix, etcdPrefix string
 
+	// lists are those with quorum.
+	lists shared[*rings]
+
 	start sync.Once
 	lock  sync.RWMutex
 	seen  *rings
 }
 
+// listTimeout bounds a list of the registry. The requests that wait for it do not.
+const listTimeout = 30 * time.Second
+
+// newRegistry returns the registry in that storage. What it reads for several requests ends with
+// the client.
+func newRegistry(s storage.Interface, client *kubernetes.Client) *registry {
+	r := &registry{storage: s, client: client, seen: newRings()}
+	r.lists = shared[*rings]{ctx: client.Ctx(), timeout: listTimeout, read: r.readAll}
+	return r
+}
+
 // etcdKey returns the key of a record in etcd.
 func (r *registry) etcdKey(name string) string { return path.Join(r.etcdPrefix, name) }
 
-// get reads a record with quorum. It returns nil if there is none.
+// nameOf returns the name of the record with that key in etcd.
+func (r *registry) nameOf(key []byte) string {
+	return strings.TrimPrefix(string(key), r.etcdPrefix+"/")
+}
+
+// get reads an instance with quorum. It returns nil if there is none.
 func (r *registry) get(ctx context.Context, name string) (*instance, error) {
+	record, err := r.record(ctx, name)
+	if record == nil || err != nil {
+		return nil, err
+	}
+	return newInstance(record)
+}
+
+// record reads the record of that name with quorum. It returns nil if there is none.
+func (r *registry) record(ctx context.Context, name string) (*shardingv1alpha1.ControllerInstance, error) {
 	object := r.newFunc()
 	// What the request notes about the lease of its own object is not about this one.
 	ctx = WithLease(ctx, nil)
@@ -65,11 +97,16 @@ func (r *registry) get(ctx context.Context, name string) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.read(object)
+	return r.convert(object)
 }
 
-// list reads all records with quorum.
-func (r *registry) list(ctx context.Context) (*rings, error) {
+// list returns all records, read with quorum after the call began. They must not be changed:
+// requests that ask at the same time share one list.
+func (r *registry) list(ctx context.Context) (*rings, error) { return r.lists.get(ctx) }
+
+// readAll reads all records with quorum.
+func (r *registry) readAll(ctx context.Context) (*rings, error) {
+	quorumReads.WithContext(ctx).Inc()
 	list, err := r.listObjects(ctx)
 	if err != nil {
 		return nil, err
@@ -78,7 +115,14 @@ func (r *registry) list(ctx context.Context) (*rings, error) {
 	if err != nil {
 		return nil, err
 	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, err
+	}
 	all := newRings()
+	if all.revision, err = strconv.ParseInt(accessor.GetResourceVersion(), 10, 64); err != nil {
+		return nil, fmt.Errorf("the list of the registry has resource version %q, want a number: %w", accessor.GetResourceVersion(), err)
+	}
 	for _, object := range objects {
 		i, err := r.read(object)
 		if err != nil {
@@ -117,9 +161,7 @@ func (r *registry) read(object runtime.Object) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{controllers: record.Spec.Controllers, governs: record.Spec.Governs}
-	i.Record, err = ring.NewRecord(record)
-	return i, err
+	return newInstance(record)
 }
 
 // follow begins to follow the registry, if nothing does so yet, until the client is closed.
@@ -209,8 +251,17 @@ type instance struct {
 	governs     []shardingv1alpha1.Governs
 }
 
+func newInstance(record *shardingv1alpha1.ControllerInstance) (*instance, error) {
+	i := &instance{controllers: record.Spec.Controllers, governs: record.Spec.Governs}
+	var err error
+	i.Record, err = ring.NewRecord(record)
+	return i, err
+}
+
 // rings holds instances by name, and the view that they form of each ring.
 type rings struct {
+	// revision is that of etcd at which they were listed; 0 where they are followed.
+	revision  int64
 	instances map[string]*instance
 	views     map[string]*ring.View
 }
