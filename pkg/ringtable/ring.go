@@ -17,10 +17,10 @@ limitations under the License.
 package ringtable
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -141,8 +141,7 @@ func Names(instances []*shardingv1alpha1.ControllerInstance) []string {
 
 // Host returns the host that the instance's process is on, as far as its holder tells.
 func (i *Instance) Host() string {
-	host, _, _ := strings.Cut(i.Holder, "_")
-	return host
+	return cmp.Or(ring.Place(i.Holder), i.Holder)
 }
 
 // Imbalance returns how many times the mean weight the largest is, of those that own a range; 0:

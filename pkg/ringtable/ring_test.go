@@ -293,3 +293,11 @@ func TestNames(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestTheHostIsWhatComesBeforeTheProcess(t *testing.T) {
+	for holder, want := range map[string]string{"host_4711_x": "host", "my_host:10257_4711_x": "my_host:10257", "host_x": "host", "host": "host"} {
+		if got := (&Instance{Holder: holder}).Host(); got != want {
+			t.Errorf("the host of %q is %q, want %q", holder, got, want)
+		}
+	}
+}

@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/ring"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -51,15 +51,9 @@ type record struct {
 	raises  []raise
 }
 
-// place is the part of the holder's name before the first "_". The ring lets what starts where a
-// process died young wait, up to five minutes, before it gets a range.
-func (r *record) place() string {
-	place, _, ok := strings.Cut(r.holder, "_")
-	if !ok {
-		return ""
-	}
-	return place
-}
+// place is that of the process. The ring lets what starts where a process died young wait, up to
+// five minutes, before it gets a range.
+func (r *record) place() string { return ring.Place(r.holder) }
 
 // raise is a write by which the instance raised its epoch.
 type raise struct {

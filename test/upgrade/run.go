@@ -442,7 +442,7 @@ func (r *run) processOf(holder string) string {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for _, p := range r.processes {
-		if len(parts) == 3 && parts[1] == fmt.Sprint(p.pid) {
+		if len(parts) >= 3 && parts[len(parts)-2] == fmt.Sprint(p.pid) {
 			return p.name
 		}
 	}

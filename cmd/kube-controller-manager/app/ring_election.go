@@ -42,16 +42,11 @@ import (
 )
 
 const (
-	// registrationLimit is how long a process waits for its own records before it stands.
+	// registrationLimit is how long a process waits for its own records before it stands; where
+	// they make a difference, lateLimit.
 	registrationLimit = 5 * time.Second
 	// registryPeriod is how often the registry is listed while its news are waited for.
 	registryPeriod = 500 * time.Millisecond
-	// unfitLimit is how long what a process has signed may differ from what it would decide now.
-	unfitLimit = 2 * time.Second
-	// shareLimit is how long a leader goes on that runs all that it should, and something that
-	// the rings could share by now. It keeps an instance that comes and goes from ending one
-	// term after the other.
-	shareLimit = time.Minute
 	// endLimit is how long a term's work may take to end.
 	endLimit = 30 * time.Second
 	// leaveLimit is how long the process then takes to leave its rings in good order.
@@ -128,19 +123,42 @@ func leaderControllers(listed, enabled []string, shared func(controller string) 
 // decide returns which controllers this process runs itself if it leads. Without views it
 // takes all ring controllers for shared.
 func (e *ringElection) decide(views *ring.Views) []string {
-	return leaderControllers(e.config.ComponentConfig.Generic.Controllers, e.host.enabled, func(name string) bool {
-		return views == nil || views.Ring(ringOf(name)).Shares(name)
-	})
+	return e.unshared(func(name string) bool { return views == nil || views.Ring(ringOf(name)).Shares(name) })
 }
 
-// registered says whether the registry has this process's record on each of its rings.
-func (e *ringElection) registered(views ring.Views) bool {
+func (e *ringElection) unshared(shared func(controller string) bool) []string {
+	return leaderControllers(e.config.ComponentConfig.Generic.Controllers, e.host.enabled, shared)
+}
+
+// decideRegistered returns what this process would decide if it had a record on each of its
+// rings, and whether it has.
+func (e *ringElection) decideRegistered(views ring.Views) (set []string, registered bool) {
+	registered = true
+	expected := map[string]*ring.View{}
 	for _, part := range e.host.parts() {
-		if !slices.ContainsFunc(views.Ring(part.Name).Records(), func(r *ring.Record) bool { return r.Holder == e.host.identity }) {
-			return false
+		view := views.Ring(part.Name)
+		if slices.ContainsFunc(view.Records(), func(r *ring.Record) bool { return r.Holder == e.host.identity }) {
+			continue
 		}
+		registered = false
+		// No record has such a name.
+		expected[part.Name] = view.With(ring.Record{Name: e.host.identity, Controllers: part.ControllerNames()})
 	}
-	return true
+	return e.unshared(func(name string) bool {
+		view, ok := expected[ringOf(name)]
+		if !ok {
+			view = views.Ring(ringOf(name))
+		}
+		return view.Shares(name)
+	}), registered
+}
+
+// fit compares set with what this process would decide now.
+func (e *ringElection) fit(set []string, views ring.Views) fit {
+	now := e.decide(&views)
+	lacks := !runsAll(set, now)
+	registered, _ := e.decideRegistered(views)
+	return fit{lacks: lacks, late: lacks && runsAll(set, registered), spares: !runsAll(now, set)}
 }
 
 // read reads the registry with quorum.
@@ -223,22 +241,27 @@ func (e *ringElection) follow(ctx context.Context) (end func()) {
 }
 
 // prepare waits until this process's records are in the registry, at most registrationLimit,
-// and decides which controllers it stands with.
+// and decides which controllers it stands with. It waits for lateLimit where it would decide
+// otherwise with its records: a leader that runs what its rings could has to start anew for
+// that.
 func (e *ringElection) prepare(ctx context.Context) []string {
 	var views *ring.Views
 	var failed error
+	began := time.Now()
 	// The limit is no error: the process stands with what it knows then.
-	_ = wait.PollUntilContextTimeout(ctx, registryPeriod, registrationLimit, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextTimeout(ctx, registryPeriod, lateLimit, true, func(ctx context.Context) (bool, error) {
+		enough := time.Since(began) >= registrationLimit
 		read, err := e.read(ctx)
 		if err != nil {
 			// What was read before stands: the limit may have cut this off.
 			if views == nil {
 				failed = err
 			}
-			return false, nil
+			return enough, nil
 		}
 		views, failed = &read, nil
-		return e.registered(read), nil
+		expected, registered := e.decideRegistered(read)
+		return registered || enough && slices.Equal(expected, e.decide(views)), nil
 	})
 	logger := klog.FromContext(ctx)
 	if failed != nil && ctx.Err() == nil {
@@ -374,49 +397,43 @@ func (e *ringElection) leaveRings() {
 	}
 }
 
-// untilUnfit returns true when what this process would decide now has differed from set for
-// too long, false when ctx ends. It decides nothing while the registry cannot be read, nor,
-// for registrationLimit, while that does not have this process's records.
+// untilUnfit returns true when set no longer fits, false when ctx ends. It decides nothing
+// while the registry cannot be read.
 func (e *ringElection) untilUnfit(ctx context.Context, set []string, leads *atomic.Bool) bool {
-	// limit is how long the set may differ; 0: it does not.
-	limit := func(views ring.Views) time.Duration {
-		now := e.decide(&views)
-		switch {
-		case slices.Equal(now, set):
-			return 0
-		case !e.registered(views):
-			return registrationLimit
-		case leads.Load() && runsAll(set, now):
-			return shareLimit
-		}
-		return unfitLimit
+	var f fitness
+	observe := func(views ring.Views) (left time.Duration, limited bool) {
+		return f.observe(time.Now(), e.fit(set, views), leads.Load())
 	}
-	var since time.Time
+	// The informer may be behind.
+	confirmed := func() bool {
+		views, err := e.read(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Does not know whether its controllers as leader still fit; will try again")
+			}
+			return false
+		}
+		left, limited := observe(views)
+		return limited && left <= 0
+	}
+	// next is when the registry may be read again.
+	var next time.Time
 	for {
 		var due <-chan time.Time
-		var allowed time.Duration
 		if views, ok := e.cached(); ok {
-			allowed = limit(views)
-		}
-		if allowed == 0 {
-			since = time.Time{}
-		} else {
-			if since.IsZero() {
-				since = time.Now()
-			}
-			if time.Since(since) >= allowed {
-				// The informer may be behind.
-				now, err := e.read(ctx)
-				if err == nil {
-					if still := limit(now); still != 0 && time.Since(since) >= still {
+			left, limited := observe(views)
+			if limited && left <= 0 {
+				if !time.Now().Before(next) {
+					if confirmed() {
 						return true
 					}
-				} else if ctx.Err() == nil {
-					klog.FromContext(ctx).Error(err, "Does not know whether its controllers as leader still fit; will try again")
+					next = time.Now().Add(unfitLimit)
 				}
-				since = time.Now()
+				left = time.Until(next)
 			}
-			due = time.After(allowed - time.Since(since))
+			if limited {
+				due = time.After(left)
+			}
 		}
 		select {
 		case <-ctx.Done():

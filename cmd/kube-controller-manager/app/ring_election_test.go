@@ -236,7 +236,7 @@ func TestAProcessStandsWithWhatTheRegistrySays(t *testing.T) {
 		took      time.Duration
 	}{
 		"its own record":           {instances: []shardingv1alpha1.ControllerInstance{testInstance("me", both)}, want: shared},
-		"not registered":           {want: all, took: registrationLimit},
+		"not registered":           {want: all, took: lateLimit},
 		"only another's record":    {instances: []shardingv1alpha1.ControllerInstance{testInstance("other", both)}, want: shared, took: registrationLimit},
 		"one does not list both":   {instances: []shardingv1alpha1.ControllerInstance{testInstance("me", both), testInstance("old", []string{testRS})}, want: []string{"*", "-" + testRS}},
 		"the registry is not read": {refusal: errors.New("down"), want: shared, took: registrationLimit},
@@ -257,6 +257,18 @@ func TestAProcessStandsWithWhatTheRegistrySays(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Only with its record the ring shares a controller, so the process waits for that.
+func TestAProcessThatRegistersLateStandsAsIfItHadBeenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		e := newElectionTest(t)
+		time.AfterFunc(lateLimit-time.Second, func() { e.set(testInstance("me", both)) })
+		if got, want := ofBoth(e.prepare(ctx)), []string{"*", "-" + testRS, "-" + testRC}; !slices.Equal(got, want) {
+			t.Errorf("stands with %q, want %q", got, want)
+		}
+	})
 }
 
 func TestATermThatNoLongerFitsEndsInGoodOrder(t *testing.T) {
@@ -308,14 +320,14 @@ func TestATermThatCouldShareMoreEndsLaterThanOneThatLeavesSomethingUndone(t *tes
 		want time.Duration
 	}{
 		"the leader runs more than it has to": {[]string{"*"}, shareLimit},
-		"nobody runs one":                     {[]string{"*", "-" + testRS, "-" + testRC}, unfitLimit},
+		"nobody runs one":                     {[]string{"*", "-" + testRS, "-" + testRC}, undoneLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, ctx := ktesting.NewTestContext(t)
 				e := newElectionTest(t)
 				e.set(testInstance("me", both))
-				if tc.want == unfitLimit {
+				if tc.want == undoneLimit {
 					e.set(testInstance("me", both), testInstance("other", []string{testRC}))
 				}
 				defer e.follow(ctx)()

@@ -27,9 +27,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A process that has to end at once (it has lost the leader's Lease, a second signal, a fatal
-// error, a panic) deletes its records on the way out. Else each range would wait until its
-// record has expired.
+// A process that has to end at once (it has lost the leader's Lease, a second signal, work that
+// never ends, a fatal error, a panic) deletes its records on the way out. Else each range would
+// wait until its record has expired.
 
 const (
 	// exitLimit bounds how long the end of the process is held up, whatever happens. A bit more
@@ -98,9 +98,9 @@ func abandonInPanic(_ context.Context, reason interface{}) {
 	time.AfterFunc(panicLimit, func() { klog.FlushAndExit(klog.ExitFlushTimeout, 1) })
 }
 
-// exitStuck ends the process, whose work on a ring has outlived the record of its instance there: it
-// cannot register anew while that work is under way. Its records on other rings are deleted.
-func exitStuck(logger klog.Logger, ring, reason string) {
-	logger.Error(nil, "Exits, so that the process that is started in its place can take part in the ring again", "ring", ring, "reason", reason)
+// exitStuck ends the process, in which work of that ring never ends: only that lets go of what
+// the work holds. What is stuck names the controller and the hash key.
+func exitStuck(logger klog.Logger, ring, what string) {
+	logger.Error(nil, "Work never ends, so this process does", "ring", ring, "stuck", what)
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 }

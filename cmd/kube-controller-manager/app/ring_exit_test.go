@@ -56,6 +56,23 @@ func TestAFatalEndAbandonsTheRingsAndKeepsItsExitCode(t *testing.T) {
 	}
 }
 
+// The records of its other rings go at once, too.
+func TestAProcessWhoseWorkNeverEndsAbandonsItsRings(t *testing.T) {
+	logger, ctx := ktesting.NewTestContext(t)
+	hookExit()
+	h := &ringHost{}
+	defer abandonOnExit(ctx, h)()
+	hooked := klog.OsExit
+	defer func() { klog.OsExit = hooked }()
+	code := 0
+	// As the hook does, in front of an exit that returns.
+	klog.OsExit = func(c int) { abandonAll(); code = c }
+	exitStuck(logger, "workloads", "replicaset-controller on 00000000000000ff")
+	if code != 1 || !h.isAbandoned() {
+		t.Errorf("exit code %d, abandoned: %t; want 1, true", code, h.isAbandoned())
+	}
+}
+
 // Whatever hangs, the process ends.
 func TestAbandoningIsBounded(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)

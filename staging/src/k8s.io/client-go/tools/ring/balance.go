@@ -392,9 +392,9 @@ func (m *Machine) takes(s Shift, now time.Duration) bool {
 // replaced says whether another process has come to the instance's place, or is about to: it has most
 // likely crashed, and its record is not gone yet.
 func (m *Machine) replaced(r Record, now time.Duration) bool {
-	place, soon := slot(r.Holder), now < m.balance.came+lastLease
+	place, soon := Place(r.Holder), now < m.balance.came+lastLease
 	return place != "" && slices.ContainsFunc(m.view.records, func(other *Record) bool {
-		return (soon || other.Key == nil && !other.Drained) && other.Name != r.Name && slot(other.Holder) == place
+		return (soon || other.Key == nil && !other.Drained) && other.Name != r.Name && Place(other.Holder) == place
 	})
 }
 

@@ -104,10 +104,10 @@ type status struct {
 }
 
 const (
-	simulatedLease = 6 * time.Second
+	simulatedLease = 15 * time.Second
 	// simulatedConfidence is fence.Confidence of that.
 	simulatedConfidence = simulatedLease - simulatedLease/6
-	renewalPeriod       = simulatedLease / 3
+	renewalPeriod       = simulatedLease / 6
 	// readPause is how long a process that has decided reads nothing.
 	readPause      = 200 * time.Millisecond
 	simulatedBytes = 3000

@@ -42,7 +42,7 @@ func (d *day) during(part float64, times int, f func(i int)) {
 
 // die has a process crash. Another one begins in its place after a while.
 func (d *day) die(p *simulatedProcess, pause time.Duration) {
-	host := slot(p.holder)
+	host := Place(p.holder)
 	d.phase.deaths++
 	p.crash()
 	d.after(pause, func() { d.start(host) })
@@ -149,7 +149,7 @@ func dayScenes(s size) []dayScene {
 					return
 				}
 				d.phase.leaves++
-				host := slot(p.holder)
+				host := Place(p.holder)
 				p.leave()
 				d.after(d.pauseBetween(2*time.Second, 6*time.Second), func() { d.start(host) })
 			})

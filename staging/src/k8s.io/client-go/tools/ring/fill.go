@@ -66,7 +66,7 @@ func (f *filling) observe(before, next *View, name string, follow hashkey.Ranges
 }
 
 // decideFill begins to fill the next piece once all that was begun is worked on.
-func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges) {
+func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges, handovers []Handover) {
 	f := &m.fill
 	f.limited = in.Room != nil
 	filled := owned.Minus(f.unfilled)
@@ -82,7 +82,13 @@ func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges) {
 		f.returned = 0
 		return
 	}
-	if m.give != (give{}) || m.awaitsReturn(self, filled, in.Now) {
+	for i := range handovers {
+		if h := &handovers[i]; h.Donor == m.name && !h.Share(m.name, owned).Intersect(f.unfilled).Empty() {
+			// It is given as it is.
+			return
+		}
+	}
+	if m.awaitsReturn(self, filled, in.Now) {
 		return
 	}
 	piece := self.Held.Intersect(f.unfilled)

@@ -59,14 +59,18 @@ type strikes struct {
 	until time.Duration
 }
 
-// slot is the place of a process, which outlives it: the part of a holder's name before the
-// first '_'. A holder without one has no place.
-func slot(holder string) string {
-	place, _, ok := strings.Cut(holder, "_")
-	if !ok {
+// Place returns the place of a process, which outlives it: what comes before the last two parts
+// of a holder's name, HOST_PID_RANDOM, or before the only '_'. The name of a host may have a '_'
+// itself. A holder without one has no place, "".
+func Place(holder string) string {
+	end := strings.LastIndex(holder, "_")
+	if end < 0 {
 		return ""
 	}
-	return place
+	if pid := strings.LastIndex(holder[:end], "_"); pid >= 0 {
+		end = pid
+	}
+	return holder[:end]
 }
 
 // observe takes note of who has come and gone.
@@ -86,7 +90,7 @@ func (h *history) observe(view *View, now time.Duration) {
 		}
 	}
 	for _, r := range view.Records() {
-		s := slot(r.Holder)
+		s := Place(r.Holder)
 		if s == "" {
 			continue
 		}
@@ -112,7 +116,7 @@ func (h *history) observe(view *View, now time.Duration) {
 		}
 		change()
 		delete(alive, reg)
-		s := slot(l.holder)
+		s := Place(l.holder)
 		if l.leaving || now-l.since >= youngAge {
 			delete(h.slots, s)
 			continue
@@ -131,7 +135,7 @@ func (h *history) observe(view *View, now time.Duration) {
 // doubtedUntil is until when the instance counts as one of a crash loop, which may still go on as soon
 // as it gets a range; 0: it does not.
 func (h *history) doubtedUntil(r Record) time.Duration {
-	s := h.slots[slot(r.Holder)]
+	s := h.slots[Place(r.Holder)]
 	if s.times == 0 {
 		return 0
 	}
@@ -139,4 +143,4 @@ func (h *history) doubtedUntil(r Record) time.Duration {
 }
 
 // restsUntil is when the instance may get a range, as Input.Now counts; 0: at once.
-func (h *history) restsUntil(r Record) time.Duration { return h.slots[slot(r.Holder)].until }
+func (h *history) restsUntil(r Record) time.Duration { return h.slots[Place(r.Holder)].until }
