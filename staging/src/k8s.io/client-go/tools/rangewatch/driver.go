@@ -143,6 +143,8 @@ func (d *driver) next(ctx context.Context) (runtime.Object, error) {
 		return nil, ctx.Err()
 	case <-d.wake:
 		d.takeNews(d.follower)
+	case <-d.urged:
+		d.hurry()
 	case <-d.watchRetry.timer:
 		d.watchRetry.timer = nil
 		d.follower.RetryWatch()

@@ -22,6 +22,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
@@ -110,4 +112,30 @@ func TestFailedRequestsAreRetriedWhileRangesStayHeld(t *testing.T) {
 	h.source.SetRanges(percents(0, 100))
 	h.eventually("growth", func() bool { return h.source.Held().Equal(percents(0, 100)) })
 	h.settled(percents(0, 100))
+}
+
+// What has failed for long may be far from its next attempt. A server that answers again is known by who
+// begins to wait: it has just registered.
+func TestWhoBeginsToWaitHasRequestsThatFailedTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRequests(&Source{backoff: backoff})
+		for range 8 {
+			r.watchRetry.schedule()
+		}
+		if left := time.Until(r.watchRetry.due); left < 10*time.Second {
+			t.Fatalf("the next attempt is after %v, want long", left)
+		}
+		r.hurry()
+		if left := time.Until(r.watchRetry.due); left > 2*backoff.Duration {
+			t.Errorf("the next attempt is after %v", left)
+		}
+		due := r.watchRetry.due
+		time.Sleep(time.Millisecond)
+		if r.hurry(); r.watchRetry.due.After(due) {
+			t.Error("who waits again puts it off")
+		}
+		if r.listRetry.timer != nil {
+			t.Error("nothing had failed, and is tried again")
+		}
+	})
 }

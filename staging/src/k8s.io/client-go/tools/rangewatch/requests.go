@@ -92,10 +92,21 @@ type listEnd struct {
 type retry struct {
 	delay wait.DelayFunc
 	timer <-chan time.Time
+	// due is when the timer fires.
+	due time.Time
 }
 
 // schedule sets the timer for the next attempt.
-func (r *retry) schedule() { r.timer = time.After(r.delay()) }
+func (r *retry) schedule() { r.after(r.delay()) }
+
+func (r *retry) after(d time.Duration) { r.timer, r.due = time.After(d), time.Now().Add(d) }
+
+// hurry has the next attempt made no later than after the first failure.
+func (r *retry) hurry() {
+	if d := r.delay(); r.timer != nil && time.Until(r.due) > d {
+		r.after(d)
+	}
+}
 
 // backoff is that of client-go's reflectors, which is reset after two minutes without a failure, and
 // here by a watch that brings something. The ranges of many processes fail at once where a server
@@ -113,6 +124,16 @@ func (r *requests) resetRetries() {
 	for _, retry := range []*retry{&r.listRetry, &r.watchRetry} {
 		retry.delay = r.source.backoff.DelayWithReset(clock.RealClock{}, 2*time.Minute)
 	}
+}
+
+// hurry has the next attempts made soon: somebody waits, and the server has just answered something else.
+func (r *requests) hurry() {
+	if r.listRetry.timer == nil && r.watchRetry.timer == nil {
+		return
+	}
+	r.resetRetries()
+	r.listRetry.hurry()
+	r.watchRetry.hurry()
 }
 
 func (r *requests) startList(ctx context.Context, s follower.Step) {

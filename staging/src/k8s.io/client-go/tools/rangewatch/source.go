@@ -107,7 +107,9 @@ type Source struct {
 	departed sync.Map
 
 	// wake has a token while there is news. What drives the Follower takes it.
-	wake        chan struct{}
+	wake chan struct{}
+	// urged has a token while somebody has begun to wait since the requests were hurried last.
+	urged       chan struct{}
 	heldChanged chan struct{}
 	warnOnce    sync.Once
 
@@ -185,6 +187,7 @@ func NewSource(cfg Config) (*Source, error) {
 		stored:      stored{bookmarked: make(chan struct{}, 1)},
 		logger:      klog.LoggerWithValues(klog.LoggerWithName(logger, "rangewatch"), "type", fmt.Sprintf("%T", cfg.Object), "field", cfg.Field),
 		wake:        make(chan struct{}, 1),
+		urged:       make(chan struct{}, 1),
 		heldChanged: make(chan struct{}, 1),
 		waiting:     map[follower.Waiter]chan struct{}{},
 	}, nil
@@ -270,6 +273,10 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	s.waiting[number] = done
 	s.tellLocked(func(f *follower.Follower) { f.Wait(number, r) })
 	s.mu.Unlock()
+	select {
+	case s.urged <- struct{}{}:
+	default:
+	}
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.readRevision(reading, number, s.answerTime)
