@@ -32,8 +32,17 @@ var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
 // Live makes a process collect its garbage, and returns the bytes that remain.
 func Live(ctx context.Context, cluster *localcluster.Cluster, process string) (uint64, error) {
-	// With debug=1 the profile includes the size of the heap after the collection.
-	profile, err := cluster.Get(ctx, process, "/debug/pprof/heap?gc=1&debug=1")
+	return heap(ctx, cluster, process, "/debug/pprof/heap?gc=1&debug=1")
+}
+
+// Allocated returns the bytes of all objects in a process's heap, garbage included.
+func Allocated(ctx context.Context, cluster *localcluster.Cluster, process string) (uint64, error) {
+	return heap(ctx, cluster, process, "/debug/pprof/heap?debug=1")
+}
+
+func heap(ctx context.Context, cluster *localcluster.Cluster, process, path string) (uint64, error) {
+	// With debug=1 the profile includes the size of the heap, after the collection if there is one.
+	profile, err := cluster.Get(ctx, process, path)
 	if err != nil {
 		return 0, err
 	}

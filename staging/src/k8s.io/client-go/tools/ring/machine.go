@@ -226,10 +226,10 @@ func (m *Machine) Decide(in Input) Decision {
 		m.began = max(in.Now, 1)
 	}
 	owned := m.view.Owned(m.name)
-	m.decideFill(self, in, owned)
+	handovers := m.view.Handovers()
+	m.decideFill(self, in, owned, handovers)
 	filled := owned.Minus(m.fill.unfilled)
 	d := Decision{Since: m.gainedAt, Owned: owned, Open: filled, Follow: filled}
-	handovers := m.view.Handovers()
 	for i := range handovers {
 		h := &handovers[i]
 		if h.Receiver == m.name {

@@ -242,7 +242,7 @@ func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
 			d.Write = write(ReasonSplit, *r, nil, &key, r.Donor)
 			return
 		}
-		d.waitUntil(in.Now + m.limits.Step)
+		d.wakeAt(in.Now + m.limits.Step)
 	}
 }
 

@@ -56,7 +56,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	// From here on requests carry the epoch, so that none can be sent with the last one once
 	// the registry has it.
 	t.cfg.Gate.raise(t.self, d.Report.Epoch)
-	wake := t.sayIdle(now, d.Owned, working)
+	wake := t.sayIdle(now, d.Open, d.Owned.Minus(d.Follow), working)
 	t.sayStuck(ctx, now)
 	t.show(now, &d)
 

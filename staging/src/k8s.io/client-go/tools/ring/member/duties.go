@@ -155,6 +155,9 @@ func (t *term) freshFor(ctx context.Context, controllers []string) bool {
 		return d.fresh
 	}
 	t.forgetFresh()
+	if len(t.readiness.asked) > 0 {
+		t.again()
+	}
 	t.readiness.reset()
 	ctx, cancel := context.WithCancel(ctx)
 	ranges := t.cfg.Gate.serving()

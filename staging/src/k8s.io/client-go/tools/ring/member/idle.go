@@ -17,6 +17,7 @@ limitations under the License.
 package member
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,11 +33,20 @@ const (
 	reasonStale    = "its caches do not hold yet all that it owns"
 )
 
+// whyUnfilled says why the caches do not hold all keys that the instance owns, of which it has not begun
+// to fill these.
+func (t *term) whyUnfilled(unfilled hashkey.Ranges) string {
+	if capacity := t.cfg.Capacity(); capacity > 0 && !unfilled.Empty() {
+		return fmt.Sprintf("nobody works on %v: that may be more than the %d objects that the process can hold", unfilled, capacity)
+	}
+	return reasonStale
+}
+
 // sayIdle has the record say why the instance does not work on keys for which its gate may be open, or
 // on these controllers for which it may, once that has lasted. It returns when to look again; 0: once
 // something else has happened.
-func (t *term) sayIdle(now time.Time, open hashkey.Ranges, may []string) time.Duration {
-	shut := !open.Minus(t.cfg.Gate.serving()).Empty()
+func (t *term) sayIdle(now time.Time, open, unfilled hashkey.Ranges, may []string) time.Duration {
+	shut := !open.Minus(t.cfg.Gate.serving()).Empty() || !unfilled.Empty()
 	var idle []int
 	for i, s := range t.duties.states {
 		if !open.Empty() && s.Working && s.Reason == "" && (shut || !t.cfg.Gate.For(s.Name).isOpen()) {
@@ -56,7 +66,7 @@ func (t *term) sayIdle(now time.Time, open hashkey.Ranges, may []string) time.Du
 	for _, i := range idle {
 		t.duties.states[i].Reason = reasonNoLeader
 		if slices.Contains(may, t.duties.states[i].Name) {
-			t.duties.states[i].Reason = reasonStale
+			t.duties.states[i].Reason = t.whyUnfilled(unfilled)
 		}
 	}
 	t.news.status.Controllers = controllerStates(t.duties.states)

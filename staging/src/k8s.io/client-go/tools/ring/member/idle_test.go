@@ -97,14 +97,14 @@ func TestAShortWaitIsNotToldOf(t *testing.T) {
 			{idleTold + 1, open, idleTold, false},
 			{2*idleTold + 1, open, 0, true},
 		} {
-			if wake := term.sayIdle(begin.Add(step.after), step.open, nil); wake != step.wake || (term.duties.states[0].Reason != "") != step.says {
+			if wake := term.sayIdle(begin.Add(step.after), step.open, nil, nil); wake != step.wake || (term.duties.states[0].Reason != "") != step.says {
 				t.Errorf("after %v: wakes after %v, says %q", step.after, wake, term.duties.states[0].Reason)
 			}
 		}
 		// Who owns nothing has nothing to work on.
 		i.door().set(false)
 		term.duties.states[0].Reason = ""
-		if wake := term.sayIdle(begin, nil, nil); wake != 0 {
+		if wake := term.sayIdle(begin, nil, nil, nil); wake != 0 {
 			t.Errorf("owns nothing, and wakes after %v", wake)
 		}
 	})

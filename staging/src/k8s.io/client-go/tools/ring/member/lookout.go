@@ -80,7 +80,7 @@ func (t *term) look(ctx context.Context, now time.Time, d ring.Decision) time.Du
 // part in a handover, or for its own last write.
 func (t *term) waits(d ring.Decision) bool {
 	last := max(t.settled, t.news.stored.Revision)
-	return d.Waits || d.Phase != shardingv1alpha1.InstanceActive || !d.Follow.Equal(d.Owned) || t.machine.View().Revision < last
+	return d.Waits || d.Phase != shardingv1alpha1.InstanceActive || !d.Owned.Covers(d.Follow) || t.machine.View().Revision < last
 }
 
 // overtake hands the machine a view that is ahead of the log. It does not if the gate waits

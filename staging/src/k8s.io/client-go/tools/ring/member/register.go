@@ -32,6 +32,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// firstViewInterval is how long a member waits before it lists the registry again for its first view.
+const firstViewInterval = time.Second
+
 // maxHeld is how many ranges spec.held of a record may have.
 const maxHeld = 64
 
@@ -84,7 +87,7 @@ func (t *term) firstView(ctx context.Context, created string) (*ring.View, error
 	renewing.Go(func() { t.renew(ctx) })
 	var view *ring.View
 	var last error
-	err := wait.PollUntilContextCancel(ctx, relistInterval, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, firstViewInterval, true, func(ctx context.Context) (bool, error) {
 		view, last = t.list(ctx, metav1.ListOptions{ResourceVersion: created, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		// Another answer would be the same; none may come later.
 		if apierrors.IsResourceExpired(last) || apierrors.IsForbidden(last) {

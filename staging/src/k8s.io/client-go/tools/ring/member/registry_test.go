@@ -63,8 +63,8 @@ type registry struct {
 	withheld bool
 	// watches counts those that were opened. The first ones, as many as silent says, tell nothing.
 	watches, silent int
-	delay    time.Duration
-	requests []request
+	delay           time.Duration
+	requests        []request
 
 	// before is called with each request that arrives, after with each that has been
 	// carried out and its answer. Their error is what the member gets. They may block.

@@ -1,0 +1,250 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/pkg/ringtable"
+)
+
+const (
+	etcdName      = string(localcluster.Etcd)
+	apiServerName = string(localcluster.KubeAPIServer)
+	// soon bounds the wait for any condition. It is ample even for a slow machine.
+	soon = 5 * time.Minute
+)
+
+// side is a cluster with controller managers: ours, or with the feature gate off, so that one leads
+// and the others stand by, as in stock Kubernetes.
+type side struct {
+	name      string
+	stock     bool
+	dir       string
+	settings  string
+	cluster   *localcluster.Cluster
+	client    kubernetes.Interface
+	registry  *registry
+	unserved  *unserved
+	authority *authority
+	// living ends when the side ends.
+	living context.Context
+
+	lock sync.Mutex
+	// managers has every controller manager that was started.
+	managers []*manager
+	// ended counts processes that have ended by themselves.
+	ended int
+	// stop ends what was started, in this order.
+	stop []func()
+}
+
+// startSide starts a cluster in a folder below dir, without controller managers. settings is the
+// content of the settings files of those that come.
+func startSide(ctx context.Context, bin, dir, settings string, stock bool) (_ *side, err error) {
+	s := &side{name: "ours", stock: stock, settings: settings}
+	if stock {
+		s.name = "stock"
+	}
+	s.dir = filepath.Join(dir, s.name)
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	if err := s.startCluster(ctx, bin); err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(s.dir, frontProxy+".kubeconfig")
+	if err := s.cluster.WriteKubeconfig(kubeconfig, frontProxy); err != nil {
+		return nil, err
+	}
+	if s.authority, err = newAuthority(s.clusterDir(), kubeconfig); err != nil {
+		return nil, err
+	}
+	config := s.cluster.RESTConfig()
+	config.QPS, config.ContentType = -1, "application/vnd.kubernetes.protobuf"
+	if s.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	return s, s.observe()
+}
+
+func (s *side) clusterDir() string { return filepath.Join(s.dir, "cluster") }
+
+// startCluster starts etcd and the API server.
+func (s *side) startCluster(ctx context.Context, bin string) (err error) {
+	var cancel context.CancelFunc
+	s.living, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = append(s.stop, cancel)
+	s.cluster, err = localcluster.Start(ctx, localcluster.Config{
+		BinDir: bin, Dir: s.clusterDir(),
+		FeatureGates: map[string]bool{"ControllerRing": !s.stock},
+		Args: map[localcluster.Component][]string{
+			// Otherwise a server that is asked to end waits for the watches until it is killed.
+			localcluster.KubeAPIServer: append(frontProxyArgs(s.clusterDir()), "--shutdown-watch-termination-grace-period=1s"),
+			localcluster.KubeControllerManager: {
+				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20",
+				// No kubelet says that Nodes are alive, and nothing runs the pods.
+				"--node-monitor-grace-period=24h",
+			},
+		},
+		Died: s.died,
+	})
+	if err != nil {
+		return err
+	}
+	s.stop = append(s.stop, func() {
+		if err := s.cluster.Stop(context.WithoutCancel(ctx)); err != nil {
+			log.Print(err)
+		}
+	})
+	return s.cluster.StopNodes(ctx)
+}
+
+// observe follows etcd until the side ends, and begins to count.
+func (s *side) observe() error {
+	endpoint, err := s.cluster.Endpoint(etcdName)
+	if err != nil {
+		return err
+	}
+	if s.registry, err = follow(s.living, endpoint); err != nil {
+		return err
+	}
+	s.stop = append(s.stop, func() { _ = s.registry.client.Close() })
+	controllers := []string{allControllers}
+	if !s.stock {
+		controllers = ringControllers()
+	}
+	s.unserved = newUnserved(time.Now(), controllers)
+	return nil
+}
+
+// ringControllers returns the controllers that are on rings, as serving names them.
+func ringControllers() (names []string) {
+	for _, ring := range catalogue.Rings() {
+		for _, controller := range ring.ControllerNames() {
+			names = append(names, ring.Name+"/"+controller)
+		}
+	}
+	return names
+}
+
+// end ends all processes of the side.
+func (s *side) end() {
+	for _, m := range s.all() {
+		if m.proxy != nil {
+			m.proxy.close()
+		}
+	}
+	for _, stop := range s.stop {
+		stop()
+	}
+}
+
+// settle waits until n controller managers run and every key has a worker: of ours, until each ring
+// has n Active instances, too.
+func (s *side) settle(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	var left error
+	err := wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
+		if running := len(s.running()); running != n {
+			left = fmt.Errorf("%d controller managers run", running)
+			return false, nil
+		}
+		if _, whole := s.unserved.whole(); !whole {
+			left = errors.New("keys have no worker")
+			return false, nil
+		}
+		if s.stock {
+			return true, nil
+		}
+		left = s.unsettled(ctx, n)
+		return left == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: waiting for %d controller managers to share the work: %w", s.name, n, errors.Join(err, left))
+	}
+	return nil
+}
+
+// unsettled says why the rings are not at rest with n instances.
+func (s *side) unsettled(ctx context.Context, n int) error {
+	for _, in := range catalogue.Rings() {
+		ring, err := ringtable.Get(ctx, s.client, in.Name)
+		if err != nil {
+			return err
+		}
+		if len(ring.Instances) != n || ring.Active() != n || len(ring.Problems()) > 0 {
+			return fmt.Errorf("%s: %d instances, %d Active, %q", in.Name, len(ring.Instances), ring.Active(), ring.Problems())
+		}
+	}
+	return nil
+}
+
+// listed adds up what all processes have listed.
+func (s *side) listed() (sum listed) {
+	for _, m := range s.all() {
+		if m.proxy != nil {
+			sum = sum.plus(m.proxy.traffic.now())
+		}
+	}
+	return sum
+}
+
+// counts are what a side has counted up to a moment.
+type counts struct {
+	// lost counts ours that lost a record while their process went on, leaders changes of the Lease's
+	// holder, and ended processes that ended by themselves.
+	lost, leaders, ended int
+	unserved             time.Duration
+	listed
+}
+
+// now returns what was counted up to now.
+func (s *side) now() (c counts) {
+	s.registry.see(func(l *ledger) { c.lost, c.leaders = l.again, l.leaders })
+	s.lock.Lock()
+	c.ended = s.ended
+	s.lock.Unlock()
+	c.unserved, c.listed = s.unserved.until(time.Now()), s.listed()
+	return c
+}
+
+// since returns what was counted after what before has.
+func (s *side) since(before counts) counts {
+	c := s.now()
+	return counts{
+		lost: c.lost - before.lost, leaders: c.leaders - before.leaders, ended: c.ended - before.ended,
+		unserved: c.unserved - before.unserved, listed: c.listed.minus(before.listed),
+	}
+}
