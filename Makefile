@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults conformance leader explore simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
+.PHONY: help up test faults conformance leader explore explore-driver simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance bench-slowness rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: ## run all checks and tests
 
 explore: tree ## search the ring's state machine for violations; STEPS= FAULTS= TIME=10m bound the search, which is long without
 	@hack/test.sh explore
+
+explore-driver: tree ## let members live through random histories of slowness, outages and deaths; HISTORIES=3000 says how many, SEED=17 picks one
+	@hack/test.sh explore-driver
 
 simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without, in half an hour; INSTANCES=200 is one minute, SEED= picks another day
 	@hack/test.sh simulate
@@ -77,6 +80,9 @@ bench-objects: build ## measure what the process that leads holds of Nodes, Secr
 
 bench-balance: build ## measure how the ring of workloads evens out its load, into docs/benchmarks-balance.md; an hour and a half; OBJECTS= sizes it, BALANCE="-churn=0" passes flags
 	@cd _output/kubernetes && go run ./test/benchmark/balance -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/balance" -objects=$(or $(OBJECTS),20000) -out="$(CURDIR)/docs/benchmarks-balance.md" -plot="$(CURDIR)/docs/balance.svg" $(BALANCE)
+
+bench-slowness: build ## compare what slowness, outages and deaths cost with stock's leader, into docs/benchmarks-slowness.md; an hour and a half; SLOWNESS="-only=kill" passes flags
+	@cd _output/kubernetes && go run ./test/benchmark/slowness -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/slowness" -out="$(CURDIR)/docs/benchmarks-slowness.md" $(SLOWNESS)
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin="$(CURDIR)/_output/bin" $(ROLLOUT)

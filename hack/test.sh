@@ -158,6 +158,11 @@ explore() {
   [ -z "${TIME-}" ] || export RING_EXPLORATION_TIME=$TIME
   (cd "$tree" && go test -v -count=1 -timeout 24h -run '^Test(Roster)?Exploration$' k8s.io/client-go/tools/ring)
 }
+# explore-driver has members live through random histories: HISTORIES of them, or that of SEED.
+explore-driver() {
+  export RING_DRIVER_HISTORIES=${HISTORIES:-3000} RING_DRIVER_SEED=${SEED-}
+  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^TestDriverExploration$' k8s.io/client-go/tools/ring/member)
+}
 # simulate lets a large ring, of INSTANCES, live through a day, that of SEED.
 simulate() {
   export RING_SIMULATION=long RING_SIMULATION_SEED=${SEED-} RING_SIMULATION_INSTANCES=${INSTANCES-}

@@ -201,3 +201,25 @@ func TestARangeIsCutBesideAKeyWhoseWorkMayNeverEnd(t *testing.T) {
 		}
 	}
 }
+
+// It had filled its caches for those that have left.
+func TestAnHeirGoesOnWithTheCachesThatItHasFilled(t *testing.T) {
+	leaves := member("z", at(hashkey.Max))
+	leaves.Phase = shardingv1alpha1.InstanceLeaving
+	self := joining("a", "", nil)
+	self.Revision = 1
+	m := NewMachine("a", NewView(1, leaves, self), limits)
+	if d := m.Decide(Input{Now: 1}); !d.Follow.Equal(hashkey.All()) {
+		t.Fatalf("follows %v, want everything", d.Follow)
+	}
+	m.Remove("z", 2)
+	d := m.Decide(Input{Now: 2})
+	if d.Write == nil || d.Write.Reason != ReasonFirst || !d.Follow.Equal(hashkey.All()) {
+		t.Fatalf("wrote %+v and follows %v", d.Write, d.Follow)
+	}
+	self.Key, self.Revision = d.Write.Key, 3
+	m.Apply(self)
+	if d := m.Decide(Input{Now: 3}); !d.Open.Equal(hashkey.All()) {
+		t.Errorf("may open %v, want everything", d.Open)
+	}
+}

@@ -100,10 +100,13 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 	if len(m.older()) > 0 {
 		return
 	}
-	// Any key is the end of the whole line. What it begins with lies below that.
+	// Any key is the end of the whole line. What it begins with lies below that, unless its caches
+	// are filled already, for those that have left.
 	all, held := lastOf(self.Held)
-	if d.Follow = self.Held; !held {
+	if !held {
 		all = hashkey.Max
+	}
+	if d.Follow = d.Follow.Union(m.follow); d.Follow.Empty() {
 		d.Follow = upperPart(all, hashkey.All(), hashkey.All(), max(hashkey.Limit/firstPiece, m.limits.Piece))
 	}
 	d.Write = write(ReasonFirst, self, &all, nil, "")

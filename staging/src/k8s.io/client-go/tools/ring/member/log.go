@@ -47,6 +47,9 @@ func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
 
 // list returns the member's ring.
 func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.View, error) {
+	// The connection may be dead.
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.LeaseDuration)
+	defer cancel()
 	list, err := m.cfg.Client.List(ctx, m.options(options))
 	if err != nil {
 		return nil, fmt.Errorf("listing ControllerInstances: %w", err)

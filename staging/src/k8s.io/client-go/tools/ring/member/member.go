@@ -267,14 +267,22 @@ func (m *Member) Abandon(ctx context.Context) error {
 	if self == nil {
 		return nil
 	}
+	if err := m.delete(ctx, *self); err != nil {
+		return fmt.Errorf("deleting ControllerInstance %s, which stays until its lease ends: %w", self.Name, err)
+	}
+	return nil
+}
+
+// delete deletes a record of this member at once, if it is there.
+func (m *Member) delete(ctx context.Context, self fence.Identity) error {
 	err := m.cfg.Client.Delete(ctx, self.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: &self.UID},
 	})
-	if err == nil || isGone(err) || apierrors.IsConflict(err) {
+	if isGone(err) || apierrors.IsConflict(err) {
 		return nil
 	}
-	return fmt.Errorf("deleting ControllerInstance %s, which stays until its lease ends: %w", self.Name, err)
+	return err
 }
 
 // confidence is until when a renewal that was sent at that instant lets the

@@ -65,6 +65,8 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	m.cfg.Gate.begin(t.self, m.confidence(sent))
 	view, err := t.firstView(ctx, created.ResourceVersion)
 	if err != nil {
+		// It might be the oldest, for which others wait.
+		t.remove(ctx)
 		m.cfg.Gate.expire()
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 // who is older: the oldest may take everything when nobody owns anything. Meanwhile it renews the
 // record, which would not outlive a list that takes long.
 func (t *term) firstView(ctx context.Context, created string) (*ring.View, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*t.cfg.LeaseDuration)
+	ctx, cancel := context.WithTimeout(ctx, 3*t.cfg.LeaseDuration)
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	defer cancel()
@@ -108,6 +110,8 @@ func (m *Member) create(ctx context.Context) (*shardingv1alpha1.ControllerInstan
 	if m.abandoned.Load() {
 		return nil, errAbandoned
 	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.LeaseDuration)
+	defer cancel()
 	created, err := m.cfg.Client.Create(ctx, &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: m.cfg.Ring + "-"},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{

@@ -101,7 +101,10 @@ func (t *term) renew(ctx context.Context) {
 				t.trust(ctx, a.sent)
 			case isLost(a.err):
 				t.cfg.Metrics.Renewed(ResultLost)
-				t.post(ctx, func() { t.lose(logger, a.err) })
+				t.post(ctx, func() {
+					t.unleased = apierrors.HasStatusCause(a.err, fence.CauseLeaseLost)
+					t.lose(logger, a.err)
+				})
 				return
 			default:
 				logger.Error(a.err, "Could not renew the ControllerInstance; will try again", "sent", a.sent, "gateOpenUntil", t.cfg.Gate.Deadline())

@@ -570,3 +570,25 @@ func TestARequestMayTakeLongerThanConfidenceWhileRenewalsSucceed(t *testing.T) {
 		}
 	})
 }
+
+// As a mirror or a backup of etcd by key leaves it.
+func TestARecordWithoutALeaseIsRemovedByItsInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		a, b := two(t, r)
+		record := a.record()
+		r.lock.Lock()
+		r.leases[record.UID].Stop()
+		r.lock.Unlock()
+		leave := a.work(hashkey.Max)
+		time.Sleep(lease)
+		if _, ok := r.get(record.Name); !ok {
+			t.Error("the record was removed while work goes on under it")
+		}
+		leave()
+		eventually(t, "the record is gone", func() bool { _, ok := r.get(record.Name); return !ok })
+		eventually(t, "the ring is whole", func() bool {
+			return a.gate.serving().Union(b.gate.serving()).Equal(hashkey.All()) && a.record().Name != record.Name
+		})
+	})
+}

@@ -80,7 +80,10 @@ type term struct {
 	lookout lookout
 	// lost says that the term ends, left that it has deleted its record itself.
 	lost, left bool
-	readiness  readiness
+	// unleased says that the record had no lease any more when it was renewed. It may be there still,
+	// and would then never end.
+	unleased  bool
+	readiness readiness
 	// idleSince is since when the instance has been kept from work that it may do; zero: it is not.
 	idleSince time.Time
 }
@@ -102,6 +105,9 @@ func (t *term) run(ctx context.Context) {
 		t.keep(ctx)
 		cancel()
 		t.drain(ctx)
+		if t.unleased {
+			t.remove(ctx)
+		}
 		t.cfg.Gate.notify(func() {})
 		t.cfg.Gate.notifyBar(func(string) {})
 		wg.Wait()
@@ -159,10 +165,10 @@ func (t *term) run(ctx context.Context) {
 }
 
 // keep keeps for the next registration what the caches hold: nothing is listed anew that it is given
-// back. An instance that leaves, or is drained, has given its range away.
+// back. One that is drained asks for nothing.
 func (t *term) keep(ctx context.Context) {
 	t.Member.follow, t.Member.held = t.follow, nil
-	if !t.left && !t.drained && ctx.Err() == nil {
+	if !t.drained && ctx.Err() == nil {
 		t.Member.held = t.held(t.follow)
 	}
 }
@@ -239,6 +245,16 @@ func (t *term) lastWord() {
 		case <-late:
 			return
 		}
+	}
+}
+
+// remove removes the record, under which no work goes on. If that fails, it ends with its lease, or the
+// API servers remove it.
+func (t *term) remove(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.LeaseDuration/hangsPerLease)
+	defer cancel()
+	if err := t.delete(ctx, t.self); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not remove the record that the instance has given up", "instance", t.self.Name)
 	}
 }
 

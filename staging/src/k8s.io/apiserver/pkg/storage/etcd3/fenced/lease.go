@@ -24,7 +24,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/klog/v2"
 )
 
 // ErrLeaseNotFound says that the key has no etcd lease any more: it is about to disappear, or
@@ -40,10 +39,6 @@ type Lease struct {
 
 	id     clientv3.LeaseID
 	lessor clientv3.Lease
-	// revision is the mod revision of the object that the request has read; 0: there was none.
-	revision int64
-	// removeUnleased removes an object that has no lease and still has that mod revision.
-	removeUnleased func(ctx context.Context, revision int64) error
 }
 
 type leaseKey struct{}
@@ -62,15 +57,9 @@ func leaseFrom(ctx context.Context) *Lease {
 // KeepAlive renews the etcd lease of the object that the request has read; etcd stores
 // nothing for that. It fails with ErrLeaseNotFound if the object has none any more, and with
 // another error if etcd does not answer while ctx lasts: who renews knows how long an answer is of
-// use. An object that is there without a lease would stay for ever, so it is removed: the answer
-// tells the one that it belonged to.
+// use.
 func (l *Lease) KeepAlive(ctx context.Context) error {
 	if l.id == clientv3.NoLease {
-		if l.revision != 0 && l.removeUnleased != nil {
-			if err := l.removeUnleased(ctx, l.revision); err != nil {
-				klog.FromContext(ctx).Error(err, "Could not remove a ControllerInstance without an etcd lease; it is looked for again within a minute")
-			}
-		}
 		return ErrLeaseNotFound
 	}
 	if _, err := l.lessor.KeepAliveOnce(ctx, l.id); errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -95,8 +84,8 @@ func (l *Lease) grant(ctx context.Context, lessor clientv3.Lease) error {
 
 // found notes the lease of the key that was read; nil: there is no such key.
 func (l *Lease) found(kv *mvccpb.KeyValue, lessor clientv3.Lease) {
-	l.id, l.lessor, l.revision = clientv3.NoLease, lessor, 0
+	l.id, l.lessor = clientv3.NoLease, lessor
 	if kv != nil {
-		l.id, l.revision = clientv3.LeaseID(kv.Lease), kv.ModRevision
+		l.id = clientv3.LeaseID(kv.Lease)
 	}
 }

@@ -66,7 +66,6 @@ func WrapStorage(s storage.Interface, client *kubernetes.Client, config storageb
 	r := newRegistry(s, client)
 	r.backend, r.codec, r.newFunc, r.newListFunc = wrapped.backend, config.Codec, newFunc, newListFunc
 	r.resourcePrefix, r.etcdPrefix = resourcePrefix, path.Join("/", config.Prefix, resourcePrefix)
-	wrapped.records = r
 	d.open(r)
 	return wrapped
 }
@@ -80,8 +79,6 @@ type store struct {
 	servers    []string
 	deployment *deployment
 	backend    *backend
-	// records is the registry whose records are stored here; nil: it is no registry's storage.
-	records *registry
 }
 
 func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
@@ -99,11 +96,6 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 
 func (s *store) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object) error {
-	if lease := leaseFrom(ctx); lease != nil && s.records != nil {
-		lease.removeUnleased = func(ctx context.Context, revision int64) error {
-			return s.records.removeUnleased(ctx, path.Base(key), revision)
-		}
-	}
 	ctx, judges, err := s.judges(ctx, key)
 	if err != nil {
 		return err
