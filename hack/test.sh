@@ -440,7 +440,7 @@ counted() {
   local step
   for step in "${steps[@]}"; do
     case $step in
-    faults | explore | simulate | broken) ;;
+    faults | explore | explore-driver | simulate | broken) ;;
     *) return 0 ;;
     esac
   done
