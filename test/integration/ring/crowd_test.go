@@ -275,6 +275,7 @@ func (metrics) Heaviest(float64)                              {}
 func (metrics) Work(float64)                                  {}
 func (metrics) Balanced(string)                               {}
 func (metrics) Working(string, bool)                          {}
+func (metrics) Stuck(string, int)                             {}
 func (metrics) Renewed(string)                                {}
 func (metrics) News(string)                                   {}
 func (metrics) Step(string, time.Duration)                    {}
