@@ -65,7 +65,15 @@ func (t *term) queue(ctx context.Context, name string, ranges hashkey.Ranges) {
 	}
 	now := q.next
 	q.next, q.busy = nil, true
-	t.aside(ctx, func() { t.cfg.Controllers[name].Acquired(ctx, now) }, func() {
+	t.aside(ctx, func() {
+		// One at a time: others need the processor, too.
+		select {
+		case t.turns <- struct{}{}:
+			defer func() { <-t.turns }()
+			t.cfg.Controllers[name].Acquired(ctx, now)
+		case <-ctx.Done():
+		}
+	}, func() {
 		q.busy = false
 		t.queue(ctx, name, nil)
 	})

@@ -90,10 +90,26 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Idle: func(r hashkey.Ranges) bool {
 			return gate.serving().Intersect(r).Empty() && t.releasing.Union(t.voiding).Intersect(r).Empty() && gate.Busy(r) == 0
 		},
-		Keys:    t.keys,
+		Keys:    func(r hashkey.Ranges) []int64 { return t.recentKeys(now, r) },
 		Work:    t.news.work.keys,
 		Balance: t.cfg.Balance(),
 	}
+}
+
+// sorted are the keys of all objects in ranges at a time.
+type sorted struct {
+	ranges hashkey.Ranges
+	at     time.Time
+	keys   []int64
+}
+
+// recentKeys returns the keys in ranges of all objects that the sources hold, or held a moment ago: each
+// decision asks for them until what follows from it is in the log. Who gets them may sort them.
+func (t *term) recentKeys(now time.Time, ranges hashkey.Ranges) []int64 {
+	if s := &t.sorted; !ranges.Equal(s.ranges) || now.Sub(s.at) >= loadInterval {
+		*s = sorted{ranges, now, t.keys(ranges)}
+	}
+	return t.sorted.keys
 }
 
 // room returns how many objects more the process can hold; nil: any number.

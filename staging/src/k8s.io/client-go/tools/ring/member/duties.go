@@ -225,7 +225,8 @@ func (t *term) prepare(ranges hashkey.Ranges) {
 	}
 }
 
-// keys returns the keys in ranges of all objects that the sources hold.
+// keys returns the keys in ranges of all objects that the sources hold. It may be called from any
+// goroutine.
 func (t *term) keys(ranges hashkey.Ranges) []int64 {
 	var keys []int64
 	for _, s := range t.cfg.Sources {

@@ -38,14 +38,10 @@ type heavy struct {
 	warned bool
 }
 
-// weigh looks for a key that is heavy among those of all objects that the instance owns, and warns
-// of one that stays so. It returns how many objects have the heaviest, and how many come before those in
-// the range. It sorts keys.
-func (t *term) weigh(ctx context.Context, now time.Time, keys []int64, owned hashkey.Ranges) (n, before int) {
-	weight := int64(len(keys))
-	key, n := ring.Heaviest(keys)
-	before = ring.Before(key, keys, owned)
-	share, is := ring.Heavy(t.self.Name, weight, n, t.machine.View())
+// watchHeaviest warns of the heaviest key of the instance if it is heavy, and stays so.
+func (t *term) watchHeaviest(ctx context.Context, now time.Time, l load) {
+	key, n := l.key, int(l.heaviest)
+	share, is := ring.Heavy(t.self.Name, l.weight, n, t.machine.View())
 	t.cfg.Metrics.Heaviest(share)
 	switch {
 	case !is:
@@ -54,7 +50,7 @@ func (t *term) weigh(ctx context.Context, now time.Time, keys []int64, owned has
 		t.heavy = heavy{key: key, since: now}
 	}
 	if !is || t.heavy.warned || now.Sub(t.heavy.since) < heavyAfter {
-		return n, before
+		return
 	}
 	t.heavy.warned = true
 	what := "hash key " + hashkey.Format(key)
@@ -64,5 +60,4 @@ func (t *term) weigh(ctx context.Context, now time.Time, keys []int64, owned has
 	klog.FromContext(ctx).Info("One key is a large part of the ring's load, and no range can be split within it", "key", hashkey.Format(key), "of", what, "objects", n, "share", share)
 	t.cfg.Events.Eventf(reference(t.observer.self), v1.EventTypeWarning, eventHeavy,
 		"%s has %d objects, %.0f %% of the load of ring %s, which cannot be split: its owner has more to do than others, however many instances there are", what, n, 100*share, t.cfg.Ring)
-	return n, before
 }

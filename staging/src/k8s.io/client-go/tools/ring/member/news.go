@@ -68,8 +68,9 @@ type news struct {
 	// which the registry has stored a load.
 	counted        time.Time
 	owned, weighed hashkey.Ranges
-	// counting is how long that took.
-	counting time.Duration
+	// counting is how long that took, underCount says that it is being counted now.
+	counting   time.Duration
+	underCount bool
 	// work is how much there has been to do.
 	work work
 	// collections is how many garbage collections there had been when the heap was last noted.
@@ -135,30 +136,51 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 	return 0
 }
 
-// count counts the load, unless it was counted a moment ago for the same keys.
+// count has the load counted, unless it was counted a moment ago for the same keys. That reads and
+// sorts the keys of all objects, so it is done beside the deciding goroutine.
 func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n := &t.news
-	if now.Sub(n.counted) < max(loadInterval, countShare*n.counting) && owned.Equal(n.owned) {
+	if n.underCount || now.Sub(n.counted) < max(loadInterval, countShare*n.counting) && owned.Equal(n.owned) {
 		return
 	}
-	n.counted, n.owned = now, owned
-	begun := t.cfg.Clock.Now()
-	defer func() { n.counting = t.cfg.Clock.Since(begun) }()
+	n.underCount = true
 	n.work.look(now, t.cfg.Gate, t.controllers, t.cfg.Workers)
-	n.status.Work = n.work.most()
+	var l load
+	t.aside(ctx, func() { l = t.countLoad(owned) }, func() {
+		n.underCount, n.counted, n.counting, n.owned = false, now, l.took, owned
+		n.status.Work = n.work.most()
+		n.status.Weight, n.status.Heaviest, n.status.BeforeHeaviest = l.weight, l.heaviest, l.before
+		n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
+		t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
+		t.cfg.Metrics.Work(float64(n.status.Work) / 1000)
+		t.watchHeaviest(ctx, now, l)
+		objects := t.cfg.Heap.hold(t.Member, l.objects)
+		if bytes, collections := t.cfg.Heap.live(); collections != n.collections {
+			n.collections = collections
+			n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Objects: objects}
+		}
+	})
+}
+
+// load is what has been counted of the objects in the caches: all, and those for the keys owned, with
+// how many share the heaviest key of these and how many come before them.
+type load struct {
+	objects, weight, heaviest, before int64
+	key                               int64
+	took                              time.Duration
+}
+
+// countLoad counts the load. It may be called from any goroutine.
+func (t *term) countLoad(owned hashkey.Ranges) load {
+	begun := t.cfg.Clock.Now()
 	keys := t.keys(hashkey.All())
-	objects := t.cfg.Heap.hold(t.Member, int64(len(keys)))
+	l := load{objects: int64(len(keys))}
 	keys = slices.DeleteFunc(keys, func(key int64) bool { return !owned.Contains(key) })
-	n.status.Weight = int64(len(keys))
-	n.status.Busy = int64(t.cfg.Gate.Busy(hashkey.All()))
-	t.cfg.Metrics.Load(n.status.Weight, n.status.Busy)
-	t.cfg.Metrics.Work(float64(n.status.Work) / 1000)
-	heaviest, before := t.weigh(ctx, now, keys, owned)
-	n.status.Heaviest, n.status.BeforeHeaviest = int64(heaviest), int64(before)
-	if bytes, collections := t.cfg.Heap.live(); collections != n.collections {
-		n.collections = collections
-		n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Objects: objects}
-	}
+	l.weight = int64(len(keys))
+	key, n := ring.Heaviest(keys)
+	l.key, l.heaviest, l.before = key, int64(n), int64(ring.Before(key, keys, owned))
+	l.took = t.cfg.Clock.Since(begun)
+	return l
 }
 
 // differs says whether something has changed by one part of so many, or more.

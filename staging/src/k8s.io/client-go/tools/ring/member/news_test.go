@@ -40,6 +40,8 @@ import (
 
 // reported reports d as a decision does, and takes in the answer.
 func (t *term) reported(ctx context.Context, d ring.Decision) (wake time.Duration) {
+	t.count(ctx, time.Now(), d.Owned)
+	t.settle()
 	wake = t.report(ctx, time.Now(), d)
 	t.settle()
 	return wake

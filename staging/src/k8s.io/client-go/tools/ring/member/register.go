@@ -58,6 +58,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		answered: sent,
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
 		queueing: map[string]*queueing{},
+		turns:    make(chan struct{}, 1),
 		news:     news{collections: collections},
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),

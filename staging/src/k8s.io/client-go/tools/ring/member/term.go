@@ -64,8 +64,12 @@ type term struct {
 	releasing, voiding hashkey.Ranges
 	// last are the controllers that were last seen to work in releasing.
 	last []string
-	// queueing is what each controller is being told of, and is to be told of next.
+	// queueing is what each controller is being told of, and is to be told of next. turns is full
+	// while one is.
 	queueing map[string]*queueing
+	turns    chan struct{}
+	// sorted are the keys that were asked for last, of those ranges, at that time.
+	sorted sorted
 	// beside is what goes on beside the deciding goroutine for the controllers.
 	beside sync.WaitGroup
 	// settled is the revision that the log must have reached before the next
