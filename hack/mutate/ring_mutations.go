@@ -145,7 +145,7 @@ var ringMutations = []change{
 	{"what cannot be filled is not put back", "fill.go", "if in.Now-f.since < m.limits.Fill ||", "if true ||"},
 	{"more is filled than there is room for", "fill.go", "if room == nil {\n\t\treturn width", "if true {\n\t\treturn width"},
 	{"who comes back is given what another works on", "fill.go", "if !r.Held.Covers(served) {", "if false {"},
-	{"who comes back is given nothing back", "fill.go", "if !held || !owned.Contains(key)", "if true || !owned.Contains(key)"},
+	{"who comes back is given nothing back", "fill.go", "if !held || !owned.Contains(key)", "if held || !owned.Contains(key)"},
 	{"what is not begun is not given away", "fill.go", "if unfilled.Empty() {", "if true {"},
 	{"all that is not begun is given away", "fill.go", "at := width/2 - 1", "at := width - 1"},
 	{"the receiver of what is cold fills all of it", "fill.go", "if cold.Empty() {", "if true {"},

@@ -250,7 +250,7 @@ func (i *instance) Keys(ranges hashkey.Ranges) []int64 {
 }
 
 // Acquired implements member.Controller.
-func (i *instance) Prepare(hashkey.Ranges)  {}
+func (i *instance) Prepare(hashkey.Ranges)                   {}
 func (i *instance) Acquired(context.Context, hashkey.Ranges) {}
 
 // Released implements member.Controller.
