@@ -91,11 +91,8 @@ func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges, handov
 	if m.awaitsReturn(self, filled, in.Now) {
 		return
 	}
-	piece := self.Held.Intersect(f.unfilled)
-	if !filled.Empty() || piece.Empty() {
-		width := max(filled.Width(), owned.Width()/firstPiece, m.limits.Piece, 1)
-		piece = upperPart(*self.Key, owned, f.unfilled, m.fits(width, filled.Width(), self.Weight, in.Room))
-	}
+	width := max(filled.Width(), owned.Width()/firstPiece, m.limits.Piece, 1)
+	piece := upperPart(*self.Key, owned, f.unfilled, m.fits(width, filled.Width(), self.Weight, in.Room))
 	f.unfilled = f.unfilled.Minus(piece)
 }
 
@@ -170,12 +167,9 @@ func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
 	donor, _ := m.view.Get(h.Donor)
 	gain := after.Minus(m.view.Owned(m.name))
 	cold := gain.Minus(donor.Cached).Minus(m.follow)
-	if in.Room != nil && donor.Weight > 0 {
-		// More than there is room for is never full: the donor calls it off, and gives half of it.
-		share := float64(donor.Weight) / float64(max(m.view.Owned(h.Donor).Width(), 1)) * float64(gain.Minus(m.follow).Width())
-		if share > float64(*in.Room) {
-			return after.Minus(gain).Union(gain.Intersect(m.follow))
-		}
+	if !m.hasRoomFor(gain.Minus(m.follow), in.Room) {
+		// It is never full: the donor calls it off, and gives half of it.
+		return after.Minus(gain).Union(gain.Intersect(m.follow))
 	}
 	if cold.Empty() {
 		return after
@@ -191,6 +185,21 @@ func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
 	return after.Minus(cold).Union(upperPart(*key, after, cold, width))
 }
 
+// hasRoomFor says whether the process can hold these keys of others, by what their owners have.
+func (m *Machine) hasRoomFor(keys hashkey.Ranges, room *int64) bool {
+	if room == nil || keys.Empty() {
+		return true
+	}
+	objects := 0.0
+	for _, r := range m.view.Ring() {
+		owned := m.view.Owned(r.Name)
+		if part := owned.Intersect(keys); !part.Empty() {
+			objects += float64(r.Weight) * float64(part.Width()) / float64(owned.Width())
+		}
+	}
+	return objects <= float64(*room)
+}
+
 // cutToReturn returns the key that gives one that joins back what its caches hold, if this instance works
 // on nothing else that it would get with that, and keeps a third of its objects.
 func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (int64, bool) {
@@ -201,10 +210,10 @@ func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (i
 	along := newArc(*self.Key, owned)
 	share := owned.Intersect(hashkey.Between(along.key(hashkey.Limit-1), key))
 	served := in.Serving.Intersect(share)
-	if !r.Held.Covers(served) {
+	if !r.Held.Covers(served) || containsAny(share, in.Stuck) {
 		return 0, false
 	}
-	return key, served.Empty() || 3*len(in.Keys(share)) <= 2*len(in.Keys(owned))
+	return key, served.Empty() || 2*len(in.Keys(owned)) >= 3*len(in.Keys(share))
 }
 
 // cutUnfilled returns the key that gives away half of what this instance has not begun to fill, if that

@@ -223,3 +223,57 @@ func TestAnHeirGoesOnWithTheCachesThatItHasFilled(t *testing.T) {
 		t.Errorf("may open %v, want everything", d.Open)
 	}
 }
+
+// Otherwise it would be named, drained for and called off again and again.
+func TestWhatComesBackIsNotGivenWithAKeyWhoseWorkMayNeverEnd(t *testing.T) {
+	back := joining("n", "d", nil)
+	back.Held = keys(hashkey.Max, 1<<61)
+	for _, stuck := range [][]int64{nil, {1 << 60}} {
+		m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), back), limits)
+		w := m.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys, Stuck: stuck}).Write
+		want := int64(1 << 61)
+		if stuck != nil {
+			want = 1<<60 - 1
+		}
+		if w == nil || *w.Next != want {
+			t.Errorf("with %v stuck it wrote %+v, want key %d", stuck, w, want)
+		}
+	}
+}
+
+func TestSlowWorkKeepsADonorFromDrainingForAStepAtMost(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(joining("n", "d", at(1<<62)), keys(hashkey.Max, 1<<62))), limits)
+	in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys, Idle: busy}
+	for now := time.Second; now < limits.Step; now += time.Second {
+		// Each time it is another key.
+		in.Now, in.Slow = now, []int64{int64(now)}
+		if d := m.Decide(in); !d.Open.Equal(hashkey.All()) {
+			t.Fatalf("at %v open %v, want everything", now, d.Open)
+		}
+	}
+	in.Now = time.Second + limits.Step
+	if d := m.Decide(in); d.Open.Contains(1) {
+		t.Errorf("open %v, want the share shut", d.Open)
+	}
+}
+
+func TestNobodyFollowsMoreOfAPredecessorThatLeavesThanThereIsRoomFor(t *testing.T) {
+	leaves := member("a", at(1<<62))
+	leaves.Phase, leaves.Weight = shardingv1alpha1.InstanceLeaving, 1000
+	m := NewMachine("b", NewView(1, leaves, member("b", at(hashkey.Max))), limits)
+	mine := keys(1<<62, hashkey.Max)
+	for room, want := range map[int64]hashkey.Ranges{999: mine, 1000: hashkey.All()} {
+		if d := m.Decide(Input{Now: 1, Serving: mine, Room: &room}); !d.Follow.Equal(want) {
+			t.Errorf("with room for %d it follows %v, want %v", room, d.Follow, want)
+		}
+	}
+}
+
+func TestWhoComesBackIsNotGivenWhatAnotherWorksOn(t *testing.T) {
+	back := joining("n", "d", nil)
+	back.Held = keys(50, 100)
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), back), limits)
+	if w := m.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}).Write; w == nil || *w.Next != 1<<62-1 {
+		t.Errorf("wrote %+v, want the middle: it holds nothing of what comes before", w)
+	}
+}

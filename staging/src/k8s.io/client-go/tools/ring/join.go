@@ -43,7 +43,7 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		m.decideFirst(self, d)
 		return
 	}
-	if m.heir() {
+	if m.heir() && in.Room == nil {
 		// Nobody else is left to take over from those that leave.
 		d.Follow = hashkey.All()
 	}

@@ -56,7 +56,7 @@ func (m *Machine) reopen() {
 		m.epoch++
 		m.gainedAt = m.view.Revision
 	}
-	m.leave.shut = false
+	m.leave.shut, m.leave.heldSince = false, 0
 }
 
 // spare says whether another instance can own the range of this one: it does not leave, is not drained,
@@ -103,8 +103,8 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 			d.waitUntil(l.since + limit)
 			return
 		}
-		if len(in.Slow) > 0 && !l.hurries && (!self.Deleting || in.Now-l.since < limit) {
-			// It might shut the gate in vain.
+		inVain := len(in.Stuck) > 0 && (!self.Deleting || in.Now-l.since < limit)
+		if !l.hurries && (inVain || len(in.Slow) > 0 && m.holds(&l.heldSince, in.Now)) {
 			d.waitUntil(in.Now + time.Second)
 			return
 		}

@@ -102,6 +102,8 @@ type give struct {
 	draining bool
 	// drainingSince is when the gate was told to shut for the receiver's share.
 	drainingSince time.Duration
+	// heldSince is since when slow work has kept it from draining; zero: none does.
+	heldSince time.Duration
 	// gives is set once the work in the share has ended.
 	gives *Gift
 }
@@ -131,6 +133,8 @@ type leaving struct {
 	since time.Duration
 	// hurries says that the process is about to end.
 	hurries bool
+	// heldSince is since when slow work has kept it from that; zero: none does.
+	heldSince time.Duration
 	// shut is set once the gate has been told to shut, at shutSince.
 	shut      bool
 	shutSince time.Duration

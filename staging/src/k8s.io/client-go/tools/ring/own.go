@@ -27,7 +27,9 @@ import (
 // decideOwner is for an instance that owns a range and stays.
 func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *Decision) {
 	// What comes from predecessors that are about to go is cached while they work.
-	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Minus(m.fill.unfilled))
+	if left := m.withoutLeaving().Owned(m.name).Minus(m.fill.unfilled); m.hasRoomFor(left.Minus(d.Owned), in.Room) {
+		d.Follow = d.Follow.Union(left)
+	}
 	d.Phase = shardingv1alpha1.InstanceActive
 	if in.Serving.Empty() {
 		d.Phase = shardingv1alpha1.InstanceLocked
@@ -127,7 +129,7 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 		case containsAny(share, in.Stuck):
 			d.Write = callOff(h.Record, "work in the range does not end"+describeStuck(in.Stuck, share))
 			return
-		case containsAny(share, in.Slow):
+		case containsAny(share, in.Slow) && m.holds(&g.heldSince, in.Now):
 			// Nobody would do the other work of the share meanwhile.
 			d.waitUntil(in.Now + time.Second)
 			return
@@ -178,6 +180,15 @@ func (m *Machine) restsUntil(r Record, stuck []int64) time.Duration {
 		until = max(until, m.rests[registration{}])
 	}
 	return until
+}
+
+// holds says whether slow work still keeps a gate from being shut, as it has since then; zero: it begins to.
+// What has not ended after a step may go on as other work does: the drain has a limit of its own.
+func (m *Machine) holds(since *time.Duration, now time.Duration) bool {
+	if *since == 0 {
+		*since = max(now, 1)
+	}
+	return now-*since < m.limits.Step
 }
 
 func containsAny(ranges hashkey.Ranges, keys []int64) bool {

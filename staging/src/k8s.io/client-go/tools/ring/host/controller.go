@@ -112,6 +112,8 @@ type Item interface {
 
 // Prepare implements member.Controller.
 func (c *controller) Prepare(ranges hashkey.Ranges) {
+	c.host.filtering.Lock()
+	defer c.host.filtering.Unlock()
 	c.host.setOpen(c, func(open hashkey.Ranges) hashkey.Ranges { return open.Union(ranges) })
 	for _, i := range c.host.reads {
 		if i.filter != nil {
@@ -127,6 +129,8 @@ func (c *controller) Acquired(ctx context.Context, ranges hashkey.Ranges) {
 
 // Released implements member.Controller.
 func (c *controller) Released(ranges hashkey.Ranges) {
+	c.host.filtering.Lock()
+	defer c.host.filtering.Unlock()
 	// Handlers of other controllers hear by the same filters.
 	open := c.host.setOpen(c, func(open hashkey.Ranges) hashkey.Ranges { return open.Minus(ranges) })
 	shut := ranges.Minus(open)

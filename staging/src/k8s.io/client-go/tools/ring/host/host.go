@@ -132,6 +132,9 @@ type Host struct {
 	reads       []*informed
 	controllers []*controller
 
+	// filtering is held while filters are opened and shut: controllers share them.
+	filtering sync.Mutex
+
 	lock sync.Mutex
 	// missing is what the program has not asked for yet: Start waits for it.
 	missing map[string]struct{}

@@ -34,6 +34,9 @@ type lanes struct {
 	idle []*lane
 }
 
+// maxIdle is how many lanes are kept that are not used.
+const maxIdle = 8
+
 // lane has one connection, once it has been used. It is used again and again, for one request at a
 // time.
 type lane struct {
@@ -75,7 +78,11 @@ func (l *lanes) giveBack(used *lane, answered bool) {
 	}
 	l.lock.Lock()
 	defer l.lock.Unlock()
-	l.idle = append(l.idle, used)
+	if len(l.idle) < maxIdle {
+		l.idle = append(l.idle, used)
+	} else if answered {
+		used.hangUp()
+	}
 }
 
 // laneBody is an answer that gives its lane back when it has been closed.

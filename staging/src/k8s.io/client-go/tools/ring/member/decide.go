@@ -18,6 +18,7 @@ package member
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -106,10 +107,14 @@ type sorted struct {
 // recentKeys returns the keys in ranges of all objects that the sources hold, or held a moment ago: each
 // decision asks for them until what follows from it is in the log. Who gets them may sort them.
 func (t *term) recentKeys(now time.Time, ranges hashkey.Ranges) []int64 {
-	if s := &t.sorted; !ranges.Equal(s.ranges) || now.Sub(s.at) >= loadInterval {
+	s := &t.sorted
+	if !s.ranges.Covers(ranges) || now.Sub(s.at) >= loadInterval {
 		*s = sorted{ranges, now, t.keys(ranges)}
 	}
-	return t.sorted.keys
+	if ranges.Equal(s.ranges) {
+		return s.keys
+	}
+	return slices.DeleteFunc(slices.Clone(s.keys), func(key int64) bool { return !ranges.Contains(key) })
 }
 
 // room returns how many objects more the process can hold; nil: any number.
@@ -117,6 +122,10 @@ func (t *term) room() *int64 {
 	capacity := t.cfg.Capacity()
 	if capacity == 0 {
 		return nil
+	}
+	if n := &t.news; n.counted.Before(t.opened) || differs(n.stored.Weight, n.status.Weight, loadParts) {
+		// What has been filled last is not counted yet.
+		return ptr.To[int64](0)
 	}
 	return ptr.To(capacity - t.cfg.Heap.total())
 }
@@ -160,6 +169,7 @@ func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 	t.cfg.Gate.set(serving.Union(gain))
 	klog.FromContext(ctx).Info("Opened the gate", "ranges", gain, "revision", since)
 	t.readiness.forget(gain)
+	t.opened = t.cfg.Clock.Now()
 	t.acquired(ctx, gain)
 	// The next decision says what phase follows from it.
 	t.again()
@@ -187,6 +197,8 @@ func (t *term) release(ctx context.Context) {
 		return
 	}
 	released, last := t.releasing, t.last
+	// What is known of them may be older than the work that has just ended.
+	t.readiness.forget(released)
 	t.releasing, t.voiding, t.last = nil, t.voiding.Union(released), nil
 	t.aside(ctx, func() {
 		for _, c := range t.cfg.Controllers {

@@ -125,10 +125,12 @@ func (t *term) watch(ctx context.Context, revision int64) error {
 			return err
 		}
 		t.post(ctx, func() {
+			// A list may have overtaken what it says of the instance itself.
+			t.learn(record)
+			t.buried = t.buried || event.Type == watch.Deleted && record.Name == t.self.Name && record.UID == t.self.UID
 			switch {
 			case record.Revision <= t.machine.View().Revision:
 			case event.Type == watch.Deleted:
-				t.learn(record)
 				t.machine.Remove(record.Name, record.Revision)
 			default:
 				t.machine.Apply(record)

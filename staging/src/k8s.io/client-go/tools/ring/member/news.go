@@ -140,7 +140,10 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 // sorts the keys of all objects, so it is done beside the deciding goroutine.
 func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n := &t.news
-	if n.underCount || now.Sub(n.counted) < max(loadInterval, countShare*n.counting) && owned.Equal(n.owned) {
+	recent := now.Sub(n.counted) < max(loadInterval, countShare*n.counting) && owned.Equal(n.owned)
+	// What room there is is known only once what was filled last is counted.
+	awaited := t.cfg.Capacity() > 0 && n.counted.Before(t.opened)
+	if n.underCount || recent && !awaited {
 		return
 	}
 	n.underCount = true

@@ -83,7 +83,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 // who is older: the oldest may take everything when nobody owns anything. Meanwhile it renews the
 // record, which would not outlive a list that takes long.
 func (t *term) firstView(ctx context.Context, created string) (*ring.View, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*t.cfg.LeaseDuration)
+	ctx, cancel := context.WithTimeout(ctx, min(3*t.cfg.LeaseDuration, 2*DefaultStepLimit))
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	defer cancel()

@@ -29,6 +29,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// maxRemoval is how long a record is tried to be removed.
+const maxRemoval = 5 * time.Second
+
 // lastWordLimit is how long a term whose record is lost waits for the log to show it.
 const lastWordLimit = time.Second
 
@@ -62,6 +65,8 @@ type term struct {
 	// releasing are the keys that the gate was shut for and whose last work has not been seen to
 	// end, voiding those whose controllers are being told that it has.
 	releasing, voiding hashkey.Ranges
+	// opened is when the gate was last opened for something.
+	opened time.Time
 	// last are the controllers that were last seen to work in releasing.
 	last []string
 	// queueing is what each controller is being told of, and is to be told of next. turns is full
@@ -84,6 +89,8 @@ type term struct {
 	lookout lookout
 	// lost says that the term ends, left that it has deleted its record itself.
 	lost, left bool
+	// buried says that the log has shown the end of the record.
+	buried bool
 	// unleased says that the record had no lease any more when it was renewed. It may be there still,
 	// and would then never end.
 	unleased  bool
@@ -239,10 +246,7 @@ func (t *term) exit(ctx context.Context) {
 // instance, or taken that back, and its next record is to say so.
 func (t *term) lastWord() {
 	late := t.cfg.Clock.After(lastWordLimit)
-	for {
-		if _, there := t.machine.View().Get(t.self.Name); !there {
-			return
-		}
+	for !t.buried {
 		select {
 		case f := <-t.events:
 			f()
@@ -255,7 +259,7 @@ func (t *term) lastWord() {
 // remove removes the record, under which no work goes on. If that fails, it ends with its lease, or the
 // API servers remove it.
 func (t *term) remove(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.LeaseDuration/hangsPerLease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(t.cfg.LeaseDuration/hangsPerLease, maxRemoval))
 	defer cancel()
 	if err := t.delete(ctx, t.self); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not remove the record that the instance has given up", "instance", t.self.Name)
