@@ -102,7 +102,7 @@ var ringMutations = []change{
 	{"older instances that have gone count", "machine.go", "m.registeredBefore = slices.DeleteFunc(slices.Clone(m.registeredBefore), gone)", ""},
 	{"older instances that have registered anew count", "machine.go", "return !ok || r.UID != older.uid", "return !ok || r.Name != older.name"},
 
-	{"nobody fills its caches when all owners leave", "join.go", "if m.heir() {", "if false {"},
+	{"nobody fills its caches when all owners leave", "join.go", "if m.heir() && ", "if false && m.heir() && "},
 	{"all that join fill their caches when all owners leave", "join.go", "ok && !r.leaving()", "ok && r.Name == \"\""},
 
 	// Crash loops.
