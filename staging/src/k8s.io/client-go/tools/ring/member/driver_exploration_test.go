@@ -114,7 +114,10 @@ func (w *world) summarize() {
 	for _, p := range w.all() {
 		registrations += int(p.registrations.Load())
 	}
+	w.truth.lock.Lock()
+	entered, written, refused := w.truth.entered, w.truth.written, w.truth.refused
+	w.truth.lock.Unlock()
 	j := w.judge
 	w.t.Logf("seed %d, faults %v, %v: %d processes, %d registrations, %d pieces of work, %d writes, %d refused; without a worker %v, unexplained %v, explained %s",
-		w.seed, w.faults, sinceEpoch(), len(w.all()), registrations, w.truth.entered, w.truth.written, w.truth.refused, j.unserved, j.unexplained, reasons(j.explained))
+		w.seed, w.faults, sinceEpoch(), len(w.all()), registrations, entered, written, refused, j.unserved, j.unexplained, reasons(j.explained))
 }

@@ -127,7 +127,9 @@ func newInstance(t *testing.T, r *registry, change ...func(*Config)) *instance {
 		t.Fatal(err)
 	}
 	i.Member = m
+	r.lock.Lock()
 	r.instances = append(r.instances, i)
+	r.lock.Unlock()
 	return i
 }
 
@@ -254,7 +256,10 @@ func (c *fakeController) Acquired(_ context.Context, r hashkey.Ranges) {
 	if open := c.door().serving().Intersect(r); !prepared.Covers(open) {
 		c.t.Errorf("the door is open for %v, and Prepare was called for %v", open, prepared)
 	}
-	for _, other := range c.registry.instances {
+	c.registry.lock.Lock()
+	all := slices.Clone(c.registry.instances)
+	c.registry.lock.Unlock()
+	for _, other := range all {
 		if twice := other.door().serving().Intersect(c.door().serving()).Intersect(r); other.gate != c.gate && time.Now().Before(other.gate.Deadline()) && !twice.Empty() {
 			c.t.Errorf("two gates are open for %v", twice)
 		}

@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,6 +277,8 @@ func TestARenewalWithoutAnAnswerIsGivenUpAfterALease(t *testing.T) {
 		i := newInstance(t, r)
 		i.renewing(testContext(t))
 		time.Sleep(9*time.Second + time.Millisecond)
+		r.lock.Lock()
+		defer r.lock.Unlock()
 		if want := []time.Duration{7 * time.Second, 8 * time.Second, 9 * time.Second}; !slices.Equal(givenUp, want) {
 			t.Errorf("renewals were given up at %v, want %v", givenUp, want)
 		}
@@ -293,9 +296,9 @@ func TestAfterALeaseWithoutAnAnswerTheRecordIsReadBeforeItIsRenewed(t *testing.T
 				r := newRegistry(t)
 				i := newInstance(t, r)
 				term := i.registered(testContext(t))
-				answers := false
+				var answers atomic.Bool
 				r.after = func(ctx context.Context, q request, _ *shardingv1alpha1.ControllerInstance) error {
-					if answers {
+					if answers.Load() {
 						return nil
 					}
 					<-ctx.Done()
@@ -307,7 +310,7 @@ func TestAfterALeaseWithoutAnAnswerTheRecordIsReadBeforeItIsRenewed(t *testing.T
 				if sent != 5 {
 					t.Errorf("%d renewals were sent in a lease, want 5", sent)
 				}
-				answers = late
+				answers.Store(late)
 				time.Sleep(lease - time.Second)
 				if got := len(r.got(ofPatch(partRenewal))) - sent; (got > 0) != late {
 					t.Errorf("%d renewals were sent after it", got)
