@@ -91,9 +91,9 @@ type Config struct {
 //	kubeconfigs/, pki/   files that the processes use
 //	etcd/                etcd's data
 //
-// where PROCESS is etcd, kube-apiserver, kube-controller-manager-N (N from 1),
-// kube-scheduler, kwok or the name of a program that was started beside them. All
-// methods may be called from several goroutines.
+// where PROCESS is etcd, kube-apiserver, kube-apiserver-N (N from 2),
+// kube-controller-manager-N (N from 1), kube-scheduler, kwok or the name of a program that was
+// started beside them. All methods may be called from several goroutines.
 type Cluster struct {
 	config       Config
 	dir          *directory
@@ -106,6 +106,7 @@ type Cluster struct {
 	// startMu is held while processes start.
 	startMu            sync.Mutex
 	ports              ports
+	apiServers         int
 	controllerManagers int
 
 	mu sync.Mutex
@@ -335,6 +336,32 @@ func (c *Cluster) waitReady(ctx context.Context, m *member) error {
 		return fmt.Errorf("%s is not ready after %s (%w); %s", m.name, startTimeout, last, describeLog(m.logFile))
 	}
 	return err
+}
+
+// AddAPIServer starts one more API server for the same etcd, on a free port, and returns its name
+// once it is ready. The flags apply to this one only, and override Config.Args. The cluster's own
+// clients stay with the first.
+func (c *Cluster) AddAPIServer(ctx context.Context, args ...string) (name string, err error) {
+	err = c.whileAlive(ctx, func(ctx context.Context, launch launch) error {
+		etcd, err := c.member(string(Etcd))
+		if err != nil {
+			return err
+		}
+		what, err := c.apiServer(etcd.what.endpoint)
+		if err != nil {
+			return err
+		}
+		name, what.last = what.name, args
+		m, err := launch(what)
+		if err != nil {
+			return err
+		}
+		if err := c.waitReady(ctx, m); err != nil {
+			return errors.Join(err, m.kill())
+		}
+		return nil
+	})
+	return name, err
 }
 
 // AddControllerManager starts one more controller manager, and returns its name once

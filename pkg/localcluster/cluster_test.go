@@ -146,6 +146,30 @@ func TestDeathWhileAdding(t *testing.T) {
 	}
 }
 
+func TestFurtherAPIServer(t *testing.T) {
+	cluster := startFake(t, Config{})
+	const want = "kube-apiserver-2"
+	if name, err := cluster.AddAPIServer(t.Context()); err != nil || name != want {
+		t.Fatalf("AddAPIServer: %q, %v, want %q", name, err, want)
+	}
+	first, err := cluster.Endpoint("kube-apiserver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := cluster.Endpoint(want); err != nil || second == first {
+		t.Errorf("Endpoint: %q, %v, want another than %q", second, err, first)
+	}
+	if err := cluster.Kill(want); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.StartAgain(t.Context(), want); err != nil {
+		t.Error(err)
+	}
+	if name, err := cluster.AddAPIServer(t.Context(), "--fake-die"); err == nil {
+		t.Errorf("AddAPIServer: %q, want an error", name)
+	}
+}
+
 func TestSeveralControllerManagersAtOnce(t *testing.T) {
 	cluster := startFake(t, Config{})
 	want := []string{"kube-controller-manager-1", "kube-controller-manager-2", "kube-controller-manager-3"}

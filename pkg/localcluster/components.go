@@ -30,7 +30,8 @@ import (
 type Component string
 
 // The components of a cluster. Each has one process of the same name, except for
-// KubeControllerManager, whose processes have a number appended to their names.
+// KubeControllerManager, whose processes have a number appended to their names, as have
+// those of KubeAPIServer from the second on.
 const (
 	Etcd                  Component = "etcd"
 	KubeAPIServer         Component = "kube-apiserver"
@@ -102,13 +103,23 @@ func (c *Cluster) etcd() (component, error) {
 	}, nil
 }
 
+// apiServer describes the first API server, or a further one with its number in its name.
 func (c *Cluster) apiServer(etcdURL string) (component, error) {
-	port, err := c.apiServerPort()
+	c.apiServers++
+	name := string(KubeAPIServer)
+	port := 0
+	var err error
+	if c.apiServers == 1 {
+		port, err = c.apiServerPort()
+	} else {
+		name = fmt.Sprintf("%s-%d", KubeAPIServer, c.apiServers)
+		port, err = c.ports.free()
+	}
 	if err != nil {
 		return component{}, err
 	}
 	return component{
-		kind: KubeAPIServer, name: string(KubeAPIServer), endpoint: urlOf("https", port), healthPath: "/readyz",
+		kind: KubeAPIServer, name: name, endpoint: urlOf("https", port), healthPath: "/readyz",
 		args: append([]string{
 			"--etcd-servers=" + etcdURL,
 			"--bind-address=" + host,
