@@ -59,8 +59,8 @@ var faults = []fault{
 	{name: "cut-answers", do: cutOff(pass, drop), stock: true},
 	{name: "late-requests", do: cutOff(hold, hold), stock: true},
 	{name: "cut-briefly", do: cutBriefly, stock: true},
-	{name: "restart-apiserver", do: restart(apiServerName), outage: true, stock: true},
-	{name: "restart-etcd", do: restart(etcdName), outage: true, stock: true},
+	{name: "restart-apiserver", do: restartAPIServer, outage: true, stock: true},
+	{name: "restart-etcd", do: restartEtcd, outage: true, stock: true},
 	{name: "watch-gone", do: watchGone, outage: true},
 	{name: "join", do: join},
 	{name: "join-all", do: joinAll},
@@ -195,18 +195,25 @@ func cutBriefly(ctx context.Context, r *run) ([]time.Duration, error) {
 	return nil, nil
 }
 
-func restart(component string) func(context.Context, *run) ([]time.Duration, error) {
-	return func(ctx context.Context, r *run) ([]time.Duration, error) {
-		_, _, unlock, err := r.inBatch(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer unlock()
-		return nil, errors.Join(r.cluster.Kill(component), r.cluster.StartAgain(ctx, component))
-	}
+func restartEtcd(ctx context.Context, r *run) ([]time.Duration, error) {
+	return nil, r.restart(ctx, etcdName)
 }
 
-// watchGone restarts the API server and compacts etcd, so every watch ends with 410.
+// restartAPIServer restarts one of the API servers, while the others go on.
+func restartAPIServer(ctx context.Context, r *run) ([]time.Duration, error) {
+	return nil, r.restart(ctx, r.servers[r.rand.IntN(len(r.servers))])
+}
+
+func (r *run) restart(ctx context.Context, component string) error {
+	_, _, unlock, err := r.inBatch(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return errors.Join(r.cluster.Kill(component), r.cluster.StartAgain(ctx, component))
+}
+
+// watchGone restarts all API servers and compacts etcd, so every watch ends with 410.
 // With long leases the instances survive this.
 func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err := r.rejoin(ctx, longLeases); err != nil {
@@ -219,14 +226,18 @@ func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.cluster.Kill(apiServerName); err != nil {
-		return nil, err
+	for _, name := range r.servers {
+		if err := r.cluster.Kill(name); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.history.compact(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.cluster.StartAgain(ctx, apiServerName); err != nil {
-		return nil, err
+	for _, name := range r.servers {
+		if err := r.cluster.StartAgain(ctx, name); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.settleWithoutLoad(ctx); err != nil {
 		return nil, err

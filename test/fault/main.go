@@ -16,7 +16,7 @@ limitations under the License.
 
 // Command fault injects faults into a real cluster while ReplicaSets are scaled, Deployments scaled
 // and rolled out, Jobs run and deleted, and DaemonSets rolled out on Nodes that come and go, at random.
-// It checks what the controller managers did by comparing the API server's audit log with etcd's
+// It checks what the controller managers did by comparing the API servers' audit logs with etcd's
 // history:
 //
 //   - No instance has written an object that it did not own at that revision.
@@ -31,7 +31,7 @@ limitations under the License.
 //
 // It prints a table, and keeps the evidence if it finds a violation:
 //
-//	audit.log         the writes of controllers, and their results
+//	*-audit.log       the writes of controllers, and their results, by API server
 //	history.jsonl     each write of what is checked, by revision
 //	violations.txt    the violations
 //	cluster/logs/     the log of each process
@@ -61,6 +61,7 @@ type options struct {
 	bin, dir, only         string
 	duration               time.Duration
 	times                  int
+	apiServers             int
 	instances, replicaSets int
 	deployments            int
 	maxReplicas, batch     int
@@ -75,6 +76,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all if empty")
 	flag.DurationVar(&o.duration, "duration", 0, "go on for at least this long, with all faults in each round")
 	flag.IntVar(&o.times, "times", 1, "inject each fault at least this many times")
+	flag.IntVar(&o.apiServers, "apiservers", 1, "number of API servers, at least 1; the controller managers take turns at them")
 	flag.IntVar(&o.instances, "instances", 3, "number of controller managers")
 	flag.IntVar(&o.replicaSets, "replicasets", 40, "number of ReplicaSets")
 	flag.IntVar(&o.deployments, "deployments", 20, "number of Deployments; every second is rolled out, the others are scaled")
@@ -125,6 +127,9 @@ func (o *options) run(ctx context.Context) (*result, error) {
 	chosen, err := o.chosen()
 	if err != nil {
 		return nil, err
+	}
+	if o.apiServers < 1 {
+		return nil, fmt.Errorf("%d API servers cannot serve a cluster: -apiservers must be at least 1", o.apiServers)
 	}
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return nil, err

@@ -47,9 +47,9 @@ import (
 )
 
 const (
-	etcdName      = string(localcluster.Etcd)
-	apiServerName = string(localcluster.KubeAPIServer)
-	namespace     = metav1.NamespaceDefault
+	etcdName       = string(localcluster.Etcd)
+	firstAPIServer = string(localcluster.KubeAPIServer)
+	namespace      = metav1.NamespaceDefault
 	// soon bounds the wait for any condition. It is ample even for a slow machine.
 	soon = 3 * time.Minute
 	// lease is the duration of the instances' leases, the default.
@@ -63,6 +63,9 @@ type run struct {
 	client  kubernetes.Interface
 	history *history
 	rand    *rand.Rand
+	// servers are the names of the API servers. The controller managers take turns at them, so
+	// that what one has written reaches others by another server's watch cache.
+	servers []string
 	// sets are the ReplicaSets, and every fourth a ReplicationController.
 	sets []*apps.ReplicaSet
 
@@ -130,10 +133,17 @@ func start(ctx context.Context, o options) (_ *run, err error) {
 	return r, r.createSets(ctx)
 }
 
-// auditLog is the file that the API server writes its audit log to.
-func (r *run) auditLog() string { return filepath.Join(r.dir, "audit.log") }
+// auditLog is the file that an API server writes its audit log to.
+func (r *run) auditLog(apiServer string) string {
+	return filepath.Join(r.dir, apiServer+"-audit.log")
+}
 
-// startCluster starts etcd and the API server, without controller managers.
+// auditArg names the file to the API server.
+func (r *run) auditArg(apiServer string) string {
+	return "--audit-log-path=" + r.auditLog(apiServer)
+}
+
+// startCluster starts etcd and the API servers, without controller managers.
 func (r *run) startCluster(ctx context.Context) (err error) {
 	policy := filepath.Join(r.dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
@@ -143,7 +153,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"),
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeAPIServer: {
-				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
+				"--audit-policy-file=" + policy, r.auditArg(firstAPIServer), "--audit-log-maxsize=0",
 			},
 			localcluster.KubeControllerManager: {
 				"--controllers=" + strings.Join(append(ringControllers(), "serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller"), ","),
@@ -166,6 +176,14 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 	if err := r.cluster.StopNodes(ctx); err != nil {
 		return err
 	}
+	r.servers = []string{firstAPIServer}
+	for len(r.servers) < r.apiServers {
+		next := fmt.Sprintf("%s-%d", firstAPIServer, len(r.servers)+1)
+		if _, err := r.cluster.AddAPIServer(ctx, r.auditArg(next)); err != nil {
+			return err
+		}
+		r.servers = append(r.servers, next)
+	}
 	r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig())
 	return err
 }
@@ -178,7 +196,7 @@ func ringControllers() (names []string) {
 	return names
 }
 
-// startJudging follows etcd's history and the audit log until the run ends.
+// startJudging follows etcd's history and the audit logs until the run ends.
 func (r *run) startJudging(ctx context.Context) error {
 	endpoint, err := r.cluster.Endpoint(etcdName)
 	if err != nil {
@@ -193,11 +211,13 @@ func (r *run) startJudging(ctx context.Context) error {
 	if r.history, err = follow(following, endpoint, r.dir, processOf); err != nil {
 		return err
 	}
-	go func() {
-		if err := ringaudit.Read(following, r.auditLog(), r.hear); err != nil {
-			r.history.fail(err)
-		}
-	}()
+	for _, name := range r.servers {
+		go func() {
+			if err := ringaudit.Read(following, r.auditLog(name), r.hear); err != nil {
+				r.history.fail(err)
+			}
+		}()
+	}
 	return nil
 }
 
@@ -259,14 +279,13 @@ func (r *run) processOf(holder string) string {
 
 // add starts a controller manager, behind a proxy of its own.
 func (r *run) add(ctx context.Context, settings string) (*process, error) {
-	endpoint, err := r.cluster.Endpoint(apiServerName)
-	if err != nil {
-		return nil, err
-	}
 	r.lock.Lock()
 	n := len(r.processes)
 	p := &process{settingsFile: filepath.Join(r.dir, fmt.Sprintf("ring-%d.yaml", n+1))}
-	p.proxy, err = newProxy(strings.TrimPrefix(endpoint, "https://"), net.IPv4(127, 0, byte(1+n/250), byte(1+n%250)))
+	endpoint, err := r.cluster.Endpoint(r.servers[n%len(r.servers)])
+	if err == nil {
+		p.proxy, err = newProxy(strings.TrimPrefix(endpoint, "https://"), net.IPv4(127, 0, byte(1+n/250), byte(1+n%250)))
+	}
 	if err == nil {
 		r.processes = append(r.processes, p)
 	}
