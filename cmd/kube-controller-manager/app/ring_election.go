@@ -156,9 +156,12 @@ func (e *ringElection) decideRegistered(views ring.Views) (set []string, registe
 // fit compares set with what this process would decide now.
 func (e *ringElection) fit(set []string, views ring.Views) fit {
 	now := e.decide(&views)
-	lacks := !runsAll(set, now)
-	registered, _ := e.decideRegistered(views)
-	return fit{lacks: lacks, late: lacks && runsAll(set, registered), spares: !runsAll(now, set)}
+	f := fit{lacks: !runsAll(set, now), spares: !runsAll(now, set)}
+	if f.lacks {
+		registered, _ := e.decideRegistered(views)
+		f.late = runsAll(set, registered)
+	}
+	return f
 }
 
 // read reads the registry with quorum.
