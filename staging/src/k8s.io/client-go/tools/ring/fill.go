@@ -55,11 +55,8 @@ type filling struct {
 func (f *filling) observe(before, next *View, name string, follow hashkey.Ranges) {
 	f.unfilled = f.unfilled.Intersect(next.Owned(name))
 	for _, r := range next.ReceivedSince(before, name) {
-		switch r.Kind {
-		case KindCrash, KindLeave:
-			if !f.limited {
-				continue
-			}
+		if (r.Kind == KindCrash || r.Kind == KindLeave) && !f.limited {
+			continue
 		}
 		f.unfilled = f.unfilled.Union(r.Ranges.Minus(follow))
 	}
