@@ -41,7 +41,7 @@ type cell struct {
 // scene is both sides behind proxies, with what each has listed at its start.
 type scene struct {
 	sides
-	cold map[*side]listed
+	cold map[*side]counts
 }
 
 // startScene starts both sides with objects, and then their controller managers.
@@ -50,10 +50,15 @@ func (b *benchmark) startScene(ctx context.Context, section string) (*scene, err
 	if err != nil {
 		return nil, err
 	}
-	scene := &scene{sides: all, cold: map[*side]listed{}}
+	scene := &scene{sides: all, cold: map[*side]counts{}}
 	err = all.each(ctx, func(ctx context.Context, s *side) error {
 		if err := s.createAll(ctx, b.workload); err != nil {
 			return err
+		}
+		if b.apart && !s.stock {
+			if err := s.addLeader(ctx); err != nil {
+				return err
+			}
 		}
 		return s.addAll(ctx, managers, true)
 	})
@@ -62,8 +67,9 @@ func (b *benchmark) startScene(ctx context.Context, section string) (*scene, err
 		return nil, err
 	}
 	for _, s := range all {
-		scene.cold[s] = s.listed()
-		log.Printf("%s: started; %d lists, %.1f MB", s.name, scene.cold[s].requests, float64(scene.cold[s].bytes)/1e6)
+		scene.cold[s] = s.now()
+		cold := scene.cold[s].lists().all
+		log.Printf("%s: started; %d lists, %s", s.name, cold.requests, megabytes(cold.bytes))
 	}
 	return scene, nil
 }

@@ -46,6 +46,7 @@ type benchmark struct {
 	lease    time.Duration
 	workload workload
 	after    time.Duration
+	apart    bool
 
 	where                []string
 	latencies, durations durations
@@ -94,6 +95,7 @@ func main() {
 	flag.IntVar(&b.workload.sets, "sets", 60, "number of ReplicaSets, but where a flag says otherwise")
 	flag.IntVar(&b.workload.pods, "pods", 50, "pods of each of them")
 	flag.DurationVar(&b.after, "after", time.Minute, "for how long after slowness it counts what is listed")
+	flag.BoolVar(&b.apart, "apart", false, "brownouts, outages: one more process of ours, which hosts no ring, leads at first")
 	where := flag.String("where", "server,network", "brownouts: where a request takes longer")
 	flag.Var(&b.latencies, "latencies", "brownouts: how much longer each request takes")
 	flag.Var(&b.durations, "durations", "brownouts: for how long, each with each latency")

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 )
 
@@ -40,6 +41,8 @@ type manager struct {
 	leads bool
 	// killed says that it is not to be started again.
 	killed bool
+	// ended counts the times when it has ended by itself.
+	ended int
 }
 
 // all returns all controller managers that were started.
@@ -67,10 +70,10 @@ func (s *side) leader() *manager {
 	return nil
 }
 
-// add starts a controller manager, with a proxy of its own if it is to have one.
-func (s *side) add(ctx context.Context, proxied bool) error {
+// add starts a controller manager with these arguments, and with a proxy of its own if it is to have
+// one.
+func (s *side) add(ctx context.Context, proxied bool, args ...string) error {
 	m := &manager{}
-	var args []string
 	if proxied {
 		endpoint, err := s.cluster.Endpoint(apiServerName)
 		if err != nil {
@@ -130,7 +133,7 @@ func (s *side) died(exit *localcluster.Exit) {
 			continue
 		}
 		s.lock.Lock()
-		s.ended++
+		m.ended++
 		s.lock.Unlock()
 		s.idle(m)
 		go func() {
@@ -142,6 +145,20 @@ func (s *side) died(exit *localcluster.Exit) {
 			}
 		}()
 	}
+}
+
+// addLeader starts a controller manager that hosts no ring, and waits until it leads.
+func (s *side) addLeader(ctx context.Context) error {
+	enabled := "--controllers=*"
+	for _, ring := range catalogue.Rings() {
+		for _, controller := range ring.ControllerNames() {
+			enabled += ",-" + controller
+		}
+	}
+	if err := s.add(ctx, true, enabled); err != nil {
+		return err
+	}
+	return s.registry.await(ctx, "a leader", func(l *ledger) bool { return l.leader != "" })
 }
 
 // addAll starts n controller managers, and waits until they share the work.

@@ -70,7 +70,7 @@ func measureMemory(ctx context.Context, b *benchmark) (string, error) {
 	if err := s.createAll(ctx, b.memory); err != nil {
 		return "", err
 	}
-	if err := s.addAll(ctx, memoryManagers, false); err != nil {
+	if err := s.addAll(ctx, memoryManagers, true); err != nil {
 		return "", err
 	}
 	r := recovery{objects: b.memory.sets * (b.memory.pods + 1)}

@@ -48,7 +48,8 @@ is disabled, as it lists by itself.
   keys from when its log says that its caches are synced until its process ends: stock's, and ours
   where it runs the controllers of the rings itself.
 - Lists: those that controller managers were answered, and watches that begin with what there is, by
-  proxies between them and the API server.
+  proxies between them and the API server. Of ranges: what instances list, of processes that did not
+  end, by what these listed of ranges at their start.
 - Served again: until every key had a worker for good, from the end of the slowness.
 `, flags, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), managers, lease, managers, b.workload.sets, b.workload.pods)
 }
@@ -57,34 +58,39 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds())
 
 func megabytes[T int64 | uint64](bytes T) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
-// again returns which part of a cold start's bytes was listed.
-func (o outcome) again(cold listed) string {
-	return fmt.Sprintf("%.2f", float64(o.bytes)/float64(cold.bytes))
+// again returns which part of a cold start's bytes was listed: of all, and of ranges by the processes
+// that have not ended, which could hold that still.
+func (o outcome) again(cold counts) (all, ranges float64) {
+	var kept, first listed
+	for m, p := range o.processes {
+		if p.ended == 0 {
+			kept, first = kept.plus(p.ranges), first.plus(cold.processes[m].ranges)
+		}
+	}
+	return float64(o.lists().all.bytes) / float64(cold.lists().all.bytes), float64(kept.bytes) / float64(first.bytes)
 }
 
 // starts says what both sides have listed at their start.
 func (scene *scene) starts() string {
 	var p strings.Builder
 	for _, s := range scene.sides {
-		cold := scene.cold[s]
+		cold := scene.cold[s].lists().all
 		fmt.Fprintf(&p, "\nAt its start, %s sent %d lists, of %s.", s.name, cold.requests, megabytes(cold.bytes))
 	}
 	return p.String()
 }
 
-const outcomeColumns = "ours: records lost | ended | without a worker | lists | bytes : a cold start's | served again after | stock: leaders lost | ended | without a worker | lists | bytes : a cold start's | served again after |\n"
+const outcomeColumns = "ours: records lost | ended | without a worker | lists | bytes : a cold start's | of ranges | served again after | stock: leaders lost | ended | without a worker | lists | bytes : a cold start's | served again after |\n"
 
-const outcomeAligned = " ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+const outcomeAligned = " ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 
 // columns returns what a cell did to both sides.
 func (scene *scene) columns(c cell) string {
-	var cold [2]listed
-	for i, s := range scene.sides {
-		cold[i] = scene.cold[s]
-	}
-	return fmt.Sprintf("%d | %d | %s | %d | %s | %s | %d | %d | %s | %d | %s | %s |\n",
-		c.ours.lost, c.ours.ended, seconds(c.ours.unserved), c.ours.requests, c.ours.again(cold[0]), seconds(c.ours.back),
-		c.stock.leaders, c.stock.ended, seconds(c.stock.unserved), c.stock.requests, c.stock.again(cold[1]), seconds(c.stock.back))
+	all, ranges := c.ours.again(scene.cold[scene.sides[0]])
+	allOfStock, _ := c.stock.again(scene.cold[scene.sides[1]])
+	return fmt.Sprintf("%d | %d | %s | %d | %.2f | %.2f | %s | %d | %d | %s | %d | %.2f | %s |\n",
+		c.ours.lost, c.ours.ended, seconds(c.ours.unserved), c.ours.lists().all.requests, all, ranges, seconds(c.ours.back),
+		c.stock.leaders, c.stock.ended, seconds(c.stock.unserved), c.stock.lists().all.requests, allOfStock, seconds(c.stock.back))
 }
 
 func (scene *scene) brownouts(b *benchmark, cells []cell) string {
@@ -197,6 +203,7 @@ is from its end until it is ready.
 
 func renderMemory(b *benchmark, r recovery) string {
 	var p strings.Builder
+	lists := r.lists().all
 	served := "that did not happen within " + soon.String()
 	if r.served > 0 {
 		served = seconds(r.served)
@@ -216,7 +223,7 @@ are the most that a process's records told of.
 
 | process | live heap before | largest heap | largest resident set | most objects |
 | --- | ---: | ---: | ---: | ---: |
-`, memoryManagers, r.objects, settings, r.lost, served, r.requests, megabytes(uint64(r.bytes)), seconds(r.unserved), r.ended)
+`, memoryManagers, r.objects, settings, r.lost, served, lists.requests, megabytes(lists.bytes), seconds(r.unserved), r.ended)
 	for _, f := range r.footprints {
 		fmt.Fprintf(&p, "| %s | %s | %s | %s | %d |\n", f.name, megabytes(f.before), megabytes(f.heap), megabytes(f.resident), f.held)
 	}

@@ -23,6 +23,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,8 +59,6 @@ type side struct {
 	lock sync.Mutex
 	// managers has every controller manager that was started.
 	managers []*manager
-	// ended counts processes that have ended by themselves.
-	ended int
 	// stop ends what was started, in this order.
 	stop []func()
 }
@@ -170,15 +169,16 @@ func (s *side) end() {
 	}
 }
 
-// settle waits until n controller managers run and every key has a worker: of ours, until each ring
-// has n Active instances, too.
+// settle waits until all controller managers run but those that were killed, and every key has a
+// worker: of ours, until each ring has n Active instances, too.
 func (s *side) settle(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	var left error
 	err := wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
-		if running := len(s.running()); running != n {
-			left = fmt.Errorf("%d controller managers run", running)
+		wanted := slices.DeleteFunc(s.all(), s.isKilled)
+		if running := len(s.running()); running != len(wanted) {
+			left = fmt.Errorf("%d of %d controller managers run", running, len(wanted))
 			return false, nil
 		}
 		if _, whole := s.unserved.whole(); !whole {
@@ -211,40 +211,56 @@ func (s *side) unsettled(ctx context.Context, n int) error {
 	return nil
 }
 
-// listed adds up what all processes have listed.
-func (s *side) listed() (sum listed) {
-	for _, m := range s.all() {
-		if m.proxy != nil {
-			sum = sum.plus(m.proxy.traffic.now())
-		}
-	}
-	return sum
-}
-
 // counts are what a side has counted up to a moment.
 type counts struct {
 	// lost counts ours that lost a record while their process went on, leaders changes of the Lease's
 	// holder, and ended processes that ended by themselves.
 	lost, leaders, ended int
 	unserved             time.Duration
-	listed
+	// processes has what each has listed, and how often it has ended by itself.
+	processes map[*manager]process
+}
+
+// process is what a controller manager has listed, and how often it has ended by itself.
+type process struct {
+	lists
+	ended int
+}
+
+// lists adds up what all processes have listed.
+func (c counts) lists() (sum lists) {
+	for _, p := range c.processes {
+		sum = sum.plus(p.lists)
+	}
+	return sum
 }
 
 // now returns what was counted up to now.
 func (s *side) now() (c counts) {
 	s.registry.see(func(l *ledger) { c.lost, c.leaders = l.again, l.leaders })
+	c.unserved, c.processes = s.unserved.until(time.Now()), map[*manager]process{}
 	s.lock.Lock()
-	c.ended = s.ended
-	s.lock.Unlock()
-	c.unserved, c.listed = s.unserved.until(time.Now()), s.listed()
+	defer s.lock.Unlock()
+	for _, m := range s.managers {
+		p := process{ended: m.ended}
+		if m.proxy != nil {
+			p.lists = m.proxy.traffic.now()
+		}
+		c.processes[m] = p
+		c.ended += m.ended
+	}
 	return c
 }
 
 // since returns what was counted after what before has.
 func (s *side) since(before counts) counts {
 	c := s.now()
+	for m, p := range c.processes {
+		was := before.processes[m]
+		c.processes[m] = process{p.lists.minus(was.lists), p.ended - was.ended}
+	}
 	return counts{
 		lost: c.lost - before.lost, leaders: c.leaders - before.leaders, ended: c.ended - before.ended,
-		unserved: c.unserved - before.unserved, listed: c.listed.minus(before.listed),
+		unserved: c.unserved - before.unserved, processes: c.processes,
 	}
 }

@@ -43,16 +43,38 @@ func (l listed) minus(other listed) listed {
 	return listed{l.requests - other.requests, l.bytes - other.bytes}
 }
 
-// traffic adds up what a process lists.
-type traffic struct {
-	lock sync.Mutex
-	listed
+// lists are what a process has listed.
+type lists struct {
+	// all are its lists, and ranges those of a range of keys, as instances list.
+	all, ranges listed
 }
 
-func (t *traffic) now() listed {
+func (l lists) plus(other lists) lists {
+	return lists{l.all.plus(other.all), l.ranges.plus(other.ranges)}
+}
+
+func (l lists) minus(other lists) lists {
+	return lists{l.all.minus(other.all), l.ranges.minus(other.ranges)}
+}
+
+// traffic adds up what a process lists.
+type traffic struct {
+	lock  sync.Mutex
+	lists lists
+}
+
+func (t *traffic) now() lists {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	return t.listed
+	return t.lists
+}
+
+// addLocked adds a list, or a part of one.
+func (t *traffic) addLocked(l listed, ranged bool) {
+	t.lists.all = t.lists.all.plus(l)
+	if ranged {
+		t.lists.ranges = t.lists.ranges.plus(l)
+	}
 }
 
 var requestInfo = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
@@ -60,8 +82,8 @@ var requestInfo = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("ap
 // answer counts the bytes of an answer, as far as they are a list.
 type answer struct {
 	traffic *traffic
-	// watch says that the request is a watch.
-	watch bool
+	// watch says that the request is a watch, and ranged that it is for a range of keys.
+	watch, ranged bool
 	// counting says that what comes is a list still, and tail is the end of what has come, in which
 	// the end of the list may have begun.
 	counting bool
@@ -76,12 +98,14 @@ func (t *traffic) begin(r *http.Request, status int) *answer {
 		return a
 	}
 	a.watch = info.Verb == "watch"
-	initial, _ := strconv.ParseBool(r.URL.Query().Get("sendInitialEvents"))
+	query := r.URL.Query()
+	a.ranged = query.Has("shardSelector")
+	initial, _ := strconv.ParseBool(query.Get("sendInitialEvents"))
 	a.counting = status == http.StatusOK && (info.Verb == "list" || a.watch && initial)
 	if a.counting {
 		t.lock.Lock()
 		defer t.lock.Unlock()
-		t.requests++
+		t.addLocked(listed{requests: 1}, a.ranged)
 	}
 	return a
 }
@@ -93,7 +117,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	if !a.counting {
 		return len(b), nil
 	}
-	a.traffic.bytes += int64(len(b))
+	a.traffic.addLocked(listed{bytes: int64(len(b))}, a.ranged)
 	if a.watch {
 		a.tail = append(a.tail, b...)
 		a.counting = !bytes.Contains(a.tail, endOfList)

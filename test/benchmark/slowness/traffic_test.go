@@ -27,16 +27,17 @@ func TestTrafficCountsListsAndWhatWatchesBeginWith(t *testing.T) {
 		url    string
 		status int
 		chunks []string
-		want   listed
+		want   lists
 	}{
-		"a list":                       {"/api/v1/pods?limit=500", http.StatusOK, []string{"12345", "67"}, listed{1, 7}},
-		"a list that is refused":       {"/api/v1/pods", http.StatusTooManyRequests, []string{"12345"}, listed{}},
-		"one object":                   {"/api/v1/namespaces/default/pods/pod", http.StatusOK, []string{"12345"}, listed{}},
-		"what is no resource":          {"/healthz", http.StatusOK, []string{"ok"}, listed{}},
-		"a watch from a revision":      {"/api/v1/pods?watch=true&resourceVersion=1", http.StatusOK, []string{"12345"}, listed{}},
-		"a watch that asks for a mark": {"/api/v1/pods?watch=true&sendInitialEvents=false", http.StatusOK, []string{"12345"}, listed{}},
+		"a list":                       {"/api/v1/pods?limit=500", http.StatusOK, []string{"12345", "67"}, lists{all: listed{1, 7}}},
+		"a list that is refused":       {"/api/v1/pods", http.StatusTooManyRequests, []string{"12345"}, lists{}},
+		"one object":                   {"/api/v1/namespaces/default/pods/pod", http.StatusOK, []string{"12345"}, lists{}},
+		"what is no resource":          {"/healthz", http.StatusOK, []string{"ok"}, lists{}},
+		"a watch from a revision":      {"/api/v1/pods?watch=true&resourceVersion=1", http.StatusOK, []string{"12345"}, lists{}},
+		"a watch that asks for a mark": {"/api/v1/pods?watch=true&sendInitialEvents=false", http.StatusOK, []string{"12345"}, lists{}},
 		"a watch with what there is": {"/apis/apps/v1/replicasets?watch=1&sendInitialEvents=true", http.StatusOK,
-			[]string{"12345", "67 k8s.io/initial-", "events-end: true", "later"}, listed{1, 5 + 18 + 16}},
+			[]string{"12345", "67 k8s.io/initial-", "events-end: true", "later"}, lists{all: listed{1, 5 + 18 + 16}}},
+		"a list of a range": {"/api/v1/pods?shardSelector=all", http.StatusOK, []string{"12345"}, lists{listed{1, 5}, listed{1, 5}}},
 	} {
 		var counted traffic
 		a := counted.begin(httptest.NewRequest(http.MethodGet, "https://server"+c.url, nil), c.status)
