@@ -127,7 +127,12 @@ func TestNoRecordIsLostWhereRenewalsAreOnlySlow(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				lost, unserved := w.registered()-before, w.unserved(allTasks)
 				t.Logf("%d records of 4 were lost; a task had no worker for %v on average", lost, unserved)
-				if lost > 0 || unserved > 0 {
+				if c.lost > 0 {
+					// One in five thousand loses all renewals of 15 s, by chance.
+					if lost > 1 {
+						t.Error("want one at most")
+					}
+				} else if lost > 0 || unserved > 0 {
 					t.Error("want none, and a worker for each task all the time")
 				}
 			})
