@@ -60,7 +60,10 @@ func (b *benchmark) startScene(ctx context.Context, section string) (*scene, err
 				return err
 			}
 		}
-		return s.addAll(ctx, managers, true)
+		if err := s.addAll(ctx, managers, true); err != nil {
+			return err
+		}
+		return s.rest(ctx)
 	})
 	if err != nil {
 		all.end()

@@ -56,6 +56,8 @@ type recovery struct {
 	// served is until every key had a worker again; 0: that did not happen in time.
 	served     time.Duration
 	footprints []footprint
+	// cold is what was listed of ranges at the start.
+	cold listed
 	counts
 }
 
@@ -73,7 +75,10 @@ func measureMemory(ctx context.Context, b *benchmark) (string, error) {
 	if err := s.addAll(ctx, memoryManagers, true); err != nil {
 		return "", err
 	}
-	r := recovery{objects: b.memory.sets * (b.memory.pods + 1)}
+	if err := s.rest(ctx); err != nil {
+		return "", err
+	}
+	r := recovery{objects: b.memory.sets * (b.memory.pods + 1), cold: s.now().lists().ranges}
 	for _, m := range s.running() {
 		live, err := measure.Live(ctx, s.cluster, m.name)
 		if err != nil {

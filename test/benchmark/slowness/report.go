@@ -203,7 +203,7 @@ is from its end until it is ready.
 
 func renderMemory(b *benchmark, r recovery) string {
 	var p strings.Builder
-	lists := r.lists().all
+	lists := r.lists().ranges
 	served := "that did not happen within " + soon.String()
 	if r.served > 0 {
 		served = seconds(r.served)
@@ -217,13 +217,14 @@ func renderMemory(b *benchmark, r recovery) string {
 
 %d controller managers of ours share %d objects; their settings say
 %s. All %d records are deleted at once. Until every key had a worker and every instance a
-range again: %s, in which %d lists of %s were sent, and keys had no worker for %s.
+range again: %s, in which %d lists of ranges were sent, of %s (%.2f of those at the start), and keys
+had no worker for %s.
 %d processes ended by themselves. Heaps are looked at once a second, garbage included; objects
 are the most that a process's records told of.
 
 | process | live heap before | largest heap | largest resident set | most objects |
 | --- | ---: | ---: | ---: | ---: |
-`, memoryManagers, r.objects, settings, r.lost, served, lists.requests, megabytes(lists.bytes), seconds(r.unserved), r.ended)
+`, memoryManagers, r.objects, settings, r.lost, served, lists.requests, megabytes(lists.bytes), float64(lists.bytes)/float64(r.cold.bytes), seconds(r.unserved), r.ended)
 	for _, f := range r.footprints {
 		fmt.Fprintf(&p, "| %s | %s | %s | %s | %d |\n", f.name, megabytes(f.before), megabytes(f.heap), megabytes(f.resident), f.held)
 	}

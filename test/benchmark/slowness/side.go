@@ -39,6 +39,8 @@ const (
 	apiServerName = string(localcluster.KubeAPIServer)
 	// soon bounds the wait for any condition. It is ample even for a slow machine.
 	soon = 5 * time.Minute
+	// restTime is for how long nothing is listed once all has started.
+	restTime = 15 * time.Second
 )
 
 // side is a cluster with controller managers: ours, or with the feature gate off, so that one leads
@@ -193,6 +195,25 @@ func (s *side) settle(ctx context.Context, n int) error {
 	})
 	if err != nil {
 		return fmt.Errorf("%s: waiting for %d controller managers to share the work: %w", s.name, n, errors.Join(err, left))
+	}
+	return nil
+}
+
+// rest waits until nothing was listed for a while: the controllers that a leader runs start one after
+// the other, long after every key has a worker.
+func (s *side) rest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	var last lists
+	var since time.Time
+	err := wait.PollUntilContextCancel(ctx, period, true, func(context.Context) (bool, error) {
+		if now := s.now().lists(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) >= restTime, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: waiting until nothing is listed: %w", s.name, err)
 	}
 	return nil
 }

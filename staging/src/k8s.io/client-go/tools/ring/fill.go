@@ -18,6 +18,7 @@ package ring
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -45,9 +46,6 @@ type filling struct {
 	since time.Duration
 	// limited says that the process cannot hold any number of objects.
 	limited bool
-	// returned is when it took keys that nobody owned, and waited for those that come back; zero: it
-	// does not wait.
-	returned time.Duration
 }
 
 // observe takes note of what has come cold: keys that nobody owned, and those that a donor gave that the
@@ -76,7 +74,6 @@ func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges, handov
 		return
 	}
 	if f.unfilled.Empty() {
-		f.returned = 0
 		return
 	}
 	for i := range handovers {
@@ -105,15 +102,43 @@ func (m *Machine) putBack(self Record, in Input, owned, missing hashkey.Ranges) 
 }
 
 // awaitsReturn says whether those that have lost their records like this instance are given time to
-// come back, before it fills what they hold.
+// come back, before it fills what they hold. All register at about the same time.
 func (m *Machine) awaitsReturn(self Record, filled hashkey.Ranges, now time.Duration) bool {
-	if self.Held.Empty() || filled.Empty() || m.view.Owned(m.name).Width() < hashkey.Limit/2 {
+	if self.Held.Empty() || filled.Empty() {
 		return false
 	}
-	if m.fill.returned == 0 {
-		m.fill.returned = max(now, 1)
+	return now < m.began+m.limits.Leave || now < m.began+m.limits.Step && m.isHeld(m.fill.unfilled)
+}
+
+// isHeld says whether one that joins holds any of these keys.
+func (m *Machine) isHeld(keys hashkey.Ranges) bool {
+	return slices.ContainsFunc(m.view.Records(), func(r *Record) bool {
+		return r.joins() && !r.Held.Intersect(keys).Empty()
+	})
+}
+
+// holder returns who owns what one that joins holds, and can give that back; "": nobody does.
+func (m *Machine) holder(joins Record) string {
+	end, held := lastOf(joins.Held)
+	if !held {
+		return ""
 	}
-	return now < m.fill.returned+m.limits.Leave
+	owner, ok := m.view.Owner(end)
+	if !ok || owner.leaving() || m.view.Owned(owner.Name).Width() < 2 {
+		return ""
+	}
+	return owner.Name
+}
+
+// isOutdated says whether what one that joins wishes of this instance is older than what it knew of who
+// owns what it holds: it will ask that one.
+func (m *Machine) isOutdated(joins Record) bool {
+	holder := m.holder(joins)
+	if holder == "" || holder == m.name {
+		return false
+	}
+	owner, _ := m.view.Get(holder)
+	return joins.Revision < owner.Revision
 }
 
 // fits returns how many keys of so many can be filled, by what those that are filled hold.
@@ -198,7 +223,7 @@ func (m *Machine) hasRoomFor(keys hashkey.Ranges, room *int64) bool {
 }
 
 // cutToReturn returns the key that gives one that joins back what its caches hold, if this instance works
-// on nothing else that it would get with that, and keeps a third of its objects.
+// on nothing else that it would get with that, nor is about to, and keeps a third of its objects.
 func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (int64, bool) {
 	key, held := lastOf(r.Held)
 	if !held || !owned.Contains(key) || key == *self.Key {
@@ -206,7 +231,7 @@ func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (i
 	}
 	along := newArc(*self.Key, owned)
 	share := owned.Intersect(hashkey.Between(along.key(hashkey.Limit-1), key))
-	served := in.Serving.Intersect(share)
+	served := in.Serving.Union(self.Held).Intersect(share)
 	if !r.Held.Covers(served) || containsAny(share, in.Stuck) {
 		return 0, false
 	}

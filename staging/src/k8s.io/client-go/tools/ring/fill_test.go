@@ -66,13 +66,64 @@ func TestAnInstanceThatTakesAllKeysBeginsWithWhatItHolds(t *testing.T) {
 		t.Errorf("follows %v and may open %v, want %v", d.Follow, d.Open, held)
 	}
 	// Others have lost their records, too, and come back for what they hold.
-	for _, now := range []time.Duration{3, 3 + limits.Leave - 1} {
+	for _, now := range []time.Duration{3, limits.Leave} {
 		if d := m.Decide(Input{Now: now, Serving: held}); !d.Follow.Equal(held) {
 			t.Errorf("at %v it follows %v, want %v", now, d.Follow, held)
 		}
 	}
-	if d := m.Decide(Input{Now: 3 + limits.Leave, Serving: held}); d.Follow.Equal(held) {
-		t.Error("it fills nothing though nobody has come back")
+	in := Input{Now: 1 + limits.Leave, Serving: held, Keys: noKeys}
+	back := joining("b", "a", nil)
+	back.Held, back.Revision, back.Deleting = keys(199, 299), 3, true
+	for _, deleting := range []bool{false, true} {
+		// One that has come is waited for until it has that.
+		back.Deleting, back.Revision = deleting, back.Revision+1
+		m.Apply(back)
+		if d := m.Decide(in); d.Follow.Equal(held) == deleting {
+			t.Errorf("it follows %v though one that comes back is deleted: %v", d.Follow, deleting)
+		}
+	}
+}
+
+func TestWhoComesBackAsksWhoeverOwnsWhatItHolds(t *testing.T) {
+	self := joining("n", "d", nil)
+	self.Held = keys(199, 299)
+	owner := member("o", at(399))
+	for phase, want := range map[shardingv1alpha1.InstancePhase]bool{
+		shardingv1alpha1.InstanceActive: true, shardingv1alpha1.InstanceLocked: true, shardingv1alpha1.InstanceLeaving: false,
+	} {
+		owner.Phase = phase
+		m := NewMachine("n", NewView(1, member("d", at(100)), owner, self), limits)
+		if w := m.Decide(Input{Now: 1}).Write; (w != nil && w.Donor == "o") != want {
+			t.Errorf("with its owner %s it wrote %+v", phase, w)
+		}
+	}
+}
+
+func TestADonorWaitsForOneThatHasYetToAskWhoOwnsWhatItHolds(t *testing.T) {
+	asks := joining("n", "d", nil)
+	asks.Held, asks.Revision = keys(199, 299), 5
+	owner := member("o", at(399))
+	for revision, want := range map[int64]bool{4: true, 6: false} {
+		owner.Revision = revision
+		m := NewMachine("d", NewView(1, member("d", at(100)), owner, asks), limits)
+		if w := m.Decide(Input{Now: 1, Serving: keys(399, 100), Keys: noKeys}).Write; (w != nil) != want {
+			t.Errorf("with the owner's record of revision %d, and its own of 5, it wrote %+v", revision, w)
+		}
+	}
+}
+
+func TestADonorKeepsWhatItHeldWhileItsGateIsShut(t *testing.T) {
+	m := alone(keys(99, 199))
+	back := joining("b", "a", nil)
+	back.Held, back.Revision = keys(49, 98), 3
+	m.Apply(back)
+	if w := m.Decide(Input{Now: 2, Keys: noKeys}).Write; w == nil || *w.Next != 98 {
+		t.Errorf("wrote %+v, want the end of what lies below its own", w)
+	}
+	back.Held, back.Revision = keys(199, 299), 4
+	m.Apply(back)
+	if w := m.Decide(Input{Now: 3, Keys: noKeys}).Write; w == nil || *w.Next != 299 {
+		t.Errorf("wrote %+v, want the end of what lies above its own, beside it", w)
 	}
 }
 

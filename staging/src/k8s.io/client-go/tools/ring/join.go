@@ -56,7 +56,8 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 	if !overdue {
 		d.waitUntil(since + limit)
 	}
-	donors := m.donors()
+	holder := m.holder(self)
+	donors := m.donors(holder)
 	if len(donors) == 0 {
 		return
 	}
@@ -68,11 +69,9 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		donors = donors.without(slow)
 	}
 	best := m.toAsk(donors)
-	if end, held := lastOf(self.Held); held {
-		// It has the objects already that lie with whoever owns that key now.
-		if owner, _ := m.view.Owner(end); donors.named(owner.Name) != nil {
-			best = donors.named(owner.Name)
-		}
+	if d := donors.named(holder); d != nil {
+		// It has the objects already that lie there.
+		best = d
 	}
 	switch {
 	case overdue && named, asked == nil:
@@ -154,14 +153,15 @@ func (ds donors) best() *donor {
 	return best
 }
 
-// donors returns those that can be asked for a part of their range.
-func (m *Machine) donors() donors {
+// donors returns those that can be asked for a part of their range, with that one, which owns a range,
+// whatever it does; "": with none.
+func (m *Machine) donors(with string) donors {
 	var out, filling donors
 	for _, r := range m.view.Ring() {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
 		if width := m.view.Owned(r.Name).Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
 			d := &donor{name: r.Name, weight: uint64(r.Shareable()), width: width}
-			if working {
+			if working || r.Name == with {
 				out = append(out, d)
 			} else {
 				filling = append(filling, d)

@@ -87,7 +87,7 @@ func TestDonorsOwnTwoKeysOrMoreAndAreActiveOrDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := NewMachine("n", NewView(1, member("a", at(100)), tc.record, joining("n", "", nil)), limits)
-			if got := m.donors().named("x") != nil; got != tc.want {
+			if got := m.donors("").named("x") != nil; got != tc.want {
 				t.Errorf("can be asked: %v, want %v", got, tc.want)
 			}
 		})

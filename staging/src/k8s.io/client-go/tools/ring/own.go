@@ -242,7 +242,7 @@ func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
 		return
 	}
 	for _, r := range m.view.Records() {
-		if r.Donor != m.name || !r.joins() {
+		if r.Donor != m.name || !r.joins() || m.isOutdated(*r) {
 			continue
 		}
 		if until := m.restsUntil(*r, in.Stuck); until > in.Now {

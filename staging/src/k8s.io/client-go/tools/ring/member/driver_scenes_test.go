@@ -18,6 +18,7 @@ package member
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -40,6 +41,19 @@ func part(r hashkey.Ranges) float64 { return float64(r.Width()) / float64(hashke
 // takes has all fills take as long as f says for the part of the line that they are.
 func (w *world) takes(f func(part float64) time.Duration) {
 	w.fillTime = func(_ *informer, r hashkey.Ranges) time.Duration { return f(part(r)) }
+}
+
+// filled is how often the ring was filled, in each cache on average.
+func (w *world) filled() float64 {
+	sum, caches := 0.0, 0
+	for _, p := range w.all() {
+		for _, s := range p.sources {
+			s.lock.Lock()
+			sum, caches = sum+s.filled, len(p.sources)
+			s.lock.Unlock()
+		}
+	}
+	return sum / float64(caches)
 }
 
 // registered is how often processes have registered.
@@ -154,6 +168,34 @@ func TestNoRecordIsLostWithAConnection(t *testing.T) {
 			t.Error("want none, and a worker for each task all the time")
 		}
 	})
+}
+
+// Who comes back is told what to follow before all others have come.
+func TestAllThatLoseTheirRecordsFillLittleAnew(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"deleted": func(w *world) {
+			for _, r := range w.view().Records() {
+				w.registry.remove(r.Name)
+			}
+		},
+		"expired": func(w *world) { w.network.impose(condition{reach: reachNobody}, time.Minute) },
+	} {
+		for _, n := range []int{2, 4, 10} {
+			t.Run(fmt.Sprintf("%d, %s", n, name), func(t *testing.T) {
+				scene(t, func(w *world) {
+					w.formEven(n)
+					filled := w.filled()
+					lose(w)
+					time.Sleep(10 * time.Minute)
+					again := w.filled() - filled
+					t.Logf("%.2f of the ring was filled anew", again)
+					if again > 0.1 {
+						t.Error("want a tenth at most: their caches hold it")
+					}
+				})
+			})
+		}
+	}
 }
 
 // Each process has room for less than the whole ring.

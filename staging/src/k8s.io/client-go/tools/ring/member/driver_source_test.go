@@ -39,6 +39,8 @@ type informer struct {
 	asOf map[int64]int64
 	// fills are those under way.
 	underway []*underway
+	// filled is how much of the ring it has filled, altogether.
+	filled float64
 	// moved is closed and replaced when held changes.
 	moved chan struct{}
 	// barren, if set, is a key whose range it never fills while the world is disturbed.
@@ -119,6 +121,7 @@ func (s *informer) fill(f *underway, takes time.Duration) {
 		}
 	}
 	s.underway = slices.DeleteFunc(s.underway, func(other *underway) bool { return other == f })
+	s.filled += part(f.ranges)
 	s.holdLocked(s.held.Union(f.ranges))
 }
 
