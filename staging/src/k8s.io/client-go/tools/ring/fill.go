@@ -107,7 +107,7 @@ func (m *Machine) awaitsReturn(self Record, filled hashkey.Ranges, now time.Dura
 	if self.Held.Empty() || filled.Empty() {
 		return false
 	}
-	return now < m.began+m.limits.Leave || now < m.began+m.limits.Step && m.isHeld(m.fill.unfilled)
+	return now < m.began+m.limits.Leave || now < m.moved+m.limits.Step && m.isHeld(m.fill.unfilled)
 }
 
 // isHeld says whether one that joins holds any of these keys.
@@ -130,15 +130,24 @@ func (m *Machine) holder(joins Record) string {
 	return owner.Name
 }
 
-// isOutdated says whether what one that joins wishes of this instance is older than what it knew of who
-// owns what it holds: it will ask that one.
-func (m *Machine) isOutdated(joins Record) bool {
-	holder := m.holder(joins)
-	if holder == "" || holder == m.name {
+// redirects says whether one that joins and asks this instance is given time to ask whoever owns what
+// it holds: it may have asked before that was known.
+func (m *Machine) redirects(joins Record, now time.Duration) bool {
+	if holder := m.holder(joins); holder == "" || holder == m.name {
 		return false
 	}
-	owner, _ := m.view.Get(holder)
-	return joins.Revision < owner.Revision
+	since, ok := m.redirected[joins.registration()]
+	if !ok {
+		since = now
+		redirected := map[registration]time.Duration{joins.registration(): now}
+		for other, at := range m.redirected {
+			if r, ok := m.view.Get(other.name); ok && r.registration() == other {
+				redirected[other] = at
+			}
+		}
+		m.redirected = redirected
+	}
+	return now < since+m.limits.Step
 }
 
 // fits returns how many keys of so many can be filled, by what those that are filled hold.
@@ -185,7 +194,7 @@ func (a arc) top(keys hashkey.Ranges) uint64 {
 // toReceive returns what the caches are to follow for a handover in which this instance is the
 // receiver: all that it will own or, of what the donor does not hold, a first piece.
 func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
-	after := h.OwnedAfter(m.name)
+	after := h.OwnedAfter(m.name).Minus(m.fill.unfilled)
 	donor, _ := m.view.Get(h.Donor)
 	gain := after.Minus(m.view.Owned(m.name))
 	cold := gain.Minus(donor.Cached).Minus(m.follow)
@@ -215,8 +224,11 @@ func (m *Machine) hasRoomFor(keys hashkey.Ranges, room *int64) bool {
 	objects := 0.0
 	for _, r := range m.view.Ring() {
 		owned := m.view.Owned(r.Name)
-		if part := owned.Intersect(keys); !part.Empty() {
-			objects += float64(r.Weight) * float64(part.Width()) / float64(owned.Width())
+		if part := owned.Intersect(keys); part.Equal(owned) {
+			objects += float64(r.Weight)
+		} else if !part.Empty() {
+			// The heaviest key may be one of them.
+			objects += float64(r.Heaviest) + float64(r.Weight-r.Heaviest)*float64(part.Width())/float64(owned.Width())
 		}
 	}
 	return objects <= float64(*room)

@@ -103,11 +103,47 @@ func TestADonorWaitsForOneThatHasYetToAskWhoOwnsWhatItHolds(t *testing.T) {
 	asks := joining("n", "d", nil)
 	asks.Held, asks.Revision = keys(199, 299), 5
 	owner := member("o", at(399))
-	for revision, want := range map[int64]bool{4: true, 6: false} {
-		owner.Revision = revision
-		m := NewMachine("d", NewView(1, member("d", at(100)), owner, asks), limits)
-		if w := m.Decide(Input{Now: 1, Serving: keys(399, 100), Keys: noKeys}).Write; (w != nil) != want {
-			t.Errorf("with the owner's record of revision %d, and its own of 5, it wrote %+v", revision, w)
+	m := NewMachine("d", NewView(1, member("d", at(100)), owner, asks), limits)
+	in := Input{Now: 1, Serving: keys(399, 100), Keys: noKeys}
+	if d := m.Decide(in); d.Write != nil || d.Wake == 0 {
+		t.Errorf("wrote %+v, and decides again at %v", d.Write, d.Wake)
+	}
+	in.Now += limits.Step
+	if w := m.Decide(in).Write; w == nil {
+		t.Error("it names no key though the other has not been asked for a step")
+	}
+}
+
+func TestWhoComesBackIsWaitedForWhileKeysChangeHands(t *testing.T) {
+	held := keys(99, 199)
+	m := alone(held)
+	in := Input{Now: 1 + limits.Step, Serving: held, Keys: noKeys}
+	back := joining("b", "c", nil)
+	back.Held, back.Revision = keys(49, 98), 3
+	m.Apply(back)
+	other := member("c", at(399))
+	other.Revision = 4
+	m.Apply(other)
+	for _, now := range []time.Duration{in.Now, in.Now + limits.Step - 1} {
+		in.Now = now
+		if d := m.Decide(in); !d.Follow.Equal(held) {
+			t.Errorf("at %v it follows %v, want %v", now, d.Follow, held)
+		}
+	}
+	in.Now++
+	if d := m.Decide(in); d.Follow.Equal(held) {
+		t.Error("it fills nothing though no key has changed hands for a step")
+	}
+}
+
+func TestTheHeaviestKeyNeedsRoomWholly(t *testing.T) {
+	owner := member("o", at(hashkey.Max))
+	owner.Weight, owner.Heaviest = 100, 60
+	m := NewMachine("a", NewView(1, owner, joining("a", "o", nil)), limits)
+	half := keys(hashkey.Max, 1<<62-1)
+	for room, want := range map[int64]bool{79: false, 80: true} {
+		if got := m.hasRoomFor(half, &room); got != want {
+			t.Errorf("with room for %d: %v, want %v", room, got, want)
 		}
 	}
 }

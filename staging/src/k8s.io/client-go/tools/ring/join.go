@@ -34,10 +34,10 @@ func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
 		d.Phase = shardingv1alpha1.InstanceLocked
 		limit = m.grantLimit()
 	}
-	if !self.Held.Empty() && !self.Drained && in.Now < m.began+m.limits.Step {
-		// It may be given that back.
+	if !self.Held.Empty() && !self.Drained && in.Now < m.moved+m.limits.Step {
+		// It may be given that back, once others have been.
 		d.Follow = d.Follow.Union(self.Held)
-		d.wakeAt(m.began + m.limits.Step)
+		d.wakeAt(m.moved + m.limits.Step)
 	}
 	if len(m.view.Ring()) == 0 {
 		m.decideFirst(self, d)

@@ -76,6 +76,12 @@ type Machine struct {
 	failed map[registration]int
 	// began is when it decided first; zero: it has not.
 	began time.Duration
+	// moved is when it last saw that keys change hands, or began; moves says that they have since.
+	moved time.Duration
+	moves bool
+	// redirected is since when that one, which joins, has asked for a part though another owns what it
+	// holds. The map is never changed in place.
+	redirected map[registration]time.Duration
 }
 
 // Limits bound the waiting for peers.
@@ -198,6 +204,7 @@ func (m *Machine) advance(next *View) {
 	if grew || m.give.draining && !m.give.openIn(next) || !then.Report.Equal(self.Report) {
 		m.gainedAt = next.Revision
 	}
+	m.moves = m.moves || !next.hasRingOf(m.view)
 	m.fill.observe(m.view, next, m.name, m.follow)
 	m.vacated = vacated(m.vacated, m.view, next, m.name)
 	m.balance.forget(next)
@@ -227,7 +234,10 @@ func (m *Machine) Decide(in Input) Decision {
 	// Whoever else has raised it, requests of less are refused.
 	m.epoch = max(m.epoch, self.Epoch)
 	if m.began == 0 {
-		m.began = max(in.Now, 1)
+		m.began, m.moves = max(in.Now, 1), true
+	}
+	if m.moves {
+		m.moved, m.moves = max(in.Now, 1), false
 	}
 	owned := m.view.Owned(m.name)
 	handovers := m.view.Handovers()

@@ -242,7 +242,11 @@ func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
 		return
 	}
 	for _, r := range m.view.Records() {
-		if r.Donor != m.name || !r.joins() || m.isOutdated(*r) {
+		if r.Donor != m.name || !r.joins() {
+			continue
+		}
+		if m.redirects(*r, in.Now) {
+			d.wakeAt(in.Now + m.limits.Step)
 			continue
 		}
 		if until := m.restsUntil(*r, in.Stuck); until > in.Now {

@@ -81,6 +81,13 @@ func (v *View) Records() []*Record { return v.records }
 // They must not be changed.
 func (v *View) Ring() []*Record { return v.ring }
 
+// hasRingOf says whether in both views the same instances own the same keys.
+func (v *View) hasRingOf(other *View) bool {
+	return slices.EqualFunc(v.ring, other.ring, func(a, b *Record) bool {
+		return a.UID == b.UID && *a.Key == *b.Key
+	})
+}
+
 // above returns the place in the ring of the first instance whose key is not below that.
 func (v *View) above(key int64) int {
 	return sort.Search(len(v.ring), func(i int) bool { return *v.ring[i].Key >= key })
