@@ -34,8 +34,9 @@ type lanes struct {
 	idle []*lane
 }
 
-// maxIdle is how many lanes are kept that are not used.
-const maxIdle = 8
+// maxIdle is how many lanes are kept that are not used. If all connections die unseen, so many requests
+// go unanswered until one is sent over a new connection.
+const maxIdle = 2
 
 // lane has one connection, once it has been used. It is used again and again, for one request at a
 // time.

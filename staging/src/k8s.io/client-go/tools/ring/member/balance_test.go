@@ -75,10 +75,10 @@ func TestANewRecordSaysThatTheLoadIsNotToBeEvenedOutAsOthersDo(t *testing.T) {
 		record.Spec.Balance = shardingv1alpha1.BalanceDisabled
 		r.edit(record)
 		second := newInstance(t, r)
-		second.registered(testContext(t))
-		if record := second.record(); record.Spec.Balance != shardingv1alpha1.BalanceDisabled {
-			t.Errorf("the second record says %q", record.Spec.Balance)
-		}
+		second.start()
+		eventually(t, "the second record says so", func() bool {
+			return second.record().Spec.Balance == shardingv1alpha1.BalanceDisabled
+		})
 	})
 }
 

@@ -87,9 +87,10 @@ type Gate struct {
 	reads map[*read]struct{}
 }
 
-// read is a request that changes nothing, for what a controller works on.
+// read is a request that changes nothing, for what a controller works on. Without a piece it ends once
+// the gate has expired, whatever it is for.
 type read struct {
-	piece
+	*piece
 	end context.CancelCauseFunc
 	// shut ends it soon, nil while its key is not shut.
 	shut clock.Timer
@@ -199,27 +200,49 @@ func (d *Door) ServesAll() bool { return d.serving().Covers(hashkey.All()) }
 // deadline. The caller must call cancel when the read has ended.
 func (d *Door) during(ctx context.Context, key int64) (limited context.Context, cancel context.CancelFunc) {
 	limited, end := context.WithCancelCause(ctx)
-	r := &read{piece: piece{d.controller, key}, end: end}
-	g := d.gate
+	return limited, d.gate.endInTime(&read{piece: &piece{d.controller, key}, end: end})
+}
+
+// whileRegistered returns a context for a read that ends soon after the gate expires: the connection may
+// be dead, and the instance does not register anew before its work has ended. The caller must call
+// cancel when the read has ended.
+func (g *Gate) whileRegistered(ctx context.Context) (limited context.Context, cancel context.CancelFunc) {
+	if _, ok := g.identity(); !ok {
+		return ctx, func() {}
+	}
+	limited, end := context.WithCancelCause(ctx)
+	return limited, g.endInTime(&read{end: end})
+}
+
+// endInTime ends a read when it is shut out. The caller must call ended when it has ended before.
+func (g *Gate) endInTime(r *read) (ended func()) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.reads[r] = struct{}{}
 	g.endReadsLocked()
-	return limited, func() {
+	return func() {
 		g.lock.Lock()
 		defer g.lock.Unlock()
 		delete(g.reads, r)
 		if r.shut != nil {
 			r.shut.Stop()
 		}
-		end(nil)
+		r.end(nil)
 	}
+}
+
+// shutsOutLocked says whether the gate is not open for a read.
+func (g *Gate) shutsOutLocked(r *read) bool {
+	if r.piece == nil {
+		return g.self.Name == ""
+	}
+	return !g.working[r.controller] || !g.open.Contains(r.key)
 }
 
 // endReadsLocked ends, in a moment, the reads for which the gate is not open now.
 func (g *Gate) endReadsLocked() {
 	for r := range g.reads {
-		if r.shut == nil && (!g.working[r.controller] || !g.open.Contains(r.key)) {
+		if r.shut == nil && g.shutsOutLocked(r) {
 			r.shut = g.clock.AfterFunc(readGrace, func() { r.end(errShut) })
 		}
 	}

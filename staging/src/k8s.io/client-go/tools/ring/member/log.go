@@ -36,9 +36,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// relistInterval is how long a member waits before it lists the registry again after
-// that has failed.
-const relistInterval = 200 * time.Millisecond
+// relistInterval is how long a member waits before it lists the registry again after that has failed,
+// or where watches end at once: each time twice as long then, up to maxRelistPause.
+const (
+	relistInterval = 200 * time.Millisecond
+	maxRelistPause = 5 * time.Second
+)
 
 func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
 	options.FieldSelector = fields.OneTermEqualSelector("spec.ring", m.cfg.Ring).String()
@@ -66,12 +69,24 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.Vi
 func (t *term) readLog(ctx context.Context, revision int64) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
+	// pause comes before a list, where watches end again at once: an API server may refuse them.
+	pause := time.Duration(0)
 	for ctx.Err() == nil {
+		began := t.cfg.Clock.Now()
 		err := t.watch(ctx, revision)
 		if ctx.Err() != nil {
 			return
 		}
 		logger.Info("The watch of the registry has ended; will list it", "reason", err)
+		if t.cfg.Clock.Since(began) > maxRelistPause {
+			pause = 0
+		}
+		select {
+		case <-t.cfg.Clock.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = min(max(2*pause, relistInterval), maxRelistPause)
 		// A gap in the log: the machine is told that it sees only the end of it.
 		err = wait.PollUntilContextCancel(ctx, relistInterval, true, func(ctx context.Context) (bool, error) {
 			view, err := t.list(ctx, metav1.ListOptions{})

@@ -120,6 +120,25 @@ func TestAWatchThatIsClosedIsContinuedWithoutAList(t *testing.T) {
 	})
 }
 
+// As where a role lacks the verb, or one of several API servers is ill.
+func TestWatchesThatEndAtOnceAreNotOpenedAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		i := newInstance(t, r)
+		i.reading().settle()
+		expired := watch.Event{Type: watch.Error, Object: &apierrors.NewResourceExpired("injected").ErrStatus}
+		for begun := time.Now(); time.Since(begun) < time.Minute; {
+			select {
+			case r.raw <- expired:
+			case <-time.After(time.Second):
+			}
+		}
+		if n := len(r.reads()); n > 50 {
+			t.Errorf("%d lists and watches in a minute", n)
+		}
+	})
+}
+
 // Keys may have gone and come back unseen, so the machine must not take the list for
 // events of the log.
 func TestAWatchThatCannotBeContinuedIsReplacedByAList(t *testing.T) {

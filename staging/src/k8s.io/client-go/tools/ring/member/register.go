@@ -73,9 +73,6 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	}
 	t.observer = newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events)
 	t.machine = ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2})
-	if _, off := view.BalanceOff(); off {
-		m.turnBalanceOff(ctx, t.self)
-	}
 	return t, nil
 }
 
@@ -147,6 +144,9 @@ func (m *Member) hint() []shardingv1alpha1.HashKeyRange {
 // turnBalanceOff has the new record say, as others do, that the load of the ring is not to be evened
 // out: they may go before it. If that fails, they say it still.
 func (m *Member) turnBalanceOff(ctx context.Context, self fence.Identity) {
+	// The connection may be dead.
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.LeaseDuration)
+	defer cancel()
 	if _, err := m.patch(ctx, self.Name, []operation{
 		{"test", "/metadata/uid", self.UID},
 		{"add", "/spec/balance", shardingv1alpha1.BalanceDisabled},

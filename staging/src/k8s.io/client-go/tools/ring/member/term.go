@@ -141,8 +141,11 @@ func (t *term) run(ctx context.Context) {
 	}
 	t.comeRound()
 	wg.Go(func() { t.renew(work) })
-	from := t.machine.View().Revision
-	wg.Go(func() { t.readLog(work, from) })
+	view := t.machine.View()
+	wg.Go(func() { t.readLog(work, view.Revision) })
+	if _, off := view.BalanceOff(); off {
+		wg.Go(func() { t.turnBalanceOff(work, t.self) })
+	}
 
 	leaving := ctx.Done()
 	var giveUp <-chan time.Time

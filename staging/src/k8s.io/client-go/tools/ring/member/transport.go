@@ -23,6 +23,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 
 	"k8s.io/client-go/tools/ring/fence"
 )
@@ -32,7 +34,8 @@ import (
 // after the deadline, and one under way is given up when the deadline passes without a
 // renewal. Such a request names the instance and the controller (fence.Header), so the API
 // server can refuse it if the process was paused before it was sent. Where an API server
-// does not judge it, the member stops all work for a while.
+// does not judge it, the member stops all work for a while. A read that fills no cache is given
+// up soon after the instance has lost its record.
 func (g *Gate) WrapTransport(controller string) func(http.RoundTripper) http.RoundTripper {
 	return func(rt http.RoundTripper) http.RoundTripper {
 		return &fencedTransport{gate: g, controller: controller, next: rt}
@@ -86,7 +89,7 @@ type fencedTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isRead(req) {
-		return t.next.RoundTrip(req)
+		return t.read(req)
 	}
 	if reason := t.gate.whyBarred(); reason != "" {
 		return nil, fmt.Errorf("%s %s not sent: %s", req.Method, req.URL.Path, reason)
@@ -114,6 +117,34 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, errNotRenewed) {
+			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
+		}
+		cancel()
+		return nil, err
+	}
+	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
+	return resp, nil
+}
+
+// read sends a request that changes nothing. What fills a cache goes on without a record.
+func (t *fencedTransport) read(req *http.Request) (*http.Response, error) {
+	if fills(req.URL.Query()) {
+		return t.next.RoundTrip(req)
+	}
+	ctx, cancel := t.gate.whileRegistered(req.Context())
+	return sendRead(t.next, req, ctx, cancel)
+}
+
+// fills says whether a read with that query may fill a cache: it goes on, or says as of when or what part.
+func fills(query url.Values) bool {
+	return slices.ContainsFunc([]string{"watch", "resourceVersion", "limit", "continue", "shardSelector"}, query.Has)
+}
+
+// sendRead sends a read that ends with ctx. cancel is called when it has ended.
+func sendRead(next http.RoundTripper, req *http.Request, ctx context.Context, cancel context.CancelFunc) (*http.Response, error) {
+	resp, err := next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errShut) {
 			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
 		}
 		cancel()
@@ -154,16 +185,7 @@ func (t *endingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(req)
 	}
 	ctx, cancel := t.door.during(req.Context(), key)
-	resp, err := t.next.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errShut) {
-			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
-		}
-		cancel()
-		return nil, err
-	}
-	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
-	return resp, nil
+	return sendRead(t.next, req, ctx, cancel)
 }
 
 // WrappedRoundTripper lets client-go find the transport underneath.

@@ -436,3 +436,44 @@ func TestAReadEndsWhenItsKeyIsShut(t *testing.T) {
 		})
 	}
 }
+
+// Otherwise a read on a dead connection keeps the instance from registering anew.
+func TestAReadOfWorkEndsOnceTheRecordIsLost(t *testing.T) {
+	for query, ends := range map[string]bool{
+		"": true, "labelSelector=a": true, "resourceVersion=0": false, "watch=true": false, "limit=500": false, "shardSelector=a": false,
+	} {
+		for _, registered := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				g, rt, s, _ := fenced(http.StatusOK, "")
+				s.answer = func(req *http.Request) (*http.Response, error) {
+					select {
+					case <-req.Context().Done():
+						return nil, req.Context().Err()
+					case <-time.After(time.Minute):
+						return response(http.StatusOK, strings.NewReader("late")), nil
+					}
+				}
+				if registered {
+					g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Second))
+				}
+				begun, lost := time.Now(), 5*time.Second
+				time.AfterFunc(lost, g.expire)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://server/path?"+query, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := rt.RoundTrip(req)
+				if err == nil {
+					resp.Body.Close()
+				}
+				ended := errors.Is(err, errShut)
+				if ended != (ends && registered) || ended != (time.Since(begun) == lost+readGrace) {
+					t.Errorf("%q, registered: %v: error %v after %v", query, registered, err, time.Since(begun))
+				}
+				if len(g.reads) != 0 {
+					t.Errorf("%d reads are left", len(g.reads))
+				}
+			})
+		}
+	}
+}
