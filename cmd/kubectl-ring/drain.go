@@ -141,17 +141,34 @@ func setSpec(ctx context.Context, client kubernetes.Interface, record ring.Recor
 	return err
 }
 
-// to says who takes the range of the instance over, if that is known.
-func to(record ring.Record, view *ring.View) string {
+// successor returns who takes the range of the instance over, if that is known.
+func successor(record ring.Record, view *ring.View) (ring.Record, bool) {
 	for _, r := range view.Records() {
 		if r.Name != record.Name && (r.Deleting || r.Phase == shardingv1alpha1.InstanceLeaving) {
 			view = view.Without(r.Name)
 		}
 	}
-	if successor, ok := view.Successor(record.Name); ok {
-		return " to " + successor.Name
+	return view.Successor(record.Name)
+}
+
+// to says who takes the range of the instance over, if that is known.
+func to(record ring.Record, view *ring.View) string {
+	if next, ok := successor(record, view); ok {
+		return " to " + next.Name
 	}
 	return ""
+}
+
+// follows says how much of a range that is left whoever takes it over has in its caches: where it has
+// no room for it, nothing.
+func follows(record ring.Record, view *ring.View) string {
+	next, ok := successor(record, view)
+	owned := view.Owned(record.Name)
+	if !ok || record.Phase != shardingv1alpha1.InstanceLeaving || owned.Empty() {
+		return ""
+	}
+	part := float64(next.Cached.Intersect(owned).Width()) / float64(owned.Width())
+	return fmt.Sprintf(", whose caches follow %.0f %% of the range", 100*part)
 }
 
 // hasDrained says what has become of a drained instance.
@@ -226,7 +243,7 @@ func drainState(record ring.Record, r *ringtable.Ring) (text string, done bool, 
 			return hasDrained(now), true, nil
 		}
 		i := slices.IndexFunc(r.Instances, func(i ringtable.Instance) bool { return i.Name == record.Name })
-		return drainProgress(&r.Instances[i], to(now, view)), false, nil
+		return drainProgress(&r.Instances[i], to(now, view)+follows(now, view)), false, nil
 	}
 	i := slices.IndexFunc(view.Records(), func(other *ring.Record) bool { return other.Holder == record.Holder })
 	if i < 0 {
@@ -234,7 +251,7 @@ func drainState(record ring.Record, r *ringtable.Ring) (text string, done bool, 
 	}
 	switch now := *view.Records()[i]; {
 	case !now.Drained:
-		return "", false, fmt.Errorf("the process of %s has registered anew as %s, which is not drained: somebody has undrained it", record.Name, now.Name)
+		return "", false, fmt.Errorf("the process of %s has registered anew as %s, which is not drained: its record went before the process had read of the drain, or somebody has undrained it; to drain it again: kubectl ring drain %s", record.Name, now.Name, now.Name)
 	case now.Key != nil || now.Next != nil:
 		return fmt.Sprintf("%s is gone; its process is %s now, and owns a range, as no other instance can\n", record.Name, now.Name), false, nil
 	default:

@@ -179,9 +179,9 @@ func TestDrainWaits(t *testing.T) {
 				change("a", leavesWith(40, 2)), change("a", leavesWith(40, 1)), change("a", leavesWith(40, 0)), goes("a"), comes(waiting),
 			},
 			want: `a: Active, 0 objects left, which go to b
-a: Leaving, 40 objects left, which go to b; 2 pieces of work under way
-a: Leaving, 40 objects left, which go to b; 1 piece of work under way
-a: Leaving, 40 objects left, which go to b
+a: Leaving, 40 objects left, which go to b, whose caches follow 100 % of the range; 2 pieces of work under way
+a: Leaving, 40 objects left, which go to b, whose caches follow 100 % of the range; 1 piece of work under way
+a: Leaving, 40 objects left, which go to b, whose caches follow 100 % of the range
 a is gone; its process, host-a_1_x, has not registered anew yet
 a is gone; its process is a2 now
 a2 is drained: it owns no range; to let it own one again:

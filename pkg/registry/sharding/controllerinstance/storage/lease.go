@@ -88,6 +88,10 @@ func (s leasedStorage) GuaranteedUpdate(ctx context.Context, key string, destina
 		before := input.DeepCopyObject()
 		output, ttl, err := tryUpdate(input, res)
 		changed = err == nil && !apiequality.Semantic.DeepEqual(before, output)
+		if err == nil && before.(*sharding.ControllerInstance).UID == "" {
+			// A server-side apply creates what is not there.
+			lease.TTL, err = timeToLive(output)
+		}
 		return output, ttl, err
 	}
 	err := s.Interface.GuaranteedUpdate(fenced.WithLease(ctx, lease), key, destination, ignoreNotFound, preconditions, update, cachedExistingObject)

@@ -282,6 +282,17 @@ func TestLeasePerObject(t *testing.T) {
 	}
 }
 
+func TestAnApplyThatCreatesIsUnderALeaseOfItsOwn(t *testing.T) {
+	r := newTestRegistry(t)
+	applied := newInstance("applied")
+	_, created, err := r.Update(contextFor("patch", ""), applied.Name, rest.DefaultUpdatedObjectInfo(applied),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	if err != nil || !created {
+		t.Fatalf("created: %v, %v", created, err)
+	}
+	r.lease("applied", 60)
+}
+
 // An object stays under the lease that it was created with. No write renews it, and none,
 // that which marks it as deleted included, takes the object off it.
 func TestWritesLeaveAnObjectOnItsLease(t *testing.T) {
