@@ -179,6 +179,10 @@ func TestAllThatLoseTheirRecordsFillLittleAnew(t *testing.T) {
 			}
 		},
 		"expired": func(w *world) { w.network.impose(condition{reach: reachNobody}, time.Minute) },
+		"expired, and all is slow": func(w *world) {
+			w.network.impose(condition{reach: reachNobody}, 20*time.Second)
+			w.network.impose(condition{latency: seconds(2)}, 5*time.Minute)
+		},
 	} {
 		for _, n := range []int{2, 4, 10} {
 			t.Run(fmt.Sprintf("%d, %s", n, name), func(t *testing.T) {

@@ -179,12 +179,16 @@ func (t *term) run(ctx context.Context) {
 }
 
 // keep keeps for the next registration what the caches hold: nothing is listed anew that it is given
-// back. One that is drained asks for nothing.
+// back. Nor is what they were still to be filled with, as by the loss of others that have lost their
+// records at the same time. One that is drained asks for nothing.
 func (t *term) keep(ctx context.Context) {
-	t.Member.follow, t.Member.held = t.follow, nil
 	if !t.drained && ctx.Err() == nil {
-		t.Member.held = t.held(t.follow)
+		t.setFollow(t.held(t.follow))
+		t.Member.held = t.follow
+	} else {
+		t.Member.held = nil
 	}
+	t.Member.follow = t.follow
 }
 
 // turn is how often the deciding goroutine comes round though nothing happens.
