@@ -347,11 +347,14 @@ func TestSlowWorkKeepsADonorFromDrainingForAStepAtMost(t *testing.T) {
 func TestNobodyFollowsMoreOfAPredecessorThatLeavesThanThereIsRoomFor(t *testing.T) {
 	leaves := member("a", at(1<<62))
 	leaves.Phase, leaves.Weight = shardingv1alpha1.InstanceLeaving, 1000
-	m := NewMachine("b", NewView(1, leaves, member("b", at(hashkey.Max))), limits)
 	mine := keys(1<<62, hashkey.Max)
 	for room, want := range map[int64]hashkey.Ranges{999: mine, 1000: hashkey.All()} {
-		if d := m.Decide(Input{Now: 1, Serving: mine, Room: &room}); !d.Follow.Equal(want) {
-			t.Errorf("with room for %d it follows %v, want %v", room, d.Follow, want)
+		m := NewMachine("b", NewView(1, leaves, member("b", at(hashkey.Max))), limits)
+		// What it has begun to follow takes that room.
+		for _, left := range []int64{room, room - 1000} {
+			if d := m.Decide(Input{Now: 1, Serving: mine, Room: &left}); !d.Follow.Equal(want) {
+				t.Errorf("with room for %d of %d it follows %v, want %v", left, room, d.Follow, want)
+			}
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 // decideOwner is for an instance that owns a range and stays.
 func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *Decision) {
 	// What comes from predecessors that are about to go is cached while they work.
-	if left := m.withoutLeaving().Owned(m.name).Minus(m.fill.unfilled); m.hasRoomFor(left.Minus(d.Owned), in.Room) {
+	if left := m.withoutLeaving().Owned(m.name).Minus(m.fill.unfilled); m.hasRoomFor(left.Minus(d.Owned).Minus(m.follow), in.Room) {
 		d.Follow = d.Follow.Union(left)
 	}
 	d.Phase = shardingv1alpha1.InstanceActive

@@ -40,7 +40,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 		t.learn(own)
 	}
 	working := t.assign(ctx)
-	d := t.machine.Decide(t.input(now, leaving))
+	d := t.next(now, leaving)
 	if d.Gone {
 		logger.Info("The instance's record is gone; will register anew")
 		t.lost = true
@@ -74,6 +74,22 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 		t.write(ctx, *d.Write)
 	}
 	return wake
+}
+
+// next returns what the machine decides. Of the members of a process with a capacity one at a time may begin to fill its
+// caches: what room that leaves is known once it is done.
+func (t *term) next(now time.Time, leaving bool) ring.Decision {
+	if t.cfg.Capacity() == 0 {
+		return t.machine.Decide(t.input(now, leaving))
+	}
+	heap := t.cfg.Heap
+	heap.deciding.Lock()
+	defer heap.deciding.Unlock()
+	d := t.machine.Decide(t.input(now, leaving))
+	if !t.follow.Covers(d.Follow) {
+		heap.fills(t.Member, true, now)
+	}
+	return d
 }
 
 // input is what the machine is told of this instance.
@@ -125,6 +141,9 @@ func (t *term) room() *int64 {
 	}
 	if n := &t.news; n.counted.Before(t.opened) || differs(n.stored.Weight, n.status.Weight, loadParts) {
 		// What has been filled last is not counted yet.
+		return ptr.To[int64](0)
+	}
+	if t.cfg.Heap.isFilling(t.Member, t.cfg.Clock.Now().Add(-fillSteps*t.cfg.StepLimit)) {
 		return ptr.To[int64](0)
 	}
 	return ptr.To(capacity - t.cfg.Heap.total())

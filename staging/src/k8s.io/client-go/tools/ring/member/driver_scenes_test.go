@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -230,6 +231,39 @@ func TestARingThatFitsInNoProcessStartsAgain(t *testing.T) {
 		t.Logf("in 25 minutes %d processes died; in the last 5 of them %.0f %% of keys x time had a worker", deaths, 100*served)
 		if served < 0.95 {
 			t.Error("want nearly all")
+		}
+	})
+}
+
+// All at once would be more than it can hold.
+func TestTheRingsOfAProcessShareItsCapacity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heap := newHeap(func() (uint64, uint64) { return 1 << 24, 1 })
+		var rings []*world
+		for range 4 {
+			w := newWorld(t, 1, faults{})
+			defer w.end()
+			w.form(1)
+			w.takes(func(float64) time.Duration { return 20 * time.Second })
+			rings = append(rings, w)
+		}
+		all := int64(0)
+		for _, s := range rings[0].living()[0].sources {
+			all += int64(len(s.Keys(hashkey.All())))
+		}
+		// Half of one ring fits, and half of each of two does not.
+		capacity := all * 6 / 10
+		for _, w := range rings {
+			w.start("limited", func(c *Config) { c.Heap, c.Capacity = heap, func() int64 { return capacity } })
+		}
+		most := int64(0)
+		for range 300 {
+			time.Sleep(time.Second)
+			most = max(most, heap.total())
+		}
+		t.Logf("of rings with %d objects each, it has held %d at most", all, most)
+		if most == 0 || most > capacity {
+			t.Errorf("want some, and %d at most", capacity)
 		}
 	})
 }

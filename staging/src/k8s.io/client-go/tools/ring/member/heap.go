@@ -19,6 +19,7 @@ package member
 import (
 	"runtime/metrics"
 	"sync"
+	"time"
 )
 
 // Heap knows what this process holds. The members of a process share it. It is safe for concurrent
@@ -28,16 +29,45 @@ type Heap struct {
 	// many collections there have been.
 	live func() (bytes, collections uint64)
 
+	// deciding is held while a member of a process with a capacity decides what its caches follow.
+	deciding sync.Mutex
+
 	lock sync.Mutex
 	// objects is how many the caches of each member hold.
 	objects map[*Member]int64
+	// filling is who fills its caches, and how many objects that will come to is not known: since then.
+	filling map[*Member]time.Time
 }
 
 // NewHeap returns the heap of this process.
 func NewHeap() *Heap { return newHeap(liveHeap) }
 
 func newHeap(live func() (bytes, collections uint64)) *Heap {
-	return &Heap{live: live, objects: map[*Member]int64{}}
+	return &Heap{live: live, objects: map[*Member]int64{}, filling: map[*Member]time.Time{}}
+}
+
+// fills notes whether m fills its caches now.
+func (h *Heap) fills(m *Member, is bool, now time.Time) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if !is {
+		delete(h.filling, m)
+	} else if h.filling[m].IsZero() {
+		h.filling[m] = now
+	}
+}
+
+// isFilling says whether another member than m fills its caches, since that time or later: what room
+// there is will be known once it has.
+func (h *Heap) isFilling(m *Member, since time.Time) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	for other, at := range h.filling {
+		if other != m && !at.Before(since) {
+			return true
+		}
+	}
+	return false
 }
 
 // hold notes how many objects the caches of m hold now, and returns how many those of all members do.
@@ -63,6 +93,7 @@ func (h *Heap) release(m *Member) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	delete(h.objects, m)
+	delete(h.filling, m)
 }
 
 func liveHeap() (bytes, collections uint64) {

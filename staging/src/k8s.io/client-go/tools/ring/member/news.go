@@ -149,6 +149,7 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n.underCount = true
 	n.work.look(now, t.cfg.Gate, t.controllers, t.cfg.Workers)
 	var l load
+	filling := t.cfg.Capacity() > 0 && !t.held(t.follow).Equal(t.follow)
 	t.aside(ctx, func() { l = t.countLoad(owned) }, func() {
 		n.underCount, n.counted, n.counting, n.owned = false, now, l.took, owned
 		n.status.Work = n.work.most()
@@ -158,6 +159,7 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 		t.cfg.Metrics.Work(float64(n.status.Work) / 1000)
 		t.watchHeaviest(ctx, now, l)
 		objects := t.cfg.Heap.hold(t.Member, l.objects)
+		t.cfg.Heap.fills(t.Member, filling || !t.held(t.follow).Equal(t.follow), now)
 		if bytes, collections := t.cfg.Heap.live(); collections != n.collections {
 			n.collections = collections
 			n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Objects: objects}
