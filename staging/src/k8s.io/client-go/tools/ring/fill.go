@@ -216,6 +216,21 @@ func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
 	return after.Minus(cold).Union(upperPart(*key, after, cold, width))
 }
 
+// receiveLimit bounds the waiting for what this instance is to receive. It gives that up sooner if it has
+// no room for it: the donor serves nobody else meanwhile.
+func (m *Machine) receiveLimit(handovers []Handover, room *int64) time.Duration {
+	for i := range handovers {
+		h := &handovers[i]
+		if h.Receiver != m.name || h.Record.Name != m.name {
+			continue
+		}
+		if gain := h.OwnedAfter(m.name).Minus(m.view.Owned(m.name)).Minus(m.follow); !m.hasRoomFor(gain, room) {
+			return m.limits.Step
+		}
+	}
+	return m.grantLimit()
+}
+
 // hasRoomFor says whether the process can hold these keys of others, by what their owners have.
 func (m *Machine) hasRoomFor(keys hashkey.Ranges, room *int64) bool {
 	if room == nil || keys.Empty() {

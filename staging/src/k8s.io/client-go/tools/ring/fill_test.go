@@ -367,3 +367,30 @@ func TestWhoComesBackIsNotGivenWhatAnotherWorksOn(t *testing.T) {
 		t.Errorf("wrote %+v, want the middle: it holds nothing of what comes before", w)
 	}
 }
+
+// Its donor serves nobody else meanwhile.
+func TestWhoHasNoRoomForWhatItIsNamedGivesThatUpSoon(t *testing.T) {
+	donor := member("d", at(hashkey.Max))
+	donor.Weight = 100
+	for room, limit := range map[int64]time.Duration{49: limits.Step, 50: limits.Fill + 2*limits.Step} {
+		m := NewMachine("n", NewView(1, donor, joining("n", "d", at(1<<62-1))), limits)
+		m.Decide(Input{Now: 1, Room: &room})
+		for now, want := range map[time.Duration]bool{limit: false, 1 + limit: true} {
+			if w := m.Decide(Input{Now: now, Room: &room}).Write; (w != nil) != want {
+				t.Errorf("with room for %d it wrote %+v at %v", room, w, now)
+			}
+		}
+	}
+}
+
+func TestWhoHasGivenUpAShareIsNamedHalfOfThat(t *testing.T) {
+	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(1<<62-1))), limits)
+	in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}
+	m.Decide(in)
+	again := joining("n", "d", nil)
+	again.Revision = 2
+	m.Apply(again)
+	if w := m.Decide(in).Write; w == nil || *w.Next != 1<<61-1 {
+		t.Errorf("wrote %+v, want a quarter named", w)
+	}
+}

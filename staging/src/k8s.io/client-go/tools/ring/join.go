@@ -26,13 +26,13 @@ import (
 )
 
 // decideJoin is for an instance that owns nothing yet.
-func (m *Machine) decideJoin(self Record, in Input, d *Decision) {
+func (m *Machine) decideJoin(self Record, handovers []Handover, in Input, d *Decision) {
 	named := self.Next != nil
 	d.Phase = shardingv1alpha1.InstanceInit
 	limit := m.limits.Step
 	if named {
 		d.Phase = shardingv1alpha1.InstanceLocked
-		limit = m.grantLimit()
+		limit = m.receiveLimit(handovers, in.Room)
 	}
 	if !self.Held.Empty() && !self.Drained && in.Now < m.moved+m.limits.Step {
 		// It may be given that back, once others have been.

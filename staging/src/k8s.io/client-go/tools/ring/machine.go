@@ -112,6 +112,8 @@ type give struct {
 	heldSince time.Duration
 	// gives is set once the work in the share has ended.
 	gives *Gift
+	// ends says that this instance has called it off before it drained.
+	ends bool
 }
 
 // of says whether it is about this handover.
@@ -258,7 +260,7 @@ func (m *Machine) Decide(in Input) Decision {
 	case m.leave.begun:
 		m.decideLeave(self, in, &d)
 	case self.Key == nil:
-		m.decideJoin(self, in, &d)
+		m.decideJoin(self, handovers, in, &d)
 	default:
 		m.decideOwner(self, handovers, in, &d)
 	}

@@ -39,6 +39,7 @@ func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *De
 	if giving != nil {
 		m.decideGive(giving, in, d)
 	} else {
+		m.noteRefused()
 		m.endGive()
 	}
 	w := m.toCallOff(self, handovers, in, d)
@@ -83,10 +84,10 @@ func (m *Machine) toCallOff(self Record, handovers []Handover, in Input, d *Deci
 		case h.up() && h.Receiver == m.name:
 			waits = true
 			since := m.await(waiting{peer: h.Donor, named: true, key: *self.Next}, in.Now)
-			if in.Now-since >= m.grantLimit() {
-				w = callOff(self, h.Donor+" has not given up its part in time")
+			if limit := m.receiveLimit(handovers, in.Room); in.Now-since >= limit {
+				w = callOff(self, h.Donor+" has not given up its part in time, or there is no room for it")
 			} else {
-				d.waitUntil(since + m.grantLimit())
+				d.waitUntil(since + limit)
 			}
 		}
 	}
@@ -121,12 +122,14 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			} else {
 				m.rest(receiver.registration(), g.since+m.limits.Fill)
 				m.fail(receiver.registration())
+				g.ends = true
 				d.Write = callOff(h.Record, h.Receiver+" has not filled its caches in time")
 			}
 			return
 		}
 		switch {
 		case containsAny(share, in.Stuck):
+			g.ends = true
 			d.Write = callOff(h.Record, "work in the range does not end"+describeStuck(in.Stuck, share))
 			return
 		case containsAny(share, in.Slow) && m.holds(&g.heldSince, in.Now):
@@ -222,6 +225,15 @@ func grant(h *Handover) *Write {
 		reason = ReasonGrant
 	}
 	return write(reason, h.Record, h.Record.Next, nil, h.Record.Donor)
+}
+
+// noteRefused notes that one that joins has given up the key that it was named before this instance
+// drained, as it has no room for that share, say.
+func (m *Machine) noteRefused() {
+	r, ok := m.view.Get(m.give.record.name)
+	if ok && r.registration() == m.give.record && r.joins() && r.Next == nil && !m.give.draining && !m.give.ends {
+		m.fail(m.give.record)
+	}
 }
 
 // fail notes that this one has not filled its caches in time: its next share is half as large.

@@ -76,7 +76,7 @@ func (s *state) encode(b []byte) []byte {
 		if m.give == (give{}) {
 			b = append(b, 0)
 		} else {
-			b = append(b, m.give.record.name[0], byte(cellOfKey(&m.give.key)), p.since(m.give.since), flag(m.give.draining)|flag(m.give.gives != nil)<<1)
+			b = append(b, m.give.record.name[0], byte(cellOfKey(&m.give.key)), p.since(m.give.since), flag(m.give.draining)|flag(m.give.gives != nil)<<1|flag(m.give.ends)<<2)
 			if m.give.draining {
 				b = append(b, p.since(m.give.drainingSince))
 			}
