@@ -107,7 +107,7 @@ func (m *Machine) awaitsReturn(self Record, filled hashkey.Ranges, now time.Dura
 	if self.Held.Empty() || filled.Empty() {
 		return false
 	}
-	return now < m.began+m.limits.Leave || now < m.moved+m.limits.Step && m.isHeld(m.fill.unfilled)
+	return now < m.began+m.limits.Leave/2 || now < m.moved+m.limits.Step && m.isHeld(m.fill.unfilled)
 }
 
 // isHeld says whether one that joins holds any of these keys.

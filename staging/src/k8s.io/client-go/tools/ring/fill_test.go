@@ -66,12 +66,12 @@ func TestAnInstanceThatTakesAllKeysBeginsWithWhatItHolds(t *testing.T) {
 		t.Errorf("follows %v and may open %v, want %v", d.Follow, d.Open, held)
 	}
 	// Others have lost their records, too, and come back for what they hold.
-	for _, now := range []time.Duration{3, limits.Leave} {
+	for _, now := range []time.Duration{3, limits.Leave / 2} {
 		if d := m.Decide(Input{Now: now, Serving: held}); !d.Follow.Equal(held) {
 			t.Errorf("at %v it follows %v, want %v", now, d.Follow, held)
 		}
 	}
-	in := Input{Now: 1 + limits.Leave, Serving: held, Keys: noKeys}
+	in := Input{Now: 1 + limits.Leave/2, Serving: held, Keys: noKeys}
 	back := joining("b", "a", nil)
 	back.Held, back.Revision, back.Deleting = keys(199, 299), 3, true
 	for _, deleting := range []bool{false, true} {
@@ -392,5 +392,17 @@ func TestWhoHasGivenUpAShareIsNamedHalfOfThat(t *testing.T) {
 	m.Apply(again)
 	if w := m.Decide(in).Write; w == nil || *w.Next != 1<<61-1 {
 		t.Errorf("wrote %+v, want a quarter named", w)
+	}
+}
+
+// What is warm has to be drained, and has a worker already.
+func TestWhoJoinsAsksFirstForWhatNobodyWorksOn(t *testing.T) {
+	heavy := warm(member("h", at(1<<62)), hashkey.All())
+	heavy.Weight = 1000
+	fills := warm(member("f", at(hashkey.Max)), keys(1<<62+1<<61, hashkey.Max))
+	fills.Phase = shardingv1alpha1.InstanceLocked
+	m := NewMachine("n", NewView(1, heavy, fills, joining("n", "", nil)), limits)
+	if w := m.Decide(Input{Now: 1}).Write; w == nil || w.Donor != "f" {
+		t.Errorf("wrote %+v, want the one asked that follows half of what it owns", w)
 	}
 }

@@ -114,10 +114,10 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 // donor is an instance that can be asked for a part of its range.
 type donor struct {
 	name string
-	// weight is what it has and can share, and width how many keys it has; asked is how many ask
-	// it for a part.
-	weight, width uint64
-	asked         uint64
+	// weight is what it has and can share, and width how many keys it has, of which its caches follow
+	// all but cold; asked is how many ask it for a part.
+	weight, width, cold uint64
+	asked               uint64
 }
 
 // donors are in order of key.
@@ -142,7 +142,8 @@ func (ds donors) without(other *donor) donors {
 	return slices.DeleteFunc(slices.Clone(ds), func(d *donor) bool { return d == other })
 }
 
-// best returns the donor with most to give to one more: by weight, then by width.
+// best returns the donor with most to give to one more: by what nobody works on, then by weight, then
+// by width.
 func (ds donors) best() *donor {
 	best := ds[0]
 	for _, d := range ds[1:] {
@@ -161,7 +162,10 @@ func (m *Machine) donors(with string) donors {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
 		if width := m.view.Owned(r.Name).Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
 			d := &donor{name: r.Name, weight: uint64(r.Shareable()), width: width}
-			if working || r.Name == with {
+			if !r.Cached.Empty() {
+				d.cold = m.view.Owned(r.Name).Minus(r.Cached).Width()
+			}
+			if working || r.Name == with || d.cold > 0 {
 				out = append(out, d)
 			} else {
 				filling = append(filling, d)
@@ -205,7 +209,11 @@ func (m *Machine) toAsk(donors donors) *donor {
 
 // compare compares what two donors can give to one more.
 func (d *donor) compare(other *donor) int {
-	return cmp.Or(d.compareWorkloads(other, 1), d.compareWidth(other, 1))
+	return cmp.Or(d.compareCold(other, 1), d.compareWorkloads(other, 1), d.compareWidth(other, 1))
+}
+
+func (d *donor) compareCold(other *donor, times uint64) int {
+	return d.compareShares(d.cold, other, other.cold, times)
 }
 
 func (d *donor) compareWorkloads(other *donor, times uint64) int {
@@ -225,6 +233,9 @@ func (d *donor) compareShares(mine uint64, other *donor, others, times uint64) i
 
 // clearlyBetter keeps a joining instance from changing its mind with every report.
 func (d *donor) clearlyBetter(other *donor) bool {
+	if d.compareCold(other, 1) != 0 {
+		return d.compareCold(other, 2) > 0
+	}
 	if d.compareWorkloads(other, 1) != 0 {
 		return d.compareWorkloads(other, 2) > 0
 	}
