@@ -20,12 +20,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -71,9 +73,14 @@ func newRingLeadership(client kubernetes.Interface, namespace, name string) *rin
 	}
 }
 
+// leaseBackoff is between tries to read the Lease: until that is known no controller works. With the
+// backoff of client-go's reflectors that took half a minute after an API server had been away.
+var leaseBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 2 * time.Second}
+
 // run follows the Lease until ctx ends.
 func (l *ringLeadership) run(ctx context.Context) {
-	cache.NewReflectorWithOptions(l.leases, &coordinationv1.Lease{}, l, cache.ReflectorOptions{Name: "leader's Lease"}).RunWithContext(ctx)
+	options := cache.ReflectorOptions{Name: "leader's Lease", Backoff: &leaseBackoff}
+	cache.NewReflectorWithOptions(l.leases, &coordinationv1.Lease{}, l, options).RunWithContext(ctx)
 }
 
 // Leader implements member.Leadership.

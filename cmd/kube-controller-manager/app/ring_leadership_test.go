@@ -20,11 +20,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
@@ -99,6 +101,39 @@ func TestTheNewestThatWasSeenOfTheLeaseSaysWhoLeads(t *testing.T) {
 		t.Error("a Lease without a valid resource version was taken")
 	}
 	expect("an answer that says nothing", "")
+}
+
+// Until it is, no controller works.
+func TestWhoLeadsIsKnownSoonAfterAnOutage(t *testing.T) {
+	// One of them sleeps until the time of its last error, outside.
+	handlers := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		answer := coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: []coordinationv1.Lease{*testLease("a", "99")}}
+		const outage = time.Minute
+		begun := time.Now()
+		client.PrependReactor("list", "leases", func(core.Action) (bool, runtime.Object, error) {
+			if time.Since(begun) < outage {
+				return true, nil, errors.New("refused")
+			}
+			return true, &answer, nil
+		})
+		l := newRingLeadership(client, "kube-system", "kube-controller-manager")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			l.run(ctx)
+		}()
+		time.Sleep(outage + 5*time.Second)
+		if leader, ok := l.Leader(); !ok || leader.Holder != "a" {
+			t.Errorf("5 s after an outage leader %q, known %t", leader.Holder, ok)
+		}
+		cancel()
+		<-ended
+	})
 }
 
 func TestChangesOfTheLeaderAreToldAndRenewalsAreNot(t *testing.T) {
