@@ -272,7 +272,11 @@ func (t *team) unspread() (left []string) {
 	if !sameAddresses(t.endpoints, addresses) {
 		left = append(left, fmt.Sprintf("Endpoints have %v, want %v", t.endpoints, addresses))
 	}
-	if s := t.budget.Status; s.CurrentHealthy != fixedReplicas || s.DisruptionsAllowed != 1 {
+	// A pod that was evicted, and has come again under its name before the controller of budgets saw it
+	// go, counts as disrupted for two minutes, with stock as well.
+	s := t.budget.Status
+	disrupted := int32(len(s.DisruptedPods))
+	if s.CurrentHealthy+disrupted != fixedReplicas || disrupted == 0 && s.DisruptionsAllowed != 1 {
 		left = append(left, fmt.Sprintf("the budget says %d healthy, %d may be disrupted", s.CurrentHealthy, s.DisruptionsAllowed))
 	}
 	if n := *t.sets[autoSet].Spec.Replicas; n < *t.scaler.Spec.MinReplicas || n > t.scaler.Spec.MaxReplicas {

@@ -76,7 +76,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all if empty")
 	flag.DurationVar(&o.duration, "duration", 0, "go on for at least this long, with all faults in each round")
 	flag.IntVar(&o.times, "times", 1, "inject each fault at least this many times")
-	flag.IntVar(&o.apiServers, "apiservers", 1, "number of API servers, at least 1; the controller managers take turns at them")
+	flag.IntVar(&o.apiServers, "apiservers", 2, "number of API servers, at least 1; the controller managers take turns at them")
 	flag.IntVar(&o.instances, "instances", 3, "number of controller managers")
 	flag.IntVar(&o.replicaSets, "replicasets", 40, "number of ReplicaSets")
 	flag.IntVar(&o.deployments, "deployments", 20, "number of Deployments; every second is rolled out, the others are scaled")
