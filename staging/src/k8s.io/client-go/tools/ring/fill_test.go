@@ -148,18 +148,32 @@ func TestTheHeaviestKeyNeedsRoomWholly(t *testing.T) {
 	}
 }
 
+// Both have held that, as when one was about to give it to the other.
 func TestADonorKeepsWhatItHeldWhileItsGateIsShut(t *testing.T) {
 	m := alone(keys(99, 199))
 	back := joining("b", "a", nil)
-	back.Held, back.Revision = keys(49, 98), 3
-	m.Apply(back)
-	if w := m.Decide(Input{Now: 2, Keys: noKeys}).Write; w == nil || *w.Next != 98 {
-		t.Errorf("wrote %+v, want the end of what lies below its own", w)
+	for held, want := range map[hashkey.Range]bool{span(50, 99): true, span(150, 175): false, span(200, 300): true} {
+		back.Held, back.Revision = hashkey.NewRanges(held), back.Revision+3
+		m.Apply(back)
+		w := m.Decide(Input{Now: 2, Keys: noKeys}).Write
+		if w == nil || (*w.Next == int64(held.End)-1) != want {
+			t.Errorf("to one that has held %v it gives up to %+v", held, w)
+		}
 	}
-	back.Held, back.Revision = keys(199, 299), 4
-	m.Apply(back)
-	if w := m.Decide(Input{Now: 3, Keys: noKeys}).Write; w == nil || *w.Next != 299 {
-		t.Errorf("wrote %+v, want the end of what lies above its own, beside it", w)
+}
+
+func TestAReceiverFillsNothingElseThatItHasNoRoomFor(t *testing.T) {
+	held := keys(99, 199)
+	m := alone(held)
+	other := warm(member("c", at(399)), keys(199, 399))
+	other.Revision = 3
+	m.Apply(other)
+	self, _ := m.view.Get("a")
+	self.Next, self.Revision = at(250), 4
+	m.Apply(self)
+	room := int64(1000)
+	if d := m.Decide(Input{Now: 2, Serving: held, Room: &room}); !d.Follow.Equal(keys(99, 250)) {
+		t.Errorf("follows %v, want %v", d.Follow, keys(99, 250))
 	}
 }
 
