@@ -114,8 +114,9 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 // donor is an instance that can be asked for a part of its range.
 type donor struct {
 	name string
-	// weight is what it has and can share, and width how many keys it has, of which its caches follow
-	// all but cold; asked is how many ask it for a part.
+	// weight is what it has and can share, and width how many keys it has; asked is how many ask
+	// it for a part. cold is how many of the keys its caches do not follow, if that is much of the
+	// line: little is soon filled, and to be shared by weight.
 	weight, width, cold uint64
 	asked               uint64
 }
@@ -162,8 +163,8 @@ func (m *Machine) donors(with string) donors {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
 		if width := m.view.Owned(r.Name).Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
 			d := &donor{name: r.Name, weight: uint64(r.Shareable()), width: width}
-			if !r.Cached.Empty() {
-				d.cold = m.view.Owned(r.Name).Minus(r.Cached).Width()
+			if cold := m.view.Owned(r.Name).Minus(r.Cached).Width(); !r.Cached.Empty() && cold >= hashkey.Limit/firstPiece {
+				d.cold = cold
 			}
 			if working || r.Name == with || d.cold > 0 {
 				out = append(out, d)
