@@ -150,7 +150,7 @@ var ringMutations = []change{
 	{"who joins asks for what is warm first", "join.go", "cmp.Or(d.compareCold(other, 1), d", "cmp.Or(d"},
 	{"the heaviest key needs room in part", "fill.go", "objects += float64(r.Heaviest) + float64(r.Weight-r.Heaviest)*", "objects += float64(r.Weight)*"},
 	{"who has no room waits as long as who has", "fill.go", "if gain := h.OwnedAfter(m.name).Minus(m.view.Owned(m.name)).Minus(m.follow); !m.hasRoomFor(gain, room) {", "if false {"},
-	{"a share that was given up is named again", "own.go", "m.noteRefused()\n", ""},
+	{"a share that was given up is named again", "own.go", "m.noteRefused(in.Now)\n", ""},
 	{"one that follows a predecessor needs the room again", "own.go", "left.Minus(d.Owned).Minus(m.follow)", "left.Minus(d.Owned)"},
 	{"a receiver fills what it could not hold", "fill.go", "h.OwnedAfter(m.name).Minus(m.fill.unfilled)", "h.OwnedAfter(m.name)"},
 	{"what cannot be filled is not put back", "fill.go", "if in.Now-f.since < m.limits.Fill ||", "if true ||"},

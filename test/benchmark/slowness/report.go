@@ -216,9 +216,9 @@ func renderMemory(b *benchmark, r recovery) string {
 ## All records are deleted by force
 
 %d controller managers of ours share %d objects; their settings say
-%s. All %d records are deleted at once. Until every key had a worker and every instance a
-range again: %s, in which %d lists of ranges were sent, of %s (%.2f of those at the start), and keys
-had no worker for %s.
+%s. All %d records are deleted at once. Until every key had a worker and every
+instance a range again: %s, in which %d lists of ranges were sent, of %s (%.2f of those at the
+start), and keys had no worker for %s.
 %d processes ended by themselves. Heaps are looked at once a second, garbage included; objects
 are the most that a process's records told of.
 

@@ -398,14 +398,17 @@ func TestWhoHasNoRoomForWhatItIsNamedGivesThatUpSoon(t *testing.T) {
 }
 
 func TestWhoHasGivenUpAShareIsNamedHalfOfThat(t *testing.T) {
-	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(1<<62-1))), limits)
-	in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}
-	m.Decide(in)
-	again := joining("n", "d", nil)
-	again.Revision = 2
-	m.Apply(again)
-	if w := m.Decide(in).Write; w == nil || *w.Next != 1<<61-1 {
-		t.Errorf("wrote %+v, want a quarter named", w)
+	for after, want := range map[time.Duration]int64{limits.Step - 1: 1<<62 - 1, limits.Step: 1<<61 - 1} {
+		m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(1<<62-1))), limits)
+		in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}
+		m.Decide(in)
+		again := joining("n", "d", nil)
+		again.Revision = 2
+		m.Apply(again)
+		in.Now += after
+		if w := m.Decide(in).Write; w == nil || *w.Next != want {
+			t.Errorf("given up after %v, wrote %+v, want key %d named", after, w, want)
+		}
 	}
 }
 

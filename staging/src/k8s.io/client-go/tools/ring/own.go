@@ -39,7 +39,7 @@ func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *De
 	if giving != nil {
 		m.decideGive(giving, in, d)
 	} else {
-		m.noteRefused()
+		m.noteRefused(in.Now)
 		m.endGive()
 	}
 	w := m.toCallOff(self, handovers, in, d)
@@ -227,11 +227,14 @@ func grant(h *Handover) *Write {
 	return write(reason, h.Record, h.Record.Next, nil, h.Record.Donor)
 }
 
-// noteRefused notes that one that joins has given up the key that it was named before this instance
-// drained, as it has no room for that share, say.
-func (m *Machine) noteRefused() {
-	r, ok := m.view.Get(m.give.record.name)
-	if ok && r.registration() == m.give.record && r.joins() && r.Next == nil && !m.give.draining && !m.give.ends {
+// noteRefused notes that one that joins has given up, after a step, the key that it was named, before
+// this instance drained: it has no room for that share.
+func (m *Machine) noteRefused(now time.Duration) {
+	g := &m.give
+	if g.draining || g.ends || now-g.since < m.limits.Step {
+		return
+	}
+	if r, ok := m.view.Get(g.record.name); ok && r.registration() == g.record && r.joins() && r.Next == nil {
 		m.fail(m.give.record)
 	}
 }
