@@ -418,8 +418,12 @@ func TestWhoJoinsAsksFirstForWhatNobodyWorksOn(t *testing.T) {
 	heavy.Weight = 1000
 	fills := warm(member("f", at(hashkey.Max)), keys(1<<62+1<<61, hashkey.Max))
 	fills.Phase = shardingv1alpha1.InstanceLocked
-	m := NewMachine("n", NewView(1, heavy, fills, joining("n", "", nil)), limits)
-	if w := m.Decide(Input{Now: 1}).Write; w == nil || w.Donor != "f" {
-		t.Errorf("wrote %+v, want the one asked that follows half of what it owns", w)
+	// Where all begin with nothing they share by weight.
+	for donor, held := range map[string]hashkey.Ranges{"h": nil, "f": fills.Cached} {
+		fills.Held = held
+		m := NewMachine("n", NewView(1, heavy, fills, joining("n", "", nil)), limits)
+		if w := m.Decide(Input{Now: 1}).Write; w == nil || w.Donor != donor {
+			t.Errorf("where it had held %v before, wrote %+v, want %s asked", held, w, donor)
+		}
 	}
 }

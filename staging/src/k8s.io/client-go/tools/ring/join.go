@@ -115,8 +115,9 @@ func (m *Machine) decideFirst(self Record, d *Decision) {
 type donor struct {
 	name string
 	// weight is what it has and can share, and width how many keys it has; asked is how many ask
-	// it for a part. cold is how many of the keys its caches do not follow, if that is much of the
-	// line: little is soon filled, and to be shared by weight.
+	// it for a part. cold is how many of the keys its caches do not follow, if it has lost its record
+	// before and that is much of the line: little is soon filled, and where all begin with nothing
+	// they share by weight, or the load is uneven for an hour.
 	weight, width, cold uint64
 	asked               uint64
 }
@@ -163,7 +164,7 @@ func (m *Machine) donors(with string) donors {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
 		if width := m.view.Owned(r.Name).Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
 			d := &donor{name: r.Name, weight: uint64(r.Shareable()), width: width}
-			if cold := m.view.Owned(r.Name).Minus(r.Cached).Width(); !r.Cached.Empty() && cold >= hashkey.Limit/firstPiece {
+			if cold := m.view.Owned(r.Name).Minus(r.Cached).Width(); !r.Held.Empty() && cold >= hashkey.Limit/firstPiece {
 				d.cold = cold
 			}
 			if working || r.Name == with || d.cold > 0 {
