@@ -78,13 +78,28 @@ func (*REST) ShortNames() []string { return []string{"ci"} }
 
 // Delete asks an instance that owns a range to leave; see Strategy.CheckGracefulDelete. The
 // delete that an instance sends of its own record says that it has left: the record goes at
-// once.
+// once, whatever finalizers it has. Nobody would work on its range while it stays.
 func (r *REST) Delete(ctx context.Context, name string, deleteValidation rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	if self, ok := controllerring.FromContext(ctx); ok && self.Name == name && options != nil {
+	self, ok := controllerring.FromContext(ctx)
+	own := ok && self.Name == name && options != nil
+	if own {
 		// If that is another registration of the same name, the fence refuses the delete.
 		options.GracePeriodSeconds = ptr.To[int64](0)
 	}
-	return r.Store.Delete(ctx, name, deleteValidation, options)
+	obj, deleted, err := r.Store.Delete(ctx, name, deleteValidation, options)
+	if err != nil || deleted || !own || len(options.DryRun) > 0 {
+		return obj, deleted, err
+	}
+	obj, _, err = r.Store.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, withoutFinalizers),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	return obj, err == nil, err
+}
+
+// withoutFinalizers returns the object without finalizers.
+func withoutFinalizers(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
+	instance := old.(*sharding.ControllerInstance).DeepCopy()
+	instance.Finalizers = nil
+	return instance, nil
 }
 
 // StatusREST serves the status of controllerinstances.

@@ -450,12 +450,15 @@ func TestADeletedOwnerStaysUntilItHasLeft(t *testing.T) {
 
 func TestAnOwnersOwnDeleteIsImmediate(t *testing.T) {
 	r := newTestRegistry(t)
-	instance := newInstance("a")
-	instance.Spec.HashKey = ptr.To[int64](5)
-	r.create(instance)
-	self := fence.Identity{Ring: "test", Name: "a", UID: r.get("a").UID}
-	r.delete("a", controllerring.NewContext(contextFor("delete", ""), self), nil, true)
-	r.wantGone("a")
+	for _, finalizers := range [][]string{nil, {"example.com/hold"}} {
+		instance := newInstance("a")
+		instance.Spec.HashKey = ptr.To[int64](5)
+		instance.Finalizers = finalizers
+		r.create(instance)
+		self := fence.Identity{Ring: "test", Name: "a", UID: r.get("a").UID}
+		r.delete("a", controllerring.NewContext(contextFor("delete", ""), self), nil, true)
+		r.wantGone("a")
+	}
 }
 
 func TestADeleteOfACollectionAsksOwnersToLeave(t *testing.T) {
