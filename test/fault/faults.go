@@ -379,19 +379,28 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	var next int64
 	rings := catalogue.Rings()
 	ring := rings[r.rand.IntN(len(rings))].Name
-	r.history.see(func(c *checker) {
-		keyed := slices.SortedFunc(slices.Values(c.ring(ring)), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
+	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
+	defer cancel()
+	// The process that has come after the last fault may still join.
+	err := r.history.await(bounded, "all instances to own a range", func(c *checker) bool {
+		all := c.ring(ring)
+		if len(all) < 3 || slices.ContainsFunc(all, func(i *instance) bool { return i.key == nil }) {
+			return false
+		}
+		keyed := slices.SortedFunc(slices.Values(all), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
 		// The lowest and the highest have keys on the other side, too.
 		i := 1 + r.rand.IntN(len(keyed)-2)
 		low, high := uint64(*keyed[i-1].key), uint64(*keyed[i+1].key)
 		name, next = keyed[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
+		return true
 	})
+	if err != nil {
+		return err
+	}
 	patch := fmt.Appendf(nil, `{"spec":{"nextHashKey":%d}}`, next)
 	if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
-	defer cancel()
 	return r.history.await(bounded, "a boundary to be moved", func(c *checker) bool {
 		i := c.instances[name]
 		return i != nil && i.next == nil && *i.key == next
