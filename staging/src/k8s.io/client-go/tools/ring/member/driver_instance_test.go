@@ -122,6 +122,7 @@ func (w *world) start(place string, change ...func(*Config)) *process {
 	p.holder = fmt.Sprintf("%s_%d", place, p.number)
 	p.dice.requests, p.dice.watches = newDice(w.seed, p.holder+" requests"), newDice(w.seed, p.holder+" watches")
 	p.dice.callbacks, p.dice.leader = newDice(w.seed, p.holder+" callbacks"), newDice(w.seed, p.holder+" leader")
+	var exits sync.Once
 	cfg := Config{
 		Client: &driverClient{process: p}, Ring: "workloads", HolderIdentity: p.holder, LeaseDuration: worldLease,
 		Gate: p.gate, Controllers: map[string]Controller{}, Leadership: newLeadership(p),
@@ -129,6 +130,7 @@ func (w *world) start(place string, change ...func(*Config)) *process {
 		Heap:    newHeap(func() (uint64, uint64) { return 1 << 24, 1 }),
 		Balance: func() *ring.Balance { return &ring.Balance{Policy: worldPolicy} },
 		Metrics: &registrations{process: p},
+		Exit:    func(string) { exits.Do(p.exit) },
 	}
 	for _, name := range []string{"pods", "sets"} {
 		s := newInformer(p, name)
@@ -151,6 +153,16 @@ func (w *world) start(place string, change ...func(*Config)) *process {
 	w.chronicle.of(p, "starts on %s", place)
 	p.run()
 	return p
+}
+
+// exit ends a process that has asked for that, and starts it again, as a kubelet does.
+func (p *process) exit() {
+	p.world.chronicle.of(p, "exits")
+	p.world.running.Go(func() {
+		p.kill()
+		time.Sleep(time.Second)
+		p.world.start(p.place)
+	})
 }
 
 // worldPolicy moves more, sooner, than the default, as histories are short and rings small.
