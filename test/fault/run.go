@@ -465,7 +465,6 @@ func (r *run) load(ctx context.Context) {
 func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
-	running := r.running()
 	var left []string
 	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
 		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread(), c.unkept())
@@ -479,7 +478,8 @@ func (r *run) settle(ctx context.Context) error {
 			left = append(left, fmt.Sprintf("%d ReplicaSets of %d, %d Deployments of %d", bare, len(r.sets), len(c.deployments), r.deployments))
 		}
 		if !r.stock {
-			left = append(left, c.unringed(len(running), r.still)...)
+			// A leader that has lost its Lease may end only now.
+			left = append(left, c.unringed(len(r.running()), r.still)...)
 		}
 		return len(left) == 0
 	})
