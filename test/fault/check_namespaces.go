@@ -35,6 +35,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/utils/ptr"
 )
 
 // The kinds of violation in namespaces.
@@ -168,7 +169,9 @@ func (c *checker) claimWritten(t *team, claim *v1.PersistentVolumeClaim, created
 	c.allowIn(writeID{"write", claim.UID, before}, claim.Name, claim.Namespace)
 	delete(t.claims, claim.Name)
 	for _, pod := range t.pods {
-		if pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(volume v1.Volume) bool { return uses(pod, &volume, claim) }) {
+		// A kubelet is done with a pod whose deletion has no grace left, though the pod may stay for a moment.
+		over := pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
+		if pod.Spec.NodeName != "" && !over && slices.ContainsFunc(pod.Spec.Volumes, func(volume v1.Volume) bool { return uses(pod, &volume, claim) }) {
 			c.violate(unprotected, "%s/%s, by pod %s", claim.Namespace, claim.Name, pod.Name)
 		}
 	}
