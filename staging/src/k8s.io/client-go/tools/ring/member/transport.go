@@ -106,23 +106,29 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil && resp.StatusCode == http.StatusConflict {
 		err = t.look(resp)
 	}
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		// Somebody else has answered, such as a kubelet, and nothing is stored.
-		if stream, ok := resp.Body.(io.ReadWriteCloser); ok {
-			resp.Body = &streamWithCancel{stream, cancel}
-			return resp, nil
-		}
-	} else if err == nil && resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
+	// Where protocols are switched somebody else has answered, such as a kubelet, and nothing is stored.
+	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols &&
+		resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
 		t.gate.bar(req.Method + " " + req.URL.Path)
 	}
+	return answer(ctx, cancel, req, resp, err)
+}
+
+// answer returns the answer to a request that ends with ctx, or says why that has ended. cancel is
+// called once the request is over.
+func answer(ctx context.Context, cancel context.CancelFunc, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errNotRenewed) {
+		if cause := context.Cause(ctx); errors.Is(cause, errNotRenewed) || errors.Is(cause, errShut) {
 			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
 		}
 		cancel()
 		return nil, err
 	}
-	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
+	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = &streamWithCancel{stream, cancel}
+	} else {
+		resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
+	}
 	return resp, nil
 }
 
@@ -132,26 +138,14 @@ func (t *fencedTransport) read(req *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(req)
 	}
 	ctx, cancel := t.gate.whileRegistered(req.Context())
-	return sendRead(t.next, req, ctx, cancel)
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	return answer(ctx, cancel, req, resp, err)
 }
 
-// fills says whether a read with that query may fill a cache: it goes on, or says as of when or what part.
+// fills says whether a read with that query may fill a cache: it goes on, or says as of when or what
+// part.
 func fills(query url.Values) bool {
 	return slices.ContainsFunc([]string{"watch", "resourceVersion", "limit", "continue", "shardSelector"}, query.Has)
-}
-
-// sendRead sends a read that ends with ctx. cancel is called when it has ended.
-func sendRead(next http.RoundTripper, req *http.Request, ctx context.Context, cancel context.CancelFunc) (*http.Response, error) {
-	resp, err := next.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errShut) {
-			err = fmt.Errorf("%s %s given up: %w", req.Method, req.URL.Path, cause)
-		}
-		cancel()
-		return nil, err
-	}
-	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
-	return resp, nil
 }
 
 // look counts the answer if it is a refusal by the API server's fence.
@@ -185,7 +179,8 @@ func (t *endingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(req)
 	}
 	ctx, cancel := t.door.during(req.Context(), key)
-	return sendRead(t.next, req, ctx, cancel)
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	return answer(ctx, cancel, req, resp, err)
 }
 
 // WrappedRoundTripper lets client-go find the transport underneath.

@@ -300,27 +300,29 @@ func (s *stream) Close() error {
 
 // An API server passes on what a kubelet answers to an exec: nobody judges that, and nothing is stored.
 func TestAnUpgradeBarsNothing(t *testing.T) {
-	conn := &stream{Reader: strings.NewReader("x"), Writer: io.Discard}
-	s := &server{answer: func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{}, Body: conn}, nil
-	}}
-	g := NewGate(clock.RealClock{})
-	g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Minute))
-	resp, err := send(t, g.WrapTransport("controller")(s), http.MethodPost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reason := g.whyBarred(); reason != "" {
-		t.Errorf("barred: %s", reason)
-	}
-	if _, ok := resp.Body.(io.Writer); !ok {
-		t.Error("nobody can write to the connection")
-	}
-	if err := resp.Body.Close(); err != nil || !conn.closed {
-		t.Errorf("closed %v, %v", conn.closed, err)
-	}
-	if s.requests[0].Context().Err() == nil {
-		t.Error("the request goes on though its connection is closed")
+	for _, method := range []string{http.MethodPost, http.MethodGet} {
+		conn := &stream{Reader: strings.NewReader("x"), Writer: io.Discard}
+		s := &server{answer: func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{}, Body: conn}, nil
+		}}
+		g := NewGate(clock.RealClock{})
+		g.begin(fence.Identity{Name: "i", UID: "1"}, time.Now().Add(time.Minute))
+		resp, err := send(t, g.WrapTransport("controller")(s), method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reason := g.whyBarred(); reason != "" {
+			t.Errorf("%s: barred: %s", method, reason)
+		}
+		if _, ok := resp.Body.(io.Writer); !ok {
+			t.Errorf("%s: nobody can write to the connection", method)
+		}
+		if err := resp.Body.Close(); err != nil || !conn.closed {
+			t.Errorf("%s: closed %v, %v", method, conn.closed, err)
+		}
+		if s.requests[0].Context().Err() == nil {
+			t.Errorf("%s: the request goes on though its connection is closed", method)
+		}
 	}
 }
 
