@@ -169,7 +169,7 @@ func (c *checker) claimWritten(t *team, claim *v1.PersistentVolumeClaim, created
 	c.allowIn(writeID{"write", claim.UID, before}, claim.Name, claim.Namespace)
 	delete(t.claims, claim.Name)
 	for _, pod := range t.pods {
-		// A kubelet is done with a pod whose deletion has no grace left, though the pod may stay for a moment.
+		// A kubelet is done with a pod whose deletion has no grace left, though it may stay for a moment.
 		over := pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
 		if pod.Spec.NodeName != "" && !over && slices.ContainsFunc(pod.Spec.Volumes, func(volume v1.Volume) bool { return uses(pod, &volume, claim) }) {
 			c.violate(unprotected, "%s/%s, by pod %s", claim.Namespace, claim.Name, pod.Name)

@@ -139,12 +139,8 @@ func (m *Machine) redirects(joins Record, now time.Duration) bool {
 	since, ok := m.redirected[joins.registration()]
 	if !ok {
 		since = now
-		redirected := map[registration]time.Duration{joins.registration(): now}
-		for other, at := range m.redirected {
-			if r, ok := m.view.Get(other.name); ok && r.registration() == other {
-				redirected[other] = at
-			}
-		}
+		redirected := present(m.view, m.redirected)
+		redirected[joins.registration()] = since
 		m.redirected = redirected
 	}
 	return now < since+m.limits.Step

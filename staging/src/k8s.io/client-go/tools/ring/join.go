@@ -162,10 +162,13 @@ func (m *Machine) donors(with string) donors {
 	var out, filling donors
 	for _, r := range m.view.Ring() {
 		working := r.Phase == shardingv1alpha1.InstanceActive || r.Phase == shardingv1alpha1.InstanceWait
-		if width := m.view.Owned(r.Name).Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
+		owned := m.view.Owned(r.Name)
+		if width := owned.Width(); width >= 2 && (working || r.Phase == shardingv1alpha1.InstanceLocked) {
 			d := &donor{name: r.Name, weight: uint64(r.Shareable()), width: width}
-			if cold := m.view.Owned(r.Name).Minus(r.Cached).Width(); !r.Held.Empty() && cold >= hashkey.Limit/firstPiece {
-				d.cold = cold
+			if !r.Held.Empty() {
+				if cold := owned.Minus(r.Cached).Width(); cold >= hashkey.Limit/firstPiece {
+					d.cold = cold
+				}
 			}
 			if working || r.Name == with || d.cold > 0 {
 				out = append(out, d)

@@ -92,7 +92,7 @@ type Limits struct {
 	// its caches, at least Step.
 	Fill time.Duration
 	// Leave bounds how long an instance whose process ends waits for its successor to
-	// fill its caches.
+	// fill its caches. One that has lost its record waits for others that have for half of it.
 	Leave time.Duration
 	// Piece is the least number of keys that are filled at once.
 	Piece uint64

@@ -185,8 +185,8 @@ func (m *Machine) restsUntil(r Record, stuck []int64) time.Duration {
 	return until
 }
 
-// holds says whether slow work still keeps a gate from being shut, as it has since then; zero: it begins to.
-// What has not ended after a step may go on as other work does: the drain has a limit of its own.
+// holds says whether slow work still keeps a gate from being shut, as it has since then; zero: it
+// begins to. What has not ended after a step may go on as other work does: the drain has a limit of its own.
 func (m *Machine) holds(since *time.Duration, now time.Duration) bool {
 	if *since == 0 {
 		*since = max(now, 1)
@@ -235,20 +235,26 @@ func (m *Machine) noteRefused(now time.Duration) {
 		return
 	}
 	if r, ok := m.view.Get(g.record.name); ok && r.registration() == g.record && r.joins() && r.Next == nil {
-		m.fail(m.give.record)
+		m.fail(g.record)
 	}
 }
 
 // fail notes that this one has not filled its caches in time: its next share is half as large.
 func (m *Machine) fail(of registration) {
-	failed := map[registration]int{}
-	for other, times := range m.failed {
-		if r, ok := m.view.Get(other.name); ok && r.registration() == other {
-			failed[other] = times
-		}
-	}
+	failed := present(m.view, m.failed)
 	failed[of]++
 	m.failed = failed
+}
+
+// present returns a copy of what is known of registrations, without those that have gone.
+func present[T any](view *View, known map[registration]T) map[registration]T {
+	out := make(map[registration]T, len(known)+1)
+	for of, what := range known {
+		if r, ok := view.Get(of.name); ok && r.registration() == of {
+			out[of] = what
+		}
+	}
+	return out
 }
 
 // decideSplit names a key for the next instance that wishes one of this instance.

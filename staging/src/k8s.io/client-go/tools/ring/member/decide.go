@@ -76,8 +76,8 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	return wake
 }
 
-// next returns what the machine decides. Of the members of a process with a capacity one at a time may begin to fill its
-// caches: what room that leaves is known once it is done.
+// next returns what the machine decides. Of the members of a process with a capacity one at a time
+// may begin to fill its caches: what room that leaves is known once it is done.
 func (t *term) next(now time.Time, leaving bool) ring.Decision {
 	if t.cfg.Capacity() == 0 {
 		return t.machine.Decide(t.input(now, leaving))

@@ -149,7 +149,7 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	n.underCount = true
 	n.work.look(now, t.cfg.Gate, t.controllers, t.cfg.Workers)
 	var l load
-	filling := t.cfg.Capacity() > 0 && !t.held(t.follow).Equal(t.follow)
+	filling := t.fillsWithin()
 	t.aside(ctx, func() { l = t.countLoad(owned) }, func() {
 		n.underCount, n.counted, n.counting, n.owned = false, now, l.took, owned
 		n.status.Work = n.work.most()
@@ -159,12 +159,17 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 		t.cfg.Metrics.Work(float64(n.status.Work) / 1000)
 		t.watchHeaviest(ctx, now, l)
 		objects := t.cfg.Heap.hold(t.Member, l.objects)
-		t.cfg.Heap.fills(t.Member, filling || !t.held(t.follow).Equal(t.follow), now)
+		t.cfg.Heap.fills(t.Member, filling || t.fillsWithin(), now)
 		if bytes, collections := t.cfg.Heap.live(); collections != n.collections {
 			n.collections = collections
 			n.status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: int64(bytes), Objects: objects}
 		}
 	})
+}
+
+// fillsWithin says whether the caches of a process with a capacity do not hold yet all that they follow.
+func (t *term) fillsWithin() bool {
+	return t.cfg.Capacity() > 0 && !t.held(t.follow).Equal(t.follow)
 }
 
 // load is what has been counted of the objects in the caches: all, and those for the keys owned, with
