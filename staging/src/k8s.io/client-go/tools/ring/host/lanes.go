@@ -42,7 +42,8 @@ const maxIdle = 2
 // time.
 type lane struct {
 	http.RoundTripper
-	// hangUp closes the connection. The next request dials anew.
+	// hangUp closes the connection. The transport learns of it later than hangUp returns, so a lane
+	// that was hung up must not be used again.
 	hangUp func()
 }
 
@@ -72,18 +73,16 @@ func (l *lanes) take() (*lane, error) {
 	return l.open()
 }
 
-// giveBack takes a lane back. One whose request was not answered to the end may be dead.
+// giveBack takes a lane back. One whose request was not answered to the end may be dead, and is not
+// used again.
 func (l *lanes) giveBack(used *lane, answered bool) {
-	if !answered {
-		used.hangUp()
-	}
 	l.lock.Lock()
 	defer l.lock.Unlock()
-	if len(l.idle) < maxIdle {
+	if answered && len(l.idle) < maxIdle {
 		l.idle = append(l.idle, used)
-	} else if answered {
-		used.hangUp()
+		return
 	}
+	used.hangUp()
 }
 
 // laneBody is an answer that gives its lane back when it has been closed.
