@@ -119,7 +119,8 @@ var ringMutations = []change{
 	{"old caches do after a gap in the log", "machine.go", "unseen.\n\tm.gainedAt = view.Revision", "unseen."},
 
 	// Leaving.
-	{"a leaver does not wait for warm caches", "leave.go", "case m.warmWithout(in.Serving):", "case true:"},
+	{"a leaver does not wait for warm caches", "leave.go", "case m.warmWithout(in.Serving.Union(d.Open)):", "case true:"},
+	{"a leaver goes before it has opened what it has gained", "leave.go", "in.Serving.Union(d.Open)", "in.Serving"},
 	{"a leaver waits for caches that hold what the successor owns yet", "leave.go", "staying.Without(m.name).Owned", "staying.Owned"},
 	{"a leaver does not wait for the one that will take everything", "leave.go", "return !joining", "return !joining || true"},
 	{"a leaver lets go of what a predecessor relies on", "leave.go", ".Intersect(self.Cached.Union(in.Told)))", ".Intersect(nil))"},
@@ -131,6 +132,7 @@ var ringMutations = []change{
 	{"a leaver goes without draining", "leave.go", "case in.Idle(hashkey.All()):", "case in.Idle(hashkey.All()) || true:"},
 	{"a leaver asks what is in work before its gate has shut", "leave.go", "\t\td.waitUntil(in.Now)\n\t\treturn\n\t}\n\td.Open = nil\n\tswitch {\n\tcase in.Idle", "\t}\n\td.Open = nil\n\tswitch {\n\tcase in.Idle"},
 	{"a leaver keeps its gate open", "leave.go", "\td.Open = nil\n\tswitch {", "\tswitch {"},
+	{"a leaver keeps shut what nobody is given any more", "leave.go", "giving == nil || !m.give.of(giving)", "false && giving == nil"},
 	{"a leaver reopens what it gives away", "leave.go", "if m.give.draining {", "if false {"},
 	{"a leaver waits for a successor that leaves", "leave.go", "staying := m.withoutLeaving()", "staying := m.view"},
 	{"an owner does not follow what a predecessor will leave", "own.go", "d.Follow = d.Follow.Union(left)", ""},

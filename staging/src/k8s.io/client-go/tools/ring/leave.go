@@ -80,10 +80,12 @@ func (m *Machine) spare(now time.Duration) (is bool, wake time.Duration) {
 
 // decideLeave is for an instance that goes. If its process does not end, it waits until the caches of
 // whoever takes over are full, as a donor does; one whose record was deleted, not for ever.
-func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
+func (m *Machine) decideLeave(self Record, handovers []Handover, in Input, d *Decision) {
 	l := &m.leave
 	d.Phase = shardingv1alpha1.InstanceLeaving
-	if m.give.draining {
+	if giving := m.toGive(handovers); giving == nil || !m.give.of(giving) {
+		m.endGive()
+	} else if m.give.draining {
 		// The grant may be under way.
 		d.Open = d.Open.Intersect(in.Serving)
 	}
@@ -95,7 +97,7 @@ func (m *Machine) decideLeave(self Record, in Input, d *Decision) {
 			limit = m.limits.Fill
 		}
 		switch {
-		case m.warmWithout(in.Serving):
+		case m.warmWithout(in.Serving.Union(d.Open)):
 		case !l.hurries && !self.Deleting:
 			d.Waits = true
 			return

@@ -92,6 +92,40 @@ func TestALeaverKeepsShutWhatItGivesAway(t *testing.T) {
 	}
 }
 
+// Nobody can be granted it any more.
+func TestALeaverReopensWhatNobodyIsGivenAnyMore(t *testing.T) {
+	m := leaver(member("b", at(200)), member("c", at(300)))
+	join := joining("n", "a", at(50))
+	m.Apply(join)
+	m.Decide(Input{Now: 1, Serving: keys(50, 100)})
+	m.Decide(Input{Now: 2, Leaving: true, Serving: keys(50, 100), Idle: busy})
+	join.Next, join.Revision = nil, 5
+	m.Apply(join)
+	d := m.Decide(Input{Now: 3, Leaving: true, Serving: keys(50, 100), Idle: busy})
+	if !d.Open.Equal(keys(50, 100)) || d.Report.Epoch != 1 {
+		t.Errorf("open %v with epoch %d, want what it serves until epoch 1 is stored", d.Open, d.Report.Epoch)
+	}
+	self, _ := m.view.Get("a")
+	self.Report, self.Revision = d.Report, 6
+	m.Apply(self)
+	if d := m.Decide(Input{Now: 4, Leaving: true, Serving: keys(50, 100), Idle: busy}); !d.Open.Equal(keys(300, 100)) {
+		t.Errorf("open %v, want all of %v", d.Open, keys(300, 100))
+	}
+}
+
+// A drained instance can come to own a range again, when the oldest takes everything.
+func TestADrainedOwnerOpensWhatItHasGainedBeforeItLeaves(t *testing.T) {
+	m := leaver(member("b", at(200)), member("c", at(300)))
+	self, _ := m.view.Get("a")
+	self = drained(self)
+	self.Revision = 4
+	m.Apply(self)
+	in := Input{Now: 1, Serving: nil, Idle: idle}
+	if d := m.Decide(in); !d.Open.Equal(keys(300, 100)) || d.Write != nil {
+		t.Errorf("open %v, wrote %+v, want what its caches hold", d.Open, d.Write)
+	}
+}
+
 // Several leave at once: one goes because this one's caches are warm, before it has seen that
 // this one leaves as well.
 func TestALeaverKeepsTheCachesOfAPredecessorThatLeaves(t *testing.T) {

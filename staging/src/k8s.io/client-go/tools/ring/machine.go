@@ -258,7 +258,7 @@ func (m *Machine) Decide(in Input) Decision {
 	m.decideToLeave(self, in, &d)
 	switch {
 	case m.leave.begun:
-		m.decideLeave(self, in, &d)
+		m.decideLeave(self, handovers, in, &d)
 	case self.Key == nil:
 		m.decideJoin(self, handovers, in, &d)
 	default:
