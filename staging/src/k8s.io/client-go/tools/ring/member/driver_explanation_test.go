@@ -28,6 +28,8 @@ import (
 //
 //	the leader                its controller runs there, or who leads has just changed
 //	its own work              it never ends
+//	other work                it never ends, and the door of its controller is shut or its process
+//	                          waits for it before it registers anew
 //	no answers                its owner's gate has shut by itself, as it had to
 //	a process that has ended  until its record has
 //	trouble of whoever        of its last worker, its owner, and both sides of a handover: a
@@ -71,6 +73,14 @@ func (j *judge) begins(what task) {
 		j.lost[what] = l.why
 	} else if !slices.ContainsFunc(j.view.Ring(), stays) {
 		j.lost[what] = "all owners were asked to leave"
+	} else if why := p.troubled(slowed, time.Now().Add(-aftermath), time.Now()); why != "" {
+		j.lost[what] = "its owner could not see who was ready: " + why
+	} else if r, ok := j.view.Owner(what.key); ok && j.world.of(r) != p {
+		if why := j.world.of(r).troubled(slowed, time.Now().Add(-aftermath), time.Now()); why != "" {
+			j.lost[what] = "its next owner is late: " + why
+		} else if !stays(&r) {
+			j.lost[what] = "its owner was asked to leave, and so was the next"
+		}
 	}
 }
 
@@ -125,6 +135,11 @@ func (j *judge) explanation(what task, parties []*process, now time.Time) string
 	if stuck := w.stuck.Load(); stuck != nil && stuck.key == what.key {
 		return "its own work never ends"
 	}
+	for _, q := range parties {
+		if stuck := w.stuck.Load(); stuck != nil && stuck.controller == what.controller && q.claims(*stuck) && q.gate.For(what.controller).serving().Empty() {
+			return "its controller's door is shut while other work never ends"
+		}
+	}
 	if j.heldUp(what) {
 		return "work that never ends had begun just before its gate was shut"
 	}
@@ -153,12 +168,13 @@ func (j *judge) explanation(what task, parties []*process, now time.Time) string
 // heldUp says whether the gate was shut for a task together with work that never ends: whoever shuts it
 // cannot know yet, and waits a step.
 func (j *judge) heldUp(what task) bool {
-	stuck, p := j.world.stuck.Load(), j.last[what]
-	if stuck == nil || p == nil || !p.claims(*stuck) {
+	stuck, s := j.world.stuck.Load(), j.spells[what]
+	if stuck == nil || s == nil || s.until.Sub(s.from) > DefaultStepLimit+pauseAllowed {
 		return false
 	}
-	s := j.spells[what]
-	return s != nil && s.until.Sub(s.from) <= DefaultStepLimit+pauseAllowed
+	holds := func(p *process) bool { return p != nil && p.claims(*stuck) }
+	owner, ok := j.view.Owner(what.key)
+	return holds(j.last[what]) || ok && holds(j.world.of(owner))
 }
 
 // shutByItself says whether the task's owner does not work on it though its gate is open.
@@ -198,8 +214,10 @@ func (j *judge) absent(p *process, now time.Time, moment time.Duration) string {
 	if p.drainsLate() {
 		return "a write fares badly"
 	}
-	if stuck := j.world.stuck.Load(); stuck != nil && !p.stoppedAt().IsZero() && p.claims(*stuck) {
-		return "work never ends in a process that is to stop"
+	if stuck := j.world.stuck.Load(); stuck != nil && p.claims(*stuck) {
+		if _, registered := p.gate.identity(); !registered || !p.stoppedAt().IsZero() {
+			return "work never ends in a process that is to stop, or to register anew"
+		}
 	}
 	return ""
 }

@@ -57,6 +57,7 @@ type process struct {
 	resumed              chan struct{}
 	hangsUntil           time.Time
 	troubles             []*trouble
+	standings            []standing
 	claimed              map[task]bool
 	late                 map[task]int
 }

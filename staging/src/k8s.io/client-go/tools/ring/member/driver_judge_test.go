@@ -146,6 +146,7 @@ func (j *judge) look() {
 	now := time.Now()
 	var running []*process
 	for _, p := range j.world.all() {
+		p.noteStanding()
 		j.noteServed(p)
 		if p.lives() {
 			running = append(running, p)
