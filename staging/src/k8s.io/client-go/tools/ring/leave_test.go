@@ -59,6 +59,22 @@ func TestALeaverShutsItsGateWhenItsSuccessorsCachesAreWarm(t *testing.T) {
 	}
 }
 
+// Where no owner stays, the oldest that joins takes everything.
+func TestALeaverWaitsForTheCachesOfOneThatJoins(t *testing.T) {
+	cold := joining("n", "a", nil)
+	m := NewMachine("a", NewView(3, member("a", at(100)), cold), limits)
+	in := Input{Now: 1, Leaving: true, Serving: hashkey.All(), Idle: idle}
+	if d := m.Decide(in); !d.Open.Equal(hashkey.All()) || d.Write != nil {
+		t.Errorf("open %v, wrote %+v, want to wait", d.Open, d.Write)
+	}
+	full := warm(cold, hashkey.All())
+	full.Revision = 4
+	m.Apply(full)
+	if d := m.Decide(in); !d.Open.Empty() {
+		t.Errorf("open %v though everything is cached, want all shut", d.Open)
+	}
+}
+
 func TestALeaverGoesOnlyWhenItsWorkHasEnded(t *testing.T) {
 	m := leaver(warm(member("b", at(200)), hashkey.All()), member("c", at(300)))
 	m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100)})
