@@ -18,6 +18,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -33,7 +35,7 @@ import (
 // revision, and the writer that the API server's audit log names. It shares no code
 // with the ring. It relies only on the meaning of the registry: an instance owns the
 // keys above its predecessor's up to its own, and the lowest instance also owns those
-// above the highest.
+// above the highest; and the leader runs the controllers that its Lease names.
 type checker struct {
 	revision    int64
 	seen        time.Time
@@ -71,6 +73,8 @@ type checker struct {
 	late []time.Duration
 	// recent has the creations and deletions of pods since the last reset, by ReplicaSet.
 	recent map[types.UID][]auditWrite
+	// led are the controllers that the leader's Lease names, as in --controllers.
+	led []string
 	// processOf returns the name of the process with that holderIdentity. It is nil if
 	// there is no ring; then every process may write.
 	processOf func(holder string) string
@@ -127,6 +131,8 @@ type claim struct {
 	revision     int64
 	key          int64
 	owner        *instance
+	// led says that the leader may have made it.
+	led bool
 }
 
 // auditWrite is a write in the audit log.
@@ -302,7 +308,25 @@ func (c *checker) allowOn(ring string, id writeID, object metav1.Object) {
 }
 
 func (c *checker) claim(id writeID, object, home, ring string, key int64) claim {
-	return claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(ring, key)}
+	return claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(ring, key), led: c.leads(ring)}
+}
+
+// leads says whether the leader runs a controller of that ring.
+func (c *checker) leads(ring string) bool {
+	for _, r := range catalogue.Rings() {
+		if r.Name == ring && slices.ContainsFunc(r.Controllers, func(of catalogue.Controller) bool {
+			return slices.Contains(c.led, of.Name) || slices.Contains(c.led, "*") && !slices.Contains(c.led, "-"+of.Name)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaderWritten notes what the holder of the leader's Lease runs: it stands behind its name.
+func (c *checker) leaderWritten(holder string) {
+	_, controllers, _ := strings.Cut(holder, ";controllers=")
+	c.led = strings.Split(controllers, ",")
 }
 
 // written handles a write of the audit log.
@@ -348,7 +372,7 @@ func (c *checker) join(id writeID) {
 
 // isOwner reports whether process was allowed to make that write. Without a ring every one was.
 func (c *checker) isOwner(claim claim, process string) bool {
-	return c.processOf == nil || claim.owner != nil && c.processOf(claim.owner.holder) == process
+	return c.processOf == nil || claim.led || claim.owner != nil && c.processOf(claim.owner.holder) == process
 }
 
 func (c *checker) judge(claim claim, process string) {

@@ -124,3 +124,22 @@ func TestAClaimIsWrittenByTwoRings(t *testing.T) {
 	s.conclude()
 	s.expect(t, nonOwner, nonOwner)
 }
+
+func TestTheLeaderMayWriteWhatItsLeaseNames(t *testing.T) {
+	for holder, want := range map[string][]string{
+		"host;controllers=garbage-collector-controller,persistentvolume-expander-controller": nil,
+		"host;controllers=*": nil,
+		"host;controllers=*,-persistentvolume-expander-controller,-persistentvolume-protection-controller": {nonOwner},
+		"host;controllers=garbage-collector-controller":                                                    {nonOwner},
+	} {
+		s := begin()
+		s.ringed(catalogue.ClaimsRing, "a", 1)
+		s.leaderWritten(holder)
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a-team", Name: keptClaim, UID: "c"}}
+		s.revision++
+		s.allowOn(catalogue.ClaimsRing, writeID{"expand", "c", s.revision}, claim)
+		s.written(auditWrite{writeID: writeID{"expand", "c", s.revision}, process: "b"})
+		s.conclude()
+		s.expect(t, want...)
+	}
+}

@@ -329,6 +329,20 @@ func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.balance(ctx, "")) }()
+	// What one that joins is given would be taken for what was moved.
+	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
+	defer cancel()
+	err = r.history.await(bounded, "all handovers to end", func(c *checker) bool {
+		for _, i := range c.instances {
+			if i.key == nil || i.next != nil {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
 	begin := time.Now()
 	for n := range moves {
 		if err := r.moveBoundary(ctx); err != nil {

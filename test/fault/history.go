@@ -31,6 +31,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
+	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	policy "k8s.io/api/policy/v1"
@@ -39,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/test/utils/ringaudit"
+	"k8s.io/utils/ptr"
 )
 
 // history follows etcd from its first revision, so it sees all changes in order even
@@ -88,6 +90,9 @@ const (
 	budgetsPrefix      = "/registry/poddisruptionbudgets/"
 	scalersPrefix      = "/registry/horizontalpodautoscalers/"
 	slicesPrefix       = "/registry/endpointslices/"
+
+	// leaderLease is the key of the Lease by which one kube-controller-manager leads.
+	leaderLease = "/registry/leases/kube-system/kube-controller-manager"
 )
 
 func follow(ctx context.Context, endpoint, dir string, processOf func(holder string) string) (*history, error) {
@@ -154,6 +159,13 @@ func (h *history) apply(event *clientv3.Event) error {
 		} else {
 			h.instanceWritten(&instance)
 		}
+	case key == leaderLease:
+		var lease coordination.Lease
+		if err := decode(value, &lease); err != nil {
+			return err
+		}
+		h.leaderWritten(ptr.Deref(lease.Spec.HolderIdentity, ""))
+		return nil
 	case strings.HasPrefix(key, setsPrefix):
 		var rs apps.ReplicaSet
 		if err := decode(value, &rs); err != nil {
