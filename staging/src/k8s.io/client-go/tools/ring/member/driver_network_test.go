@@ -34,6 +34,8 @@ const (
 	// noticesDead is how long a client takes to notice that a connection is dead, by the pings of
 	// HTTP/2.
 	noticesDead = 45 * time.Second
+	// maxDelay is how much longer than others a request, or its answer, can take that fares well.
+	maxDelay = 300 * time.Millisecond
 )
 
 var (
@@ -207,7 +209,7 @@ func (n *network) mishap(f flight, d *dice) flight {
 	case draw < 11:
 		f.reset = true
 	case draw < 25:
-		f.out, f.back = d.upTo(300*time.Millisecond), d.upTo(300*time.Millisecond)
+		f.out, f.back = d.upTo(maxDelay), d.upTo(maxDelay)
 	}
 	return f
 }

@@ -70,12 +70,12 @@ func (p *process) renews(at time.Time) (does, reads bool) {
 
 // mustBelieve says whether the instance's gate must let it work at that time.
 func (p *process) mustBelieve(at time.Time) bool {
-	return p.hadRenewal(at, fence.Confidence(worldLease), func(latency time.Duration) time.Duration { return latency })
+	return p.hadRenewal(at, fence.Confidence(worldLease), func(latency time.Duration) time.Duration { return latency + 2*maxDelay })
 }
 
 // mustBeKept says whether the instance's record must still be there at that time.
 func (p *process) mustBeKept(at time.Time) bool {
-	return p.hadRenewal(at, worldLease, func(latency time.Duration) time.Duration { return latency / 2 })
+	return p.hadRenewal(at, worldLease, func(latency time.Duration) time.Duration { return latency/2 + maxDelay })
 }
 
 // hadRenewal says whether at least one renewal must have come through that was sent within that
