@@ -76,13 +76,20 @@ func (l *lanes) take() (*lane, error) {
 // giveBack takes a lane back. One whose request was not answered to the end may be dead, and is not
 // used again.
 func (l *lanes) giveBack(used *lane, answered bool) {
+	if !answered || !l.keep(used) {
+		used.hangUp()
+	}
+}
+
+// keep keeps a lane for the next request, unless there are enough.
+func (l *lanes) keep(used *lane) bool {
 	l.lock.Lock()
 	defer l.lock.Unlock()
-	if answered && len(l.idle) < maxIdle {
-		l.idle = append(l.idle, used)
-		return
+	if len(l.idle) >= maxIdle {
+		return false
 	}
-	used.hangUp()
+	l.idle = append(l.idle, used)
+	return true
 }
 
 // laneBody is an answer that gives its lane back when it has been closed.
