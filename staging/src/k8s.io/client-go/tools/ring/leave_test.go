@@ -32,6 +32,16 @@ func leaver(b, c Record) *Machine {
 	return NewMachine("a", NewView(3, self, b, c), limits)
 }
 
+// drainedLeaver returns that machine once a is drained.
+func drainedLeaver(b, c Record) *Machine {
+	m := leaver(b, c)
+	self, _ := m.view.Get("a")
+	self = drained(self)
+	self.Revision = 4
+	m.Apply(self)
+	return m
+}
+
 func TestALeaverWaitsForItsSuccessorsCachesUpToTheLimit(t *testing.T) {
 	// All but one of the keys that the successor will own.
 	cold := warm(member("b", at(200)), keys(301, 200))
@@ -131,11 +141,7 @@ func TestALeaverReopensWhatNobodyIsGivenAnyMore(t *testing.T) {
 
 // A drained instance can come to own a range again, when the oldest takes everything.
 func TestADrainedOwnerOpensWhatItHasGainedBeforeItLeaves(t *testing.T) {
-	m := leaver(member("b", at(200)), member("c", at(300)))
-	self, _ := m.view.Get("a")
-	self = drained(self)
-	self.Revision = 4
-	m.Apply(self)
+	m := drainedLeaver(member("b", at(200)), member("c", at(300)))
 	in := Input{Now: 1, Serving: nil, Idle: idle}
 	if d := m.Decide(in); !d.Open.Equal(keys(300, 100)) || d.Write != nil {
 		t.Errorf("open %v, wrote %+v, want what its caches hold", d.Open, d.Write)
@@ -170,11 +176,7 @@ func drained(r Record) Record {
 
 // Nothing hurries it.
 func TestADrainedOwnerWaitsForWarmCachesWithoutALimit(t *testing.T) {
-	m := leaver(member("b", at(200)), member("c", at(300)))
-	self, _ := m.view.Get("a")
-	self = drained(self)
-	self.Revision = 4
-	m.Apply(self)
+	m := drainedLeaver(member("b", at(200)), member("c", at(300)))
 	in := Input{Now: 1, Serving: keys(300, 100), Idle: idle}
 	for _, now := range []time.Duration{1, limits.Leave, limits.Fill, time.Hour} {
 		in.Now = now

@@ -132,11 +132,12 @@ func (j *judge) explanation(what task, parties []*process, now time.Time) string
 	if why := w.leaders.explains(what.controller); why != "" {
 		return why
 	}
-	if stuck := w.stuck.Load(); stuck != nil && stuck.key == what.key {
-		return "its own work never ends"
-	}
-	for _, q := range parties {
-		if stuck := w.stuck.Load(); stuck != nil && stuck.controller == what.controller && q.claims(*stuck) && q.gate.For(what.controller).serving().Empty() {
+	if stuck := w.stuck.Load(); stuck != nil {
+		if stuck.key == what.key {
+			return "its own work never ends"
+		}
+		shut := func(q *process) bool { return q.claims(*stuck) && q.gate.For(what.controller).serving().Empty() }
+		if stuck.controller == what.controller && slices.ContainsFunc(parties, shut) {
 			return "its controller's door is shut while other work never ends"
 		}
 	}
