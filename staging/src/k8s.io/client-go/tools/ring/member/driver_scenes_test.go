@@ -103,8 +103,8 @@ func (w *world) unserved(tasks int) time.Duration {
 }
 
 // formEven has processes share the ring evenly, and measures from then on.
-func (w *world) formEven(n int) {
-	w.form(n)
+func (w *world) formEven(n int, change ...func(*Config)) {
+	w.form(n, change...)
 	time.Sleep(time.Minute)
 	w.measure()
 }
@@ -188,7 +188,8 @@ func TestAllThatLoseTheirRecordsFillLittleAnew(t *testing.T) {
 		for _, n := range []int{2, 4, 10} {
 			t.Run(fmt.Sprintf("%d, %s", n, name), func(t *testing.T) {
 				scene(t, func(w *world) {
-					w.formEven(n)
+					// Balance fills what it moves, minutes later.
+					w.formEven(n, func(c *Config) { c.Balance = nil })
 					filled := w.filled()
 					lose(w)
 					time.Sleep(10 * time.Minute)

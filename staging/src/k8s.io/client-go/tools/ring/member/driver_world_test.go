@@ -186,9 +186,9 @@ func newWorld(t *testing.T, seed int64, faults faults) *world {
 }
 
 // form has that many processes share the ring, and waits until each of them has a part.
-func (w *world) form(n int) {
+func (w *world) form(n int, change ...func(*Config)) {
 	for i := range n {
-		w.start("host" + strconv.Itoa(i))
+		w.start("host"+strconv.Itoa(i), change...)
 		time.Sleep(5 * time.Second)
 	}
 	eventually(w.t, "all processes have a part of the ring", func() bool { return w.unrest() == "" })
