@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -158,6 +159,23 @@ func (s *fakeServer) forget() {
 	s.revision++
 	s.lost = s.revision
 	s.cut++
+}
+
+// restore makes the server have those pods again as they were, and no others, and forget all events:
+// etcd was restored, and goes on after a later revision than it has had.
+func (s *fakeServer) restore(pods map[string]*v1.Pod) {
+	s.mu.Lock()
+	s.pods = maps.Clone(pods)
+	s.revision += 1000
+	s.mu.Unlock()
+	s.forget()
+}
+
+// backup returns the pods that there are.
+func (s *fakeServer) backup() map[string]*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.pods)
 }
 
 // hold holds back all further events.

@@ -89,22 +89,25 @@ func (f *feed) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runti
 // has.
 func (f *feed) takeList() (runtime.Object, error) {
 	n, ids := f.follower.Known()
+	restored := map[follower.ID]any{}
 	result := &internalversion.List{Items: make([]runtime.Object, 0, n)}
 	for id := range ids {
 		object := f.kept[id]
-		if object == nil {
-			stored, exists, err := f.store.GetByKey(cache.ObjectName(id).String())
-			if err != nil {
-				return nil, err
-			}
-			if !exists { // the informer's transform failed on it
-				continue
-			}
+		stored, exists, err := f.store.GetByKey(cache.ObjectName(id).String())
+		switch {
+		case err != nil:
+			return nil, err
+		case object == nil && !exists: // the informer's transform failed on it
+			continue
+		case object == nil:
 			object = &prepared{stored}
+		case !exists && f.isRestored(object.object):
+			restored[id] = object.object
 		}
 		result.Items = append(result.Items, object)
 	}
 	f.kept = nil
+	f.setRestored(restored)
 	result.ResourceVersion = strconv.FormatUint(f.replaces.Revision, 10)
 	return result, nil
 }

@@ -33,9 +33,9 @@ import (
 // when that opens, and forgets what it knew when it is shut. Handlers run behind the store, and a
 // change of ranges looks to them like changes of objects. They are told
 //
-//   - ADDED, for a key that is open, of what is newer than the opening. What the store had then is
-//     known. An older ADDED that came late would be taken for the arrival of what the controller has
-//     created since.
+//   - ADDED, for a key that is open, of what is newer than the opening, or has come back with a
+//     restored server. What the store had at the opening is known. An older ADDED that came late
+//     would be taken for the arrival of what the controller has created since.
 //   - MODIFIED, for a key that is open.
 //   - DELETED, for a key that is held, open or not, of what the store does not have. What has left
 //     with a range is not deleted, and may have come back already.
@@ -149,7 +149,7 @@ func (h filtered) OnAdd(obj any, isInInitialList bool) {
 		return
 	}
 	if accessor, err := meta.Accessor(obj); err == nil {
-		if r, err := parseRevision(accessor.GetResourceVersion()); err == nil && r <= revision {
+		if r, err := parseRevision(accessor.GetResourceVersion()); err == nil && r <= revision && !h.source.wasRestored(accessor, obj) {
 			return
 		}
 	}

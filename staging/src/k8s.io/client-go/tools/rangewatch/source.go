@@ -121,6 +121,8 @@ type Source struct {
 	news []func(*follower.Follower)
 	// filters are those of event handlers.
 	filters []*Filter
+	// restored has the objects that came back when the server was restored last.
+	restored map[follower.ID]any
 	// waiting has the calls of WaitFor, whose channels are closed at their end.
 	waiting map[follower.Waiter]chan struct{}
 	waiters follower.Waiter

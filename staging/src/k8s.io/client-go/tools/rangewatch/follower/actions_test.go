@@ -26,6 +26,8 @@ type action struct {
 	id     ID
 	key    Key
 	ranges hashkey.Ranges
+	// revision is that to which the server is restored.
+	revision uint64
 }
 
 type actionKind byte
@@ -38,6 +40,7 @@ const (
 	waits
 	readsRevision
 	compacts
+	restores
 	opens
 	openFails
 	openIsRefused
@@ -116,6 +119,11 @@ func (w *world) actions(fair bool) (all []action) {
 		all = append(all, action{kind: waits, ranges: w.wanted})
 	}
 	add(w.faults > 0 && w.compacted < w.now(), compacts)
+	if w.budget.restores > 0 {
+		for revision := firstRevision; revision < w.now(); revision++ {
+			all = append(all, action{kind: restores, revision: revision})
+		}
+	}
 	return all
 }
 
@@ -154,6 +162,11 @@ func (w *world) act(a action) {
 		w.say("the server forgets events up to %d", w.now())
 		w.faults--
 		w.compacted = w.now()
+	case restores:
+		w.budget.restores--
+		w.restore(a.revision)
+		w.say("the server is restored to revision %d, and goes on after %d", a.revision, w.now())
+		w.hangUp()
 	case opens:
 		w.open()
 	case openFails:
@@ -232,6 +245,23 @@ func (w *world) act(a action) {
 	}
 	w.run(event)
 	w.check()
+}
+
+// hangUp has all requests fail that are under way.
+func (w *world) hangUp() {
+	w.refused = false
+	if w.list != nil {
+		w.list = nil
+		w.ListFailed(Failed)
+	}
+	if w.opening != nil {
+		w.opening = nil
+		w.OpenFailed(Failed)
+	}
+	if w.watch != nil {
+		w.watch = nil
+		w.WatchFailed(Failed)
+	}
 }
 
 // want sets what is wanted, which limits what is held.

@@ -47,6 +47,9 @@ limitations under the License.
 // is complete. Then both change at once. The store stays at its revision meanwhile, since it is
 // complete as of no later one, and what is held stays held.
 //
+// A list is believed. An object that is older there than in the store belongs to a server that was
+// restored from a backup, and goes on after a later revision. It replaces the store's, at the end.
+//
 // A reader without a store. It gets a first list as if the ranges had grown from nothing. When the
 // watch has expired, they count as nothing again: what the list has is added or updated as it comes,
 // and what is gone is removed at its end.

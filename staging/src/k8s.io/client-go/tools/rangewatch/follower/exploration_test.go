@@ -74,6 +74,12 @@ var scenes = []scene{
 		budget: budget{writes: 2, wants: 1, faults: 1}, steps: 9},
 	{name: "a reader without a store that waits", history: []change{{ids[0], keys[0], true}}, wanted: rangeA, oneByOne: true,
 		budget: budget{writes: 2, waits: 1, faults: 2}, steps: 9},
+	{name: "a restored server", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[0], true}}, wanted: rangeAB,
+		budget: budget{writes: 1, faults: 1, restores: 1}, steps: 14},
+	{name: "a restored server, and changes of ranges", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[1], true}}, wanted: rangeA,
+		budget: budget{writes: 1, wants: 1, restores: 1}, steps: 11},
+	{name: "a restored server, and a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[0], true}}, wanted: rangeAB, oneByOne: true,
+		budget: budget{writes: 1, faults: 1, restores: 1}, steps: 12},
 	{name: "all at once", history: []change{{ids[0], keys[0], true}, {ids[1], keys[2], true}}, wanted: rangeA,
 		budget: budget{writes: 2, wants: 1, waits: 1, faults: 1}, steps: 6},
 }
@@ -185,8 +191,9 @@ func (w *world) encode(b []byte) []byte {
 		num(uint64(slices.Index(ids, c.id)), c.key.afterZero)
 		flag(c.exists)
 	}
+	flag(w.lost != nil)
 	num(w.compacted, w.rv)
-	b = append(b, w.budget.writes, w.budget.wants, w.budget.waits, w.faults)
+	b = append(b, w.budget.writes, w.budget.wants, w.budget.waits, w.faults, w.budget.restores)
 	f := w.Follower
 	ranges2(f.wanted)
 	ranges2(f.target)

@@ -189,6 +189,10 @@ type listing struct {
 	complete bool
 }
 
+// alone says that no watch goes on beside the list, so that what was known before is not newer than
+// what it says.
+func (l *listing) alone() bool { return l.base == math.MaxUint64 }
+
 // New returns a Follower for an informer, which is about to list.
 func New() *Follower {
 	return &Follower{delivered: delivered{revision: firstRevision, known: map[ID]entry{}}}

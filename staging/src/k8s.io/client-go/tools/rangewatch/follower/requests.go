@@ -72,7 +72,8 @@ func (f *Follower) Listed(object Object, ended bool) {
 		return // the watch brings any later state
 	case !in:
 		old.seen = 0 // so that what is gone is removed
-	case object.Revision > l.base || known && old.revision >= object.Revision:
+	case object.Revision > l.base, known && old.revision == object.Revision,
+		known && old.revision > object.Revision && !l.alone():
 		old.seen = l.number // the watch brings any later state
 	default:
 		f.put(object, l.number)
@@ -84,15 +85,27 @@ func (f *Follower) Listed(object Object, ended bool) {
 }
 
 // listedOfAll takes an object of the list of everything. What the store has is updated in place,
-// so that it is not in memory twice. What it does not have waits until the list is complete.
+// so that it is not in memory twice. What it does not have waits until the list is complete, and so
+// does what it has as of a later revision: the server was restored, and has forgotten that.
 func (f *Follower) listedOfAll(object Object, in bool) {
 	old, known := f.known[object.ID]
-	_, kept := f.kept[object.ID]
-	switch {
-	case known && !in:
-		old.seen = 0
-		f.known[object.ID] = old
-	case known:
+	if in && (!known || object.Revision < old.revision) {
+		if f.kept == nil {
+			f.kept = map[ID]entry{}
+		}
+		f.kept[object.ID] = entry{revision: object.Revision, key: object.Key, seen: f.listing.number}
+		f.emit(Step{Do: Keep, ID: object.ID})
+		return
+	}
+	if _, kept := f.kept[object.ID]; kept {
+		delete(f.kept, object.ID)
+		f.emit(Step{Do: Forget, ID: object.ID})
+	}
+	if !known {
+		return
+	}
+	old.seen = 0
+	if in {
 		if object.Revision > old.revision {
 			f.hold()
 			f.emit(Step{Do: Update})
@@ -100,17 +113,8 @@ func (f *Follower) listedOfAll(object Object, in bool) {
 			old.revision, old.key = object.Revision, object.Key
 		}
 		old.seen = f.listing.number
-		f.known[object.ID] = old
-	case in:
-		if f.kept == nil {
-			f.kept = map[ID]entry{}
-		}
-		f.kept[object.ID] = entry{revision: object.Revision, key: object.Key, seen: f.listing.number}
-		f.emit(Step{Do: Keep, ID: object.ID})
-	case kept:
-		delete(f.kept, object.ID)
-		f.emit(Step{Do: Forget, ID: object.ID})
 	}
+	f.known[object.ID] = old
 }
 
 // ListEnded tells that all objects of a list have come, which was consistent at revision.

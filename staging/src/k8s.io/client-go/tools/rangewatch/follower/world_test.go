@@ -98,7 +98,9 @@ type world struct {
 
 	history   []change
 	compacted uint64
-	opening   *Step
+	// lost is the history before a restore, as long as the store is of that; nil: it is not.
+	lost    []change
+	opening *Step
 	// openAsked is the revision at which the watch was asked for.
 	openAsked uint64
 	watch     *serverWatch
@@ -126,7 +128,7 @@ type world struct {
 
 // budget says how often things may still happen that could otherwise happen without end.
 type budget struct {
-	writes, wants, waits, faults byte
+	writes, wants, waits, faults, restores byte
 }
 
 func (w *world) copy() *world {
@@ -140,7 +142,7 @@ func (w *world) copy() *world {
 		f.listing = &l
 	}
 	c.Follower = &f
-	c.history = slices.Clip(w.history)
+	c.history, c.lost = slices.Clip(w.history), slices.Clip(w.lost)
 	if w.watch != nil {
 		watch := *w.watch
 		c.watch = &watch
@@ -158,13 +160,31 @@ func (w *world) copy() *world {
 func (w *world) now() uint64 { return firstRevision + uint64(len(w.history)) }
 
 // at returns the last change of an object up to a revision, and when that was; 0 if there is none.
-func (w *world) at(id ID, revision uint64) (change, uint64) {
-	for r := min(revision, w.now()); r > firstRevision; r-- {
-		if c := w.history[r-firstRevision-1]; c.id == id {
+func (w *world) at(id ID, revision uint64) (change, uint64) { return lastOf(w.history, id, revision) }
+
+func lastOf(history []change, id ID, revision uint64) (change, uint64) {
+	for r := min(revision, firstRevision+uint64(len(history))); r > firstRevision; r-- {
+		if c := history[r-firstRevision-1]; c.id == id {
 			return c, r
 		}
 	}
 	return change{id: id}, 0
+}
+
+// restore has the server forget all that came after a revision, and go on after what it had come to,
+// without a history: what remains has the revisions that it had. It restarts for that.
+func (w *world) restore(revision uint64) {
+	w.lost = w.history
+	w.history = slices.Clone(w.history[:revision-firstRevision])
+	for len(w.history) <= len(w.lost) {
+		w.history = append(w.history, change{})
+	}
+	w.compacted = w.now()
+}
+
+// knows says whether an object has changed at a revision, as far as the server knows.
+func (w *world) knows(id ID, revision uint64) bool {
+	return revision > firstRevision && w.history[revision-firstRevision-1].id == id
 }
 
 func (w *world) say(format string, args ...any) {
@@ -322,7 +342,7 @@ func (w *world) process() {
 	stored, exists := w.store[id]
 	rv := d.object.Revision
 	take := func(object Object) {
-		if object.Revision < w.newest[object.ID] {
+		if newest := w.newest[object.ID]; object.Revision < newest && w.knows(object.ID, newest) {
 			w.fail("the store gets revision %d of %s after %d", object.Revision, object.ID.Name, w.newest[object.ID])
 		}
 		w.newest[object.ID] = object.Revision
@@ -357,6 +377,9 @@ func (w *world) process() {
 			w.fail("the revision of the store goes back from %d to %d", w.rv, d.revision)
 		}
 		w.rv = d.revision
+		if w.rv > firstRevision+uint64(len(w.lost)) {
+			w.lost = nil
+		}
 	} else if rv > w.rv && !w.hold {
 		w.rv = rv
 	}
@@ -364,24 +387,28 @@ func (w *world) process() {
 
 // check looks for what must never be.
 func (w *world) check() {
+	history := w.history
+	if w.lost != nil {
+		history = w.lost
+	}
 	for _, id := range ids {
 		stored, exists := w.store[id]
-		was, changed := w.at(id, w.rv)
+		was, changed := lastOf(history, id, w.rv)
 		switch {
 		case exists && stored.Key.In(w.held) && stored.Revision <= w.rv && (stored.Revision != changed || !was.exists):
 			w.fail("the store claims revision %d, and has %s as of %d", w.rv, id.Name, stored.Revision)
 		case !was.exists || !was.key.In(w.held):
 		case exists && stored.Revision < changed:
 			w.fail("the store claims revision %d, and has %s as of %d", w.rv, id.Name, stored.Revision)
-		case !exists && !w.leaves(id, w.rv, w.held):
+		case !exists && !leaves(history, id, w.rv, w.held):
 			w.fail("the store claims revision %d, and lacks %s", w.rv, id.Name)
 		}
 	}
 }
 
 // leaves says whether an object leaves ranges after a revision.
-func (w *world) leaves(id ID, after uint64, r hashkey.Ranges) bool {
-	for _, c := range w.history[after-firstRevision:] {
+func leaves(history []change, id ID, after uint64, r hashkey.Ranges) bool {
+	for _, c := range history[after-firstRevision:] {
 		if c.id == id && (!c.exists || !c.key.In(r)) {
 			return true
 		}
@@ -396,7 +423,7 @@ func (w *world) checkWait() {
 		stored, exists := w.store[id]
 		switch {
 		case was.exists && was.key.In(w.waiting) && exists && stored.Revision < changed,
-			was.exists && was.key.In(w.waiting) && !exists && !w.leaves(id, w.waitsFrom, w.waiting),
+			was.exists && was.key.In(w.waiting) && !exists && !leaves(w.history, id, w.waitsFrom, w.waiting),
 			!was.exists && changed > 0 && exists && stored.Revision <= changed:
 			w.fail("the wait began at revision %d, and ended with an older state of %s", w.waitsFrom, id.Name)
 		}

@@ -1,0 +1,64 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rangewatch
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/rangewatch/follower"
+)
+
+// A server that was restored from a backup may have objects again that the store had seen deleted,
+// with the revisions that they had before.
+
+// isRestored says whether the server has an object of a list again, which the store does not have: that
+// is complete as of a later revision.
+func (s *Source) isRestored(obj any) bool {
+	accessor, ok := obj.(metav1.Object)
+	if !ok {
+		return false
+	}
+	revision, err := parseRevision(accessor.GetResourceVersion())
+	if err != nil {
+		return false
+	}
+	complete, err := parseRevision(s.store.LastStoreSyncResourceVersion())
+	if err != nil {
+		return false // there was no list before
+	}
+	key, known := s.keyOf(obj)
+	return known && key.In(s.Held()) && revision <= complete
+}
+
+// setRestored sets what has come back with a list, if anything has.
+func (s *Source) setRestored(restored map[follower.ID]any) {
+	if len(restored) == 0 {
+		return
+	}
+	s.logger.Info("Warning: the server has objects again that were deleted, as after a restore from a backup", "objects", len(restored))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restored = restored
+}
+
+// wasRestored says whether this is the object that came back, and not the same one of before, of which
+// a handler hears late.
+func (s *Source) wasRestored(accessor metav1.Object, obj any) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.restored[follower.ID(cache.MetaObjectToName(accessor))] == obj
+}
