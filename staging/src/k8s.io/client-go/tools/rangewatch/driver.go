@@ -119,6 +119,8 @@ func (d *driver) do(ctx context.Context, s follower.Step, object runtime.Object)
 		d.listRetry.schedule()
 	case follower.RetryWatch:
 		d.watchRetry.schedule()
+	case follower.Diverge:
+		return d.diverge(s.Revision)
 	}
 	return nil
 }

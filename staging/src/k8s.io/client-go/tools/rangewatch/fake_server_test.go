@@ -171,6 +171,17 @@ func (s *fakeServer) restore(pods map[string]*v1.Pod) {
 	s.forget()
 }
 
+// rewind makes the server have those pods again as they were, and no others, and go on after that
+// revision: etcd was restored, and the API server has started again.
+func (s *fakeServer) rewind(pods map[string]*v1.Pod, revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.changed.Broadcast()
+	s.pods, s.history, s.revision = maps.Clone(pods), nil, revision
+	s.lost = min(s.lost, revision)
+	s.cut++
+}
+
 // backup returns the pods that there are.
 func (s *fakeServer) backup() map[string]*v1.Pod {
 	s.mu.Lock()

@@ -17,6 +17,8 @@ limitations under the License.
 package rangewatch
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch/follower"
@@ -61,4 +63,16 @@ func (s *Source) wasRestored(accessor metav1.Object, obj any) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.restored[follower.ID(cache.MetaObjectToName(accessor))] == obj
+}
+
+// diverge gives up what is held, as the server has another history, and returns why.
+func (d *driver) diverge(revision uint64) error {
+	err := fmt.Errorf("the API server is at resource version %d of %T, and was at a later one before: etcd was restored to an earlier state without raising its revision. Restore it with --bump-revision and --mark-compacted", revision, d.object)
+	d.logger.Error(err, "Holds nothing any more, as nothing in the caches can be relied on; the process should be restarted")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.diverged = err.Error()
+	d.setHeldLocked(nil)
+	d.signalLocked()
+	return err
 }

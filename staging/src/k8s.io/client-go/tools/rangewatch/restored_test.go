@@ -17,6 +17,7 @@ limitations under the License.
 package rangewatch
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -84,6 +85,47 @@ func TestAGrowthThatWasGivenUpIsNotNewerThanARestoredServer(t *testing.T) {
 	h.restore(backup)
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
+}
+
+// Nothing would tell it on a watch: the server is at an earlier revision than that begins at.
+func TestAServerThatIsRewoundIsNoticed(t *testing.T) {
+	for name, wait := range map[string]bool{"by the watch": false, "by who waits": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, ByHashKey)
+			h.put("pod", 10)
+			backup, revision := h.server.backup(), h.server.current()
+			h.put("made", 20)
+			h.source.SetRanges(percents(0, 50))
+			h.settled(percents(0, 50))
+			for range 5 {
+				h.server.touch()
+			}
+			h.record.mu.Lock()
+			h.record.restored = true
+			h.record.mu.Unlock()
+			h.server.rewind(backup, revision)
+			if wait {
+				ctx, cancel := context.WithCancel(h.ctx)
+				defer cancel()
+				go h.source.WaitFor(ctx, percents(0, 50))
+			}
+			h.eventually("it is noticed", func() bool { return h.source.Diverged() != "" })
+			if held := h.source.Held(); !held.Empty() {
+				t.Errorf("held: %s", held)
+			}
+			select {
+			case <-h.source.HeldChanged():
+			default:
+				t.Error("nobody is told")
+			}
+			// Once the server has come further than before, all is listed anew.
+			for range 10 {
+				h.server.touch()
+			}
+			h.settled(percents(0, 50))
+			h.eventually("all is held", func() bool { return h.source.Held().Equal(percents(0, 50)) })
+		})
+	}
 }
 
 // restore has the server go back to a backup.

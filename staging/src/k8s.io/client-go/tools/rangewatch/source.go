@@ -117,6 +117,8 @@ type Source struct {
 	want hashkey.Ranges
 	// held is what the store was confirmed to have, limited to want.
 	held hashkey.Ranges
+	// diverged is why nothing that was ever held can be relied on; "" if it can.
+	diverged string
 	// news is what the Follower has yet to be told.
 	news []func(*follower.Follower)
 	// filters are those of event handlers.
@@ -239,7 +241,17 @@ func (s *Source) Held() hashkey.Ranges {
 	return s.held
 }
 
-// HeldChanged returns a channel that has a token after Held has changed: one for all changes since
+// Diverged returns why nothing of what was held can be relied on; "" if all can. The server then has
+// another history than the store: it was restored to an earlier state, without raising its revision.
+// Nothing is held from then on, until all has been listed at a later revision than before; but what was
+// made of the old objects stays wrong, so the process should exit. HeldChanged tells of it.
+func (s *Source) Diverged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.diverged
+}
+
+// HeldChanged returns a channel that has a token after Held or Diverged has changed: one for all changes since
 // the last token was taken. It is for one reader.
 func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 
@@ -361,6 +373,10 @@ func (s *Source) setHeldLocked(held hashkey.Ranges) {
 		return
 	}
 	s.held = held
+	s.signalLocked()
+}
+
+func (s *Source) signalLocked() {
 	select {
 	case s.heldChanged <- struct{}{}:
 	default:

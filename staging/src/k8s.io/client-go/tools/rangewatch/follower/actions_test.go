@@ -26,7 +26,7 @@ type action struct {
 	id     ID
 	key    Key
 	ranges hashkey.Ranges
-	// revision is that to which the server is restored.
+	// revision is that to which the server is restored or rewound.
 	revision uint64
 }
 
@@ -41,6 +41,7 @@ const (
 	readsRevision
 	compacts
 	restores
+	rewinds
 	opens
 	openFails
 	openIsRefused
@@ -69,6 +70,9 @@ func (w *world) actions(fair bool) (all []action) {
 				all = append(all, action{kind: kind})
 			}
 		}
+	}
+	if w.over {
+		return nil
 	}
 	add(len(w.queue) > 0, stores)
 	if o := w.opening; o != nil {
@@ -124,6 +128,12 @@ func (w *world) actions(fair bool) (all []action) {
 			all = append(all, action{kind: restores, revision: revision})
 		}
 	}
+	if w.budget.rewinds > 0 {
+		// It does not come to where it has been again before somebody asks.
+		for revision := firstRevision; revision+uint64(w.writes) < w.now(); revision++ {
+			all = append(all, action{kind: rewinds, revision: revision})
+		}
+	}
 	return all
 }
 
@@ -167,6 +177,11 @@ func (w *world) act(a action) {
 		w.restore(a.revision)
 		w.say("the server is restored to revision %d, and goes on after %d", a.revision, w.now())
 		w.hangUp()
+	case rewinds:
+		w.budget.rewinds--
+		w.rewind(a.revision)
+		w.say("the server is restored to revision %d, and goes on after that", a.revision)
+		w.hangUp()
 	case opens:
 		w.open()
 	case openFails:
@@ -183,12 +198,12 @@ func (w *world) act(a action) {
 	case sends:
 		event = w.send()
 	case bookmarks:
-		w.say("the server says that it has sent everything up to %d", w.watch.sent)
-		w.Reached(w.watch.sent, false)
+		w.say("the server says that it has sent everything up to %d", w.watch.reached(w.now()))
+		w.Reached(w.watch.reached(w.now()), false)
 	case answers:
-		w.say("the server answers that it has sent everything up to %d", w.watch.sent)
+		w.say("the server answers that it has sent everything up to %d", w.watch.reached(w.now()))
 		w.watch.asked = 0
-		w.Reached(w.watch.sent, true)
+		w.Reached(w.watch.reached(w.now()), true)
 	case watchFails:
 		w.say("the watch fails")
 		w.faults--
@@ -318,6 +333,10 @@ func (w *world) goOn() Object {
 	return Object{}
 }
 
+// reached returns up to what revision the server says that it has sent everything. A watch may begin
+// at a later one than the server has.
+func (s *serverWatch) reached(now uint64) uint64 { return min(s.sent, now) }
+
 // serverSelector returns the ranges that the server selects by.
 func (s *serverWatch) serverSelector() hashkey.Ranges {
 	if s.everything {
@@ -352,6 +371,9 @@ func (w *world) settle() string {
 	}
 	if w.violation != "" {
 		return w.violation
+	}
+	if w.over {
+		return ""
 	}
 	if !w.held.Equal(w.wanted) {
 		return "at rest, what is held is not what is wanted, but " + rangesName(w.held)

@@ -31,10 +31,13 @@ func (f *Follower) Changed(object Object, deleted bool) {
 // Reached tells that the watch has sent everything up to revision. If answers is set, that was so
 // at some moment after the watch's question.
 func (f *Follower) Reached(revision uint64, answers bool) {
-	f.reach(revision)
 	if answers && f.question > 0 {
-		f.answered, f.question = f.question, 0
+		if f.diverges(revision, f.floor) {
+			return
+		}
+		f.answered, f.question, f.doubts = f.question, 0, false
 	}
+	f.reach(revision)
 }
 
 func (f *Follower) reach(revision uint64) {

@@ -80,6 +80,12 @@ var scenes = []scene{
 		budget: budget{writes: 1, wants: 1, restores: 1}, steps: 11},
 	{name: "a restored server, and a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[0], true}}, wanted: rangeAB, oneByOne: true,
 		budget: budget{writes: 1, faults: 1, restores: 1}, steps: 12},
+	{name: "a rewound server", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[0], true}}, wanted: rangeAB,
+		budget: budget{writes: 1, rewinds: 1}, steps: 12},
+	{name: "a rewound server, changes of ranges, waits", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[1], true}}, wanted: rangeA,
+		budget: budget{wants: 1, waits: 1, rewinds: 1}, steps: 11},
+	{name: "a rewound server, and a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[0], true}}, wanted: rangeAB, oneByOne: true,
+		budget: budget{writes: 1, wants: 1, rewinds: 1}, steps: 9},
 	{name: "all at once", history: []change{{ids[0], keys[0], true}, {ids[1], keys[2], true}}, wanted: rangeA,
 		budget: budget{writes: 2, wants: 1, waits: 1, faults: 1}, steps: 6},
 }
@@ -187,13 +193,19 @@ func (w *world) encode(b []byte) []byte {
 	}
 	// Questions matter by their order alone.
 	question := func(n uint64) { num(w.questions - n) }
+	// Where nothing is rewound, all that is asked for is as of no earlier revision.
+	floor := func(revision uint64) {
+		if w.rewound || w.budget.rewinds > 0 {
+			num(revision)
+		}
+	}
 	for _, c := range w.history {
 		num(uint64(slices.Index(ids, c.id)), c.key.afterZero)
 		flag(c.exists)
 	}
-	flag(w.lost != nil)
+	flag(w.lost != nil, w.rewound, w.over)
 	num(w.compacted, w.rv)
-	b = append(b, w.budget.writes, w.budget.wants, w.budget.waits, w.faults, w.budget.restores)
+	b = append(b, w.budget.writes, w.budget.wants, w.budget.waits, w.faults, w.budget.restores, w.budget.rewinds)
 	f := w.Follower
 	ranges2(f.wanted)
 	ranges2(f.target)
@@ -212,6 +224,7 @@ func (w *world) encode(b []byte) []byte {
 		num(o.Revision, w.openAsked)
 		flag(o.Asks, o.Everything)
 		question(f.opening.question)
+		floor(f.opening.floor)
 	}
 	flag(w.watch != nil)
 	if s := w.watch; s != nil {
@@ -261,7 +274,8 @@ func (w *world) encode(b []byte) []byte {
 	num(f.pending.revision)
 	question(f.answered)
 	question(f.question)
-	flag(f.unconfirmed, f.replacing, f.wantsList, f.replaced, f.delivered.held, f.following, f.plainly, f.lively, f.watchWaits, f.listWaits)
+	floor(f.floor)
+	flag(f.unconfirmed, f.replacing, f.wantsList, f.replaced, f.delivered.held, f.following, f.plainly, f.doubts, f.lively, f.watchWaits, f.listWaits)
 	ranges2(f.selected)
 	num(uint64(f.refused))
 	flag(f.listing != nil)
@@ -270,6 +284,7 @@ func (w *world) encode(b []byte) []byte {
 		num(l.revision, l.base)
 		flag(l.complete)
 		question(l.number)
+		floor(l.floor)
 	}
 	return b
 }

@@ -83,6 +83,11 @@ type Follower struct {
 	following bool
 	selected  hashkey.Ranges
 	question  uint64
+	// floor is what newest was when the question was asked.
+	floor uint64
+	// doubts is set once a watch has ended, until a question is answered: the server may have been
+	// restored to an earlier revision meanwhile, and would say nothing on a watch from a later one.
+	doubts bool
 	// lively is set once a watch has brought anything since the last list of everything.
 	lively bool
 	// opening is the watch that is to replace the one that is followed, or nil.
@@ -171,15 +176,15 @@ const firstRevision uint64 = 1
 type opening struct {
 	ranges hashkey.Ranges
 	from   uint64
-	// question is its number if it asks how far the server is, or 0.
-	question uint64
+	// question is its number if it asks how far the server is, or 0. newest was floor then.
+	question, floor uint64
 }
 
 // listing is a list. Its part has the ranges and, once listed, the revision.
 type listing struct {
 	part
-	// number is that of the question that the list is.
-	number uint64
+	// number is that of the question that the list is. newest was floor when it was asked.
+	number, floor uint64
 	// base is the revision up to which objects are delivered from the list.
 	base uint64
 	// left has the objects that the watch has seen leave meanwhile. The list may have them in an
@@ -259,6 +264,20 @@ func (f *Follower) List() {
 	f.watchWaits, f.listWaits = false, false
 	f.delivered = delivered{revision: firstRevision, last: f.last, given: f.given, held: f.held, known: map[ID]entry{}, replacing: true, wantsList: true}
 	f.target = nil
+}
+
+// newest is the latest revision that the collection is known to have had.
+func (f *Follower) newest() uint64 { return max(f.revision, f.last, f.given) }
+
+// diverges says whether the server has another history than the store, and gives everything up then:
+// it says that it is at this revision, and has been at a later one.
+func (f *Follower) diverges(revision, floor uint64) bool {
+	if revision >= floor {
+		return false
+	}
+	f.emit(Step{Do: Diverge, Revision: revision})
+	f.reported = nil
+	return true
 }
 
 // Watch says that the informer watches: it takes single objects.

@@ -45,7 +45,7 @@ func (f *Follower) startList() {
 		}
 		return
 	}
-	l := &listing{part: part{ranges: missing}, number: f.ask(), base: math.MaxUint64, left: map[ID]bool{}}
+	l := &listing{part: part{ranges: missing}, number: f.ask(), floor: f.newest(), base: math.MaxUint64, left: map[ID]bool{}}
 	if !f.ranges.Empty() {
 		l.base = f.revision
 	}
@@ -120,13 +120,17 @@ func (f *Follower) listedOfAll(object Object, in bool) {
 // ListEnded tells that all objects of a list have come, which was consistent at revision.
 func (f *Follower) ListEnded(revision uint64) {
 	l := f.listing
+	if f.diverges(revision, l.floor) {
+		return
+	}
 	l.complete, l.revision, l.base = true, revision, min(l.base, revision)
 	if f.replacing {
 		f.replace(l)
 		return
 	}
 	if f.ranges.Empty() {
-		f.answered = l.number // else what is followed already may be older
+		// Else what is followed already may be older.
+		f.answered, f.doubts = l.number, false
 	}
 	// Those that an earlier growth delivered before it was given up, and that the list does not
 	// have, are gone.
@@ -148,12 +152,11 @@ func (f *Follower) replace(l *listing) {
 	}
 	maps.Copy(f.known, f.kept)
 	f.kept, f.listing, f.replacing = nil, nil, false
-	f.ranges, f.past, f.answered = l.ranges, nil, l.number
-	// The server may be behind: the store never goes back, and must not claim what it lacks.
-	f.pending = part{ranges: l.ranges, revision: f.last}
+	f.ranges, f.past, f.answered, f.doubts = l.ranges, nil, l.number, false
+	f.pending = part{}
 	f.moveTo(l.revision)
 	if swaps {
-		f.last = max(l.revision, f.last)
+		f.last = l.revision
 		f.emit(Step{Do: Replace, Revision: f.last})
 		f.unconfirmed, f.wantsList, f.replaced = true, false, true
 	} else {
@@ -207,7 +210,7 @@ func (f *Follower) startWatch() {
 		ranges, from = ranges.Union(f.listing.ranges), f.listing.base
 		waits = waits || f.pendingUntil(f.listing.revision) > from
 	}
-	asks := f.refused < refusesQuestions && !f.plainly && (waits || f.awaited(ranges))
+	asks := f.refused < refusesQuestions && !f.plainly && (waits || f.doubts || f.awaited(ranges))
 	if f.following && !grows && (f.selected.Equal(ranges) || !f.target.Equal(ranges)) && (!asks || f.question > 0) {
 		return // it will do, at least until the growth has been listed or the question answered
 	}
@@ -216,7 +219,7 @@ func (f *Follower) startWatch() {
 	}
 	o := &opening{ranges: ranges, from: from}
 	if asks {
-		o.question = f.ask()
+		o.question, o.floor = f.ask(), f.newest()
 	}
 	f.opening = o
 	f.emit(Step{Do: Watch, Ranges: ranges, Revision: from, Asks: asks, Everything: f.refused >= refusesRanges})
@@ -252,7 +255,7 @@ func (f *Follower) stopFollowing() {
 func (f *Follower) Opened() {
 	o := f.opening
 	f.opening = nil
-	f.following, f.selected, f.question, f.plainly = true, o.ranges, o.question, false
+	f.following, f.selected, f.question, f.floor, f.plainly = true, o.ranges, o.question, o.floor, false
 	// The new watch repeats what lies between its start and the revision that the old one reached.
 	if !f.ranges.Empty() {
 		f.past = append(slices.Clone(f.past), part{ranges: f.ranges, revision: f.revision})
@@ -298,14 +301,14 @@ func (f *Follower) OpenFailed(failure Failure) {
 	default:
 		// A server whose cache lags cannot say how far it is, but it can send what it has.
 		f.plainly = asked && !f.following
-		f.refused = refusesNothing
+		f.refused, f.doubts = refusesNothing, true
 		f.retryWatch()
 	}
 }
 
 // WatchFailed tells that the watch that was followed has failed.
 func (f *Follower) WatchFailed(failure Failure) {
-	f.following, f.refused = false, refusesNothing
+	f.following, f.refused, f.doubts = false, refusesNothing, true
 	if failure == Expired {
 		f.expired()
 		return
@@ -315,7 +318,7 @@ func (f *Follower) WatchFailed(failure Failure) {
 
 // WatchEnded tells that the watch that was followed has ended. If it was short, the next one waits.
 func (f *Follower) WatchEnded(short bool) {
-	f.following, f.refused = false, refusesNothing
+	f.following, f.refused, f.doubts = false, refusesNothing, true
 	if short {
 		f.retryWatch()
 	}

@@ -150,25 +150,45 @@ func TestAListOfNothingIsAsOfAllThatWasGiven(t *testing.T) {
 	}
 }
 
-// The store is at revision 6, and what it has is as of 5.
-func TestAListOfAServerThatIsBehindIsNotHeldAtOnce(t *testing.T) {
+// A consistent list is never of a revision from before it was asked for.
+func TestAListFromBeforeIsOfAnotherHistory(t *testing.T) {
+	for name, ask := range map[string]func(asked){
+		"a list of everything": func(f asked) { f.WatchFailed(Expired); f.next(List) },
+		"the informer's first list": func(f asked) {
+			f.List()
+			f.next(List)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := begin(t)
+			f.T = t
+			f.next(Watch)
+			f.Opened()
+			f.Changed(Object{ID: ids[0], Key: keys[0], Revision: 6}, false)
+			f.next(Report)
+			ask(f)
+			f.ListEnded(5)
+			if got := f.next(Diverge).Revision; got != 5 {
+				t.Errorf("the server is said to be at revision %d, want 5", got)
+			}
+			f.List()
+			f.next(List)
+			f.ListEnded(5)
+			f.next(Diverge)
+		})
+	}
+}
+
+// The watch goes on beside the list of a growth, and may be ahead of it by the list's end.
+func TestAListMayBeOlderThanWhatHasComeMeanwhile(t *testing.T) {
 	f := begin(t)
+	f.Want(rangeA)
 	f.next(Watch)
 	f.Opened()
-	f.Changed(Object{ID: ids[0], Key: keys[0], Revision: 6}, false)
-	f.next(Report)
-	f.WatchFailed(Expired)
+	f.Want(rangeAB)
 	f.next(List)
-	f.ListEnded(5)
-	f.next(Replace)
-	f.Watch()
+	f.Changed(Object{ID: ids[0], Key: keys[0], Revision: 9}, false)
+	f.next(Add)
+	f.ListEnded(6)
 	f.next(Watch)
-	if held := f.next(Report).Ranges; !held.Empty() {
-		t.Errorf("held is %s after a list from before", held)
-	}
-	f.Opened()
-	f.Reached(6, false)
-	if held := f.next(Report).Ranges; !held.Equal(rangeAB) {
-		t.Errorf("held is %s once the server has caught up", held)
-	}
 }

@@ -23,7 +23,7 @@ type Step struct {
 	Do Action
 	// ID is that of the object to remove.
 	ID ID
-	// Revision is that of Remove, Bookmark and Replace, and that from which to Watch.
+	// Revision is that of Remove, Bookmark, Replace and Diverge, and that from which to Watch.
 	Revision uint64
 	// Ranges are those to list or to watch, or those to report.
 	Ranges hashkey.Ranges
@@ -79,6 +79,10 @@ const (
 	// RetryList and RetryWatch tell the Follower after a while that it is time for another attempt.
 	RetryList
 	RetryWatch
+	// Diverge says that the server, which is at Revision, has another history than the store: it was
+	// restored to an earlier state. Nothing of what the store has can be relied on or counts as reported,
+	// and the Follower must not be used any more until List.
+	Diverge
 )
 
 var actionNames = map[Action]string{
@@ -86,6 +90,7 @@ var actionNames = map[Action]string{
 	Hold: "hold", Release: "release", Keep: "keep", Forget: "forget", ForgetAll: "forget all", Replace: "replace",
 	Report: "report", List: "list", CancelList: "cancel the list", Watch: "watch", CancelWatch: "cancel the watch",
 	EndWatch: "end the watch", RetryList: "retry the list later", RetryWatch: "retry the watch later",
+	Diverge: "say that the server has another history",
 }
 
 func (a Action) String() string { return actionNames[a] }

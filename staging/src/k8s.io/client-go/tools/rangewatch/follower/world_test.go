@@ -99,8 +99,11 @@ type world struct {
 	history   []change
 	compacted uint64
 	// lost is the history before a restore, as long as the store is of that; nil: it is not.
-	lost    []change
-	opening *Step
+	lost []change
+	// rewound is set once the server was restored to an earlier revision and goes on after that, over
+	// once that has been noticed: the process exits.
+	rewound, over bool
+	opening       *Step
 	// openAsked is the revision at which the watch was asked for.
 	openAsked uint64
 	watch     *serverWatch
@@ -128,7 +131,7 @@ type world struct {
 
 // budget says how often things may still happen that could otherwise happen without end.
 type budget struct {
-	writes, wants, waits, faults, restores byte
+	writes, wants, waits, faults, restores, rewinds byte
 }
 
 func (w *world) copy() *world {
@@ -182,9 +185,16 @@ func (w *world) restore(revision uint64) {
 	w.compacted = w.now()
 }
 
+// rewind has the server forget all that came after a revision, and go on after that.
+func (w *world) rewind(revision uint64) {
+	w.lost, w.rewound = w.history, true
+	w.history = slices.Clone(w.history[:revision-firstRevision])
+	w.compacted = min(w.compacted, revision)
+}
+
 // knows says whether an object has changed at a revision, as far as the server knows.
 func (w *world) knows(id ID, revision uint64) bool {
-	return revision > firstRevision && w.history[revision-firstRevision-1].id == id
+	return revision > firstRevision && revision <= w.now() && w.history[revision-firstRevision-1].id == id
 }
 
 func (w *world) say(format string, args ...any) {
@@ -203,7 +213,7 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) run(event Object) {
 	for n := 0; ; n++ {
 		step, ok := w.Next()
-		if !ok {
+		if !ok || w.over {
 			return
 		}
 		if n > 100 {
@@ -288,6 +298,12 @@ func (w *world) do(s Step, event Object) {
 		w.retryL = true
 	case RetryWatch:
 		w.retryW = true
+	case Diverge:
+		w.say("    %s", s.Do)
+		if !w.rewound {
+			w.fail("the server is said to have another history, and has the same")
+		}
+		w.over = true
 	}
 }
 
@@ -387,6 +403,9 @@ func (w *world) process() {
 
 // check looks for what must never be.
 func (w *world) check() {
+	if w.over {
+		return
+	}
 	history := w.history
 	if w.lost != nil {
 		history = w.lost
@@ -408,7 +427,7 @@ func (w *world) check() {
 
 // leaves says whether an object leaves ranges after a revision.
 func leaves(history []change, id ID, after uint64, r hashkey.Ranges) bool {
-	for _, c := range history[after-firstRevision:] {
+	for _, c := range history[min(after-firstRevision, uint64(len(history))):] {
 		if c.id == id && (!c.exists || !c.key.In(r)) {
 			return true
 		}
