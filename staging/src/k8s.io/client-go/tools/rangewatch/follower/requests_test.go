@@ -175,6 +175,15 @@ func TestAListFromBeforeIsOfAnotherHistory(t *testing.T) {
 			f.next(List)
 			f.ListEnded(5)
 			f.next(Diverge)
+			// What was held before is told again, once it is.
+			f.List()
+			f.next(List)
+			f.ListEnded(7)
+			f.next(Replace)
+			f.Watch()
+			if held := f.next(Report).Ranges; !held.Equal(rangeAB) {
+				t.Errorf("%s is held of a later history", held)
+			}
 		})
 	}
 }
