@@ -98,9 +98,9 @@ func abandonInPanic(_ context.Context, reason interface{}) {
 	time.AfterFunc(panicLimit, func() { klog.FlushAndExit(klog.ExitFlushTimeout, 1) })
 }
 
-// exitStuck ends the process, in which work of that ring never ends: only that lets go of what
-// the work holds. What is stuck names the controller and the hash key.
-func exitStuck(logger klog.Logger, ring, what string) {
-	logger.Error(nil, "Work never ends, so this process does", "ring", ring, "stuck", what)
+// exitFor ends the process, as its part in that ring has to end with it: work never ends, and only that
+// lets go of what it holds; or etcd was restored, and what the process has seen is of another history.
+func exitFor(logger klog.Logger, ring, reason string) {
+	logger.Error(nil, "This process has to end", "ring", ring, "reason", reason)
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 }

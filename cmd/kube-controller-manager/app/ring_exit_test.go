@@ -67,7 +67,7 @@ func TestAProcessWhoseWorkNeverEndsAbandonsItsRings(t *testing.T) {
 	code := 0
 	// As the hook does, in front of an exit that returns.
 	klog.OsExit = func(c int) { abandonAll(); code = c }
-	exitStuck(logger, "workloads", "replicaset-controller on 00000000000000ff")
+	exitFor(logger, "workloads", "replicaset-controller on 00000000000000ff")
 	if code != 1 || !h.isAbandoned() {
 		t.Errorf("exit code %d, abandoned: %t; want 1, true", code, h.isAbandoned())
 	}

@@ -173,7 +173,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		Gate:           gate,
 		Sources:        shared.Sources,
 		Heap:           h.heap,
-		Exit:           func(reason string) { exitStuck(klog.FromContext(work), ring.Name, reason) },
+		Exit:           func(reason string) { exitFor(klog.FromContext(work), ring.Name, reason) },
 		Capacity: func() int64 {
 			settings, _ := h.settings.Get()
 			return settings.Limit()

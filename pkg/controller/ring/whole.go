@@ -202,6 +202,9 @@ func (p *wholePart) Held() hashkey.Ranges {
 // HeldChanged implements member.Source.
 func (p *wholePart) HeldChanged() <-chan struct{} { return p.heldChanged }
 
+// Diverged implements member.Source.
+func (p *wholePart) Diverged() string { return p.source.Diverged() }
+
 // WaitFor implements member.Source.
 func (p *wholePart) WaitFor(ctx context.Context, ranges hashkey.Ranges) error {
 	if ranges.Empty() {

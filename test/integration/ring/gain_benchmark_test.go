@@ -351,6 +351,9 @@ func (s *gainSource) Held() hashkey.Ranges {
 // HeldChanged implements member.Source.
 func (s *gainSource) HeldChanged() <-chan struct{} { return s.changed }
 
+// Diverged implements member.Source.
+func (s *gainSource) Diverged() string { return "" }
+
 // WaitFor implements member.Source.
 func (s *gainSource) WaitFor(context.Context, hashkey.Ranges) error { return nil }
 

@@ -52,8 +52,8 @@ const (
 	missingFirst  = 5 * time.Second
 )
 
-// errNeverEnds is why a process should end.
-var errNeverEnds = errors.New("work does not end")
+// errExit is why a process should end.
+var errExit = errors.New("this process has to end")
 
 // Config configures a Host.
 type Config struct {
@@ -228,7 +228,7 @@ func (h *Host) Start(ctx context.Context) error {
 		var retry <-chan time.Time
 		if len(part) == 0 {
 			logger.Info("Not on the ring: the settings list none of its controllers")
-		} else if err := h.takePart(ctx, part, settings, recorder); errors.Is(err, errNeverEnds) {
+		} else if err := h.takePart(ctx, part, settings, recorder); errors.Is(err, errExit) {
 			return err
 		} else if err != nil {
 			logger.Error(err, "Could not take part in the ring; will try again")
@@ -312,7 +312,7 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	for _, i := range h.reads {
 		sources = append(sources, i.asSource())
 	}
-	neverEnds := make(chan error, 1)
+	exit := make(chan error, 1)
 	instance, err := member.New(member.Config{
 		Client:         registry,
 		Ring:           h.cfg.Ring,
@@ -324,7 +324,10 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 		Sources:        sources,
 		Heap:           h.heap,
 		Exit: func(reason string) {
-			neverEnds <- fmt.Errorf("%w: %s", errNeverEnds, reason)
+			select {
+			case exit <- fmt.Errorf("%w: %s", errExit, reason):
+			default: // it is asked to already
+			}
 		},
 		Capacity: func() int64 {
 			settings, _ := h.settings.Get()
@@ -355,7 +358,7 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	}()
 	select {
 	case <-ended:
-	case err := <-neverEnds:
+	case err := <-exit:
 		return err
 	}
 	// Work that outlives this part must see neither the next one nor an empty store.

@@ -88,8 +88,14 @@ func TestADrainedInstanceStaysDrainedWhenItRegistersAnew(t *testing.T) {
 		i := newInstance(t, r)
 		ctx := testContext(t)
 		term := i.registered(ctx)
-		own, _ := term.machine.View().Get(term.self.Name)
-		own.Drained, own.Revision = true, own.Revision+1
+		record := i.record()
+		record.Spec.Drained = true
+		r.edit(record)
+		record = i.record()
+		own, err := ring.NewRecord(&record)
+		if err != nil {
+			t.Fatal(err)
+		}
 		term.machine.Apply(own)
 		term.decide(ctx, false)
 		if again := i.registered(ctx); !i.record().Spec.Drained {

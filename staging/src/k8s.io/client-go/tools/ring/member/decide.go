@@ -34,6 +34,10 @@ import (
 func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
+	if t.checkSources(ctx); t.diverged.Load() {
+		t.lost = true
+		return 0
+	}
 	t.release(ctx)
 	now := t.cfg.Clock.Now()
 	if own, ok := t.machine.View().Get(t.self.Name); ok {

@@ -151,6 +151,9 @@ func (s *informer) Held() hashkey.Ranges {
 // HeldChanged implements Source.
 func (s *informer) HeldChanged() <-chan struct{} { return s.changed }
 
+// Diverged implements Source.
+func (s *informer) Diverged() string { return "" }
+
 // WaitFor implements Source.
 func (s *informer) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	w := s.process.world

@@ -306,6 +306,7 @@ type fakeSource struct {
 	lock      sync.Mutex
 	follow    hashkey.Ranges
 	held      hashkey.Ranges
+	diverged  string
 	questions []*question
 }
 
@@ -366,6 +367,20 @@ func (s *fakeSource) hold(r hashkey.Ranges) {
 
 // HeldChanged implements Source.
 func (s *fakeSource) HeldChanged() <-chan struct{} { return s.changed }
+
+// Diverged implements Source.
+func (s *fakeSource) Diverged() string {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.diverged
+}
+
+func (s *fakeSource) diverge(reason string) {
+	s.lock.Lock()
+	s.diverged = reason
+	s.lock.Unlock()
+	s.signal()
+}
 
 // WaitFor implements Source.
 func (s *fakeSource) WaitFor(ctx context.Context, r hashkey.Ranges) error {

@@ -48,8 +48,9 @@ func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
 	return options
 }
 
-// list returns the member's ring.
-func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.View, error) {
+// list returns the member's ring. It fails if that is of another history than what was known then, which
+// ends the member's part in it.
+func (m *Member) list(ctx context.Context, known *history, options metav1.ListOptions) (*ring.View, error) {
 	// The connection may be dead.
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LeaseDuration)
 	defer cancel()
@@ -61,7 +62,13 @@ func (m *Member) list(ctx context.Context, options metav1.ListOptions) (*ring.Vi
 	if err != nil {
 		return nil, err
 	}
-	return views.Ring(m.cfg.Ring), nil
+	view := views.Ring(m.cfg.Ring)
+	if reason := known.judge(view); reason != "" {
+		m.diverge(ctx, reason)
+		return nil, errDiverged
+	}
+	m.history.replace(view)
+	return view, nil
 }
 
 // readLog reads the log from that revision into the machine. How far the machine has come is
@@ -89,7 +96,7 @@ func (t *term) readLog(ctx context.Context, revision int64) {
 		pause = min(max(2*pause, relistInterval), maxRelistPause)
 		// A gap in the log: the machine is told that it sees only the end of it.
 		err = wait.PollUntilContextCancel(ctx, relistInterval, true, func(ctx context.Context) (bool, error) {
-			view, err := t.list(ctx, metav1.ListOptions{})
+			view, err := t.list(ctx, t.history.asks(), metav1.ListOptions{})
 			if err != nil {
 				logger.Error(err, "Could not list the registry; will try again")
 				return false, nil

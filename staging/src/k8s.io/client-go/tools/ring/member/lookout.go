@@ -61,7 +61,7 @@ func (t *term) look(ctx context.Context, now time.Time, d ring.Decision) time.Du
 	}
 	l.looking, l.looked = true, now
 	go func() {
-		view, err := t.list(ctx, metav1.ListOptions{})
+		view, err := t.list(ctx, t.history.asks(), metav1.ListOptions{})
 		t.post(ctx, func() {
 			l.looking = false
 			if err != nil {

@@ -63,6 +63,9 @@ type Source interface {
 	Held() hashkey.Ranges
 	// HeldChanged returns a channel that gets a token when Held has changed.
 	HeldChanged() <-chan struct{}
+	// Diverged returns why nothing that the informer's store ever held can be relied on; "" if it can.
+	// HeldChanged tells of it.
+	Diverged() string
 	// WaitFor waits until the informer's store holds all objects of these keys as
 	// of a moment after the call. It fails only when ctx ends.
 	WaitFor(ctx context.Context, ranges hashkey.Ranges) error
@@ -130,8 +133,9 @@ type Config struct {
 	// end, and how long it may go on behind a shut door before the instance gives its range up, at
 	// least StepLimit. Default: DefaultHungLimit, or StepLimit if that is longer.
 	HungLimit time.Duration
-	// Exit, if set, is called where work outlives the instance's record by a lease. It should end
-	// the process: none registers anew while such work is under way.
+	// Exit, if set, is called where work outlives the instance's record by a lease, and where etcd was
+	// restored to an earlier state. It should end the process: nothing is registered anew while such work
+	// is under way, or after a restore.
 	Exit func(reason string)
 	// Capacity returns how many objects the process can hold on all its rings; 0: any number. It may
 	// be called at any time. Default: any number.
@@ -166,6 +170,9 @@ type Member struct {
 	controllers []string
 	epoch       time.Time
 	abandoned   atomic.Bool
+	// history is what the registry has had; diverged says that it has another one now.
+	history  history
+	diverged atomic.Bool
 	// drained is what the member's last record said of it, follow what the sources follow, and held
 	// what they held when that record was lost.
 	drained      bool
@@ -236,7 +243,7 @@ func (m *Member) Run(ctx context.Context) {
 	defer m.cfg.Heap.release(m)
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 3 * time.Second}
 	pause := backoff
-	for ctx.Err() == nil && !m.abandoned.Load() {
+	for ctx.Err() == nil && !m.abandoned.Load() && !m.diverged.Load() {
 		t, err := m.register(ctx)
 		if err != nil {
 			logger.Error(err, "Could not register on the ring; will try again")
@@ -248,6 +255,9 @@ func (m *Member) Run(ctx context.Context) {
 		}
 		pause = backoff
 		t.run(ctx)
+	}
+	if m.diverged.Load() {
+		<-ctx.Done()
 	}
 }
 

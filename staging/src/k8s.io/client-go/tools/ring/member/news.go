@@ -83,6 +83,7 @@ type news struct {
 
 // learn notes a state of the instance's own record. They may come in any order.
 func (t *term) learn(r ring.Record) {
+	t.history.saw(r)
 	if r.Name == t.self.Name && r.UID == t.self.UID && r.Revision > t.news.stored.Revision {
 		t.news.stored = r
 		t.drained = r.Drained

@@ -40,7 +40,7 @@ const maxHeld = 64
 
 // register creates a new instance and reads the log up to its creation.
 func (m *Member) register(ctx context.Context) (*term, error) {
-	sent := m.cfg.Clock.Now()
+	sent, known := m.cfg.Clock.Now(), m.history.asks()
 	created, err := m.create(ctx)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("the API server does not serve %s: it is a stock one, or its feature gate ControllerRing is off. Nothing is worked on here until it does: %w", shardingv1alpha1.SchemeGroupVersion, err)
@@ -64,7 +64,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		events:   make(chan func(), 64),
 	}
 	m.cfg.Gate.begin(t.self, m.confidence(sent))
-	view, err := t.firstView(ctx, created.ResourceVersion)
+	view, err := t.firstView(ctx, known, created.ResourceVersion)
 	if err != nil {
 		// It might be the oldest, for which others wait.
 		t.remove(ctx)
@@ -79,7 +79,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 // firstView returns the registry exactly as of the creation of the record, which tells an instance
 // who is older: the oldest may take everything when nobody owns anything. Meanwhile it renews the
 // record, which would not outlive a list that takes long.
-func (t *term) firstView(ctx context.Context, created string) (*ring.View, error) {
+func (t *term) firstView(ctx context.Context, known *history, created string) (*ring.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(3*t.cfg.LeaseDuration, 2*DefaultStepLimit))
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
@@ -88,9 +88,9 @@ func (t *term) firstView(ctx context.Context, created string) (*ring.View, error
 	var view *ring.View
 	var last error
 	err := wait.PollUntilContextCancel(ctx, firstViewInterval, true, func(ctx context.Context) (bool, error) {
-		view, last = t.list(ctx, metav1.ListOptions{ResourceVersion: created, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		view, last = t.list(ctx, known, metav1.ListOptions{ResourceVersion: created, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		// Another answer would be the same; none may come later.
-		if apierrors.IsResourceExpired(last) || apierrors.IsForbidden(last) {
+		if apierrors.IsResourceExpired(last) || apierrors.IsForbidden(last) || errors.Is(last, errDiverged) {
 			return false, last
 		}
 		return last == nil, nil

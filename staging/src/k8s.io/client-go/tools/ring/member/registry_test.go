@@ -150,6 +150,14 @@ func (r *registry) remove(name string) {
 	r.removeLocked(name)
 }
 
+// rewind has the registry go on after that revision, as if nothing had come after it. Watches go on, and
+// tell what comes after what they have told.
+func (r *registry) rewind(revision int64) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.states, r.events, r.at = r.states[:revision+1], r.events[:revision+1], r.at[:revision+1]
+}
+
 // renewLocked lets the record live for a lease from now. It returns false if its lease has
 // ended.
 func (r *registry) renewLocked(instance *shardingv1alpha1.ControllerInstance) bool {
@@ -377,7 +385,8 @@ func (c *client) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 			var next []watch.Event
 			var at []time.Time
 			if !r.withheld && r.silent <= number {
-				next, at, sent = r.events[sent+1:], r.at[sent+1:], len(r.events)-1
+				from := min(sent+1, len(r.events))
+				next, at, sent = r.events[from:], r.at[from:], max(sent, len(r.events)-1)
 			}
 			changed, delay, silent := r.changed, r.delay, r.withheld || r.silent > number
 			r.lock.Unlock()

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
@@ -155,7 +156,8 @@ func isLost(err error) bool {
 // nothing then, and keeps the record's lease alive; the UID keeps it off another's record. It is
 // given up after a lease, since no later answer lets the gate open. If it is unsure whether answers
 // come back, the record is read first: requests that arrive while their answers are lost would keep
-// a record alive whose range nobody works on.
+// a record alive whose range nobody works on. The answer has the record as it is, which is never older
+// than it was known to be, unless the registry has another history.
 func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, err error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.self.UID}})
 	if err != nil {
@@ -169,8 +171,20 @@ func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, er
 	sent = t.cfg.Clock.Now()
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.LeaseDuration)
 	defer cancel()
-	_, err = t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
-	return sent, err
+	known := t.history.asks()
+	found, err := t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return sent, err
+	}
+	record, err := ring.NewRecord(found)
+	if err != nil {
+		return sent, err
+	}
+	if reason := known.judgeRecord(record.Name, record.UID, record.Revision); reason != "" {
+		t.diverge(ctx, reason)
+		return sent, errDiverged
+	}
+	return sent, nil
 }
 
 // find reads the record, and fails if that is not the instance's.
