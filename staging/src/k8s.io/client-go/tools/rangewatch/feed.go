@@ -93,15 +93,16 @@ func (f *feed) takeList() (runtime.Object, error) {
 	result := &internalversion.List{Items: make([]runtime.Object, 0, n)}
 	for id := range ids {
 		object := f.kept[id]
-		stored, exists, err := f.store.GetByKey(cache.ObjectName(id).String())
-		switch {
-		case err != nil:
-			return nil, err
-		case object == nil && !exists: // the informer's transform failed on it
-			continue
-		case object == nil:
+		if object == nil {
+			stored, exists, err := f.store.GetByKey(cache.ObjectName(id).String())
+			if err != nil {
+				return nil, err
+			}
+			if !exists { // the informer's transform failed on it
+				continue
+			}
 			object = &prepared{stored}
-		case !exists && f.isRestored(object.object):
+		} else if f.isRestored(id, object.object) {
 			restored[id] = object.object
 		}
 		result.Items = append(result.Items, object)

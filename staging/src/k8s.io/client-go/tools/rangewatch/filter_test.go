@@ -18,6 +18,7 @@ package rangewatch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -76,6 +77,14 @@ func (d delayed) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEv
 // handles lets the handler take n events, and checks what it is told.
 func (s *slowHandler) handles(n int, want ...string) {
 	s.Helper()
+	if got := s.hears(n, len(want)); !slices.Equal(got, want) {
+		s.Errorf("told %v, want %v", got, want)
+	}
+}
+
+// hears lets the handler take n events, and returns what it is told, so much.
+func (s *slowHandler) hears(n, told int) []string {
+	s.Helper()
 	for range n {
 		select {
 		case s.goOn <- struct{}{}:
@@ -85,17 +94,15 @@ func (s *slowHandler) handles(n int, want ...string) {
 	}
 	// What was told before the last event is there. That one may be on its way.
 	var got []string
-	for len(got) < len(want) {
+	for len(got) < told {
 		select {
 		case event := <-s.told:
 			got = append(got, event)
 		case <-s.ctx.Done():
-			s.Fatalf("told %v, want %v", got, want)
+			s.Fatalf("told %v, want %d events", got, told)
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		s.Errorf("told %v, want %v", got, want)
-	}
+	return got
 }
 
 // end checks that the handler is told nothing but of a pod that is made for this check.

@@ -29,9 +29,10 @@ import (
 
 // isRestored says whether the server has an object of a list again, which the store does not have: that
 // is complete as of a later revision.
-func (s *Source) isRestored(obj any) bool {
+func (s *Source) isRestored(id follower.ID, obj any) bool {
+	held := s.Held()
 	accessor, ok := obj.(metav1.Object)
-	if !ok {
+	if !ok || held.Empty() {
 		return false
 	}
 	revision, err := parseRevision(accessor.GetResourceVersion())
@@ -39,11 +40,14 @@ func (s *Source) isRestored(obj any) bool {
 		return false
 	}
 	complete, err := parseRevision(s.store.LastStoreSyncResourceVersion())
-	if err != nil {
-		return false // there was no list before
+	if err != nil || revision > complete {
+		return false
 	}
-	key, known := s.keyOf(obj)
-	return known && key.In(s.Held()) && revision <= complete
+	if key, known := s.keyOf(obj); !known || !key.In(held) {
+		return false
+	}
+	_, exists, err := s.store.GetByKey(cache.ObjectName(id).String())
+	return err == nil && !exists
 }
 
 // setRestored sets what has come back with a list, if anything has.
@@ -67,8 +71,8 @@ func (s *Source) wasRestored(accessor metav1.Object, obj any) bool {
 
 // diverge gives up what is held, as the server has another history, and returns why.
 func (d *driver) diverge(revision uint64) error {
-	err := fmt.Errorf("the API server is at resource version %d of %T, and was at a later one before: etcd was restored to an earlier state without raising its revision. Restore it with --bump-revision and --mark-compacted", revision, d.object)
-	d.logger.Error(err, "Holds nothing any more, as nothing in the caches can be relied on; the process should be restarted")
+	err := fmt.Errorf("the API server is at resource version %d of %T, and was at a later one before", revision, d.object)
+	d.logger.Error(err, "Holds nothing any more, as etcd was restored to an earlier state without raising its revision; the process should be restarted, and etcd be restored with --bump-revision and --mark-compacted")
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.diverged = err.Error()

@@ -100,9 +100,7 @@ func TestAServerThatIsRewoundIsNoticed(t *testing.T) {
 			for range 5 {
 				h.server.touch()
 			}
-			h.record.mu.Lock()
-			h.record.restored = true
-			h.record.mu.Unlock()
+			h.record.goesBack()
 			h.server.rewind(backup, revision)
 			if wait {
 				ctx, cancel := context.WithCancel(h.ctx)
@@ -130,26 +128,21 @@ func TestAServerThatIsRewoundIsNoticed(t *testing.T) {
 
 // restore has the server go back to a backup.
 func (h *harness) restore(backup map[string]*v1.Pod) {
-	h.record.mu.Lock()
-	h.record.restored = true
-	h.record.mu.Unlock()
+	h.record.goesBack()
 	h.server.restore(backup)
+}
+
+// goesBack allows that objects become older.
+func (r *record) goesBack() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.restored = true
 }
 
 // tells lets the handler take n events, and checks what it is told, in any order.
 func (s *slowHandler) tells(n int, want ...string) {
 	s.Helper()
-	s.handles(n)
-	var got []string
-	for len(got) < len(want) {
-		select {
-		case event := <-s.told:
-			got = append(got, event)
-		case <-s.ctx.Done():
-			s.Fatalf("told %v, want %v", got, want)
-		}
-	}
-	if slices.Sort(got); !slices.Equal(got, want) {
+	if got := slices.Sorted(slices.Values(s.hears(n, len(want)))); !slices.Equal(got, want) {
 		s.Errorf("told %v, want %v", got, want)
 	}
 }

@@ -68,16 +68,24 @@ func (h *history) judge(view *ring.View) string {
 		return fmt.Sprintf("the registry is at resource version %d, and was at %d before", view.Revision, h.newest)
 	}
 	for _, r := range view.Records() {
-		if reason := h.judgeRecord(r.Name, r.UID, r.Revision); reason != "" {
+		if reason := judgeRecord(r.Name, r.Revision, h.records[r.UID]); reason != "" {
 			return reason
 		}
 	}
 	return ""
 }
 
-// judgeRecord returns why a consistent state of a record is of another history; "" if it is of the same.
-func (h *history) judgeRecord(name string, uid types.UID, revision int64) string {
-	if known := h.records[uid]; revision < known {
+// revisionOf returns that of the newest known state of a record; 0: none is known.
+func (h *history) revisionOf(uid types.UID) int64 {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return h.records[uid]
+}
+
+// judgeRecord returns why a consistent state of a record is of another history than that in which it was
+// of a known revision before; "" if it is of the same.
+func judgeRecord(name string, revision, known int64) string {
+	if revision < known {
 		return fmt.Sprintf("ControllerInstance %s is of resource version %d, and was of %d before", name, revision, known)
 	}
 	return ""

@@ -22,7 +22,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -53,16 +52,6 @@ func (i *instance) endsFor(reasons chan string, want string) {
 	}
 	if len(reasons) > 0 {
 		i.t.Errorf("asked to exit again: %s", <-reasons)
-	}
-}
-
-// touch writes another ring's record so often.
-func (r *registry) touch(times int) {
-	for range times {
-		r.edit(shardingv1alpha1.ControllerInstance{
-			ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
-			Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "other", HashKey: key(7)},
-		})
 	}
 }
 

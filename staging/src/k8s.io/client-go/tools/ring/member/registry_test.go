@@ -110,10 +110,7 @@ func newRegistry(t *testing.T) *registry {
 	// No client knows a revision 0.
 	r.states = []map[string]shardingv1alpha1.ControllerInstance{{}}
 	r.events, r.at = []watch.Event{{}}, []time.Time{{}}
-	r.edit(shardingv1alpha1.ControllerInstance{
-		ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "other", HashKey: key(7)},
-	})
+	r.touch(1)
 	return r
 }
 
@@ -141,6 +138,16 @@ func (r *registry) edit(instance shardingv1alpha1.ControllerInstance) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.putLocked(&instance)
+}
+
+// touch writes another ring's record so often.
+func (r *registry) touch(times int) {
+	for range times {
+		r.edit(shardingv1alpha1.ControllerInstance{
+			ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
+			Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "other", HashKey: key(7)},
+		})
+	}
 }
 
 // remove deletes a record as the end of its lease does.

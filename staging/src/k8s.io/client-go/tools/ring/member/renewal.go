@@ -171,7 +171,7 @@ func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, er
 	sent = t.cfg.Clock.Now()
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.LeaseDuration)
 	defer cancel()
-	known := t.history.asks()
+	known := t.history.revisionOf(t.self.UID)
 	found, err := t.cfg.Client.Patch(ctx, t.self.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return sent, err
@@ -180,7 +180,7 @@ func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, er
 	if err != nil {
 		return sent, err
 	}
-	if reason := known.judgeRecord(record.Name, record.UID, record.Revision); reason != "" {
+	if reason := judgeRecord(record.Name, record.Revision, known); reason != "" {
 		t.diverge(ctx, reason)
 		return sent, errDiverged
 	}
