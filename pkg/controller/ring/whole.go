@@ -205,6 +205,9 @@ func (p *wholePart) HeldChanged() <-chan struct{} { return p.heldChanged }
 // Diverged implements member.Source.
 func (p *wholePart) Diverged() string { return p.source.Diverged() }
 
+// Waits implements member.Source.
+func (p *wholePart) Waits() string { return p.source.Waits() }
+
 // WaitFor implements member.Source.
 func (p *wholePart) WaitFor(ctx context.Context, ranges hashkey.Ranges) error {
 	if ranges.Empty() {

@@ -240,6 +240,9 @@ func (i *instance) HeldChanged() <-chan struct{} { return i.changed }
 // Diverged implements member.Source.
 func (i *instance) Diverged() string { return "" }
 
+// Waits implements member.Source.
+func (i *instance) Waits() string { return "" }
+
 // WaitFor implements member.Source.
 func (i *instance) WaitFor(ctx context.Context, ranges hashkey.Ranges) error {
 	return wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {

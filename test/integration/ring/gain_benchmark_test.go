@@ -354,6 +354,9 @@ func (s *gainSource) HeldChanged() <-chan struct{} { return s.changed }
 // Diverged implements member.Source.
 func (s *gainSource) Diverged() string { return "" }
 
+// Waits implements member.Source.
+func (s *gainSource) Waits() string { return "" }
+
 // WaitFor implements member.Source.
 func (s *gainSource) WaitFor(context.Context, hashkey.Ranges) error { return nil }
 

@@ -92,6 +92,24 @@ func TestInformersFollowRangesOfAServerThatRefusesThem(t *testing.T) {
 	newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, false, false).test()
 }
 
+// A server without a watch cache sends no bookmarks. It refuses to say how far it is, and is listed.
+func TestInformersFollowRangesWithoutAWatchCache(t *testing.T) {
+	for _, flag := range []string{"--watch-cache=false", "--watch-cache-sizes=pods#0"} {
+		t.Run(flag, func(t *testing.T) {
+			server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{"--disable-admission-plugins=ServiceAccount", flag}, framework.SharedEtcd())
+			t.Cleanup(server.TearDownFn)
+			config := rest.CopyConfig(server.ClientConfig)
+			config.QPS = -1
+			client := kubernetes.NewForConfigOrDie(config)
+			for _, pages := range []bool{false, true} {
+				t.Run(fmt.Sprintf("pages=%t", pages), func(t *testing.T) {
+					newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, pages, true).test()
+				})
+			}
+		})
+	}
+}
+
 // The revisions of another etcd are lower than those of everything else at first, then higher.
 func TestInformersFollowRangesInAnotherEtcd(t *testing.T) {
 	etcd := func(name string) string {

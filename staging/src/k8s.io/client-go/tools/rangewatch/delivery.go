@@ -61,12 +61,14 @@ func (d *driver) confirm(ctx context.Context, revision uint64) error {
 		return err
 	}
 	for d.stored.bookmarks.Load() < d.bookmarks {
+		d.noteStore(true)
 		select {
 		case <-d.stored.bookmarked:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	d.noteStore(false)
 	d.catchUp()
 	return nil
 }

@@ -59,9 +59,9 @@ limitations under the License.
 //     reported as updated, with another UID, as after any relist.
 //   - A server that refuses a selector is asked for everything, which is filtered here, until the
 //     watch ends after five to ten minutes.
-//   - A server that does not report progress on request reports it in a bookmark once a minute, or
-//     with the next event. Growing and WaitFor take that long there, and each WaitFor reads the
-//     present revision with a list of one object.
+//   - A server that does not say how far it is, when asked, costs a list of everything for each growth
+//     and each WaitFor: at once where it has refused the question, as the API server of this tree does
+//     without a watch cache; else ten seconds later, but for those that follow.
 //   - HasSynced says that the first list has arrived, whatever its ranges were.
 //
 // Resource versions must be numbers that the API server gave out, because they are compared.

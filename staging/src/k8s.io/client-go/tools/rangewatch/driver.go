@@ -42,6 +42,8 @@ type driver struct {
 	// replaces is the Step that ended run with errReplace.
 	replaces follower.Step
 	lag      lag
+	// remind fires when something has been lacking for long.
+	remind <-chan time.Time
 	requests
 }
 
@@ -127,6 +129,7 @@ func (d *driver) do(ctx context.Context, s follower.Step, object runtime.Object)
 
 // next waits for what happens next and tells the Follower, and returns the object of an event.
 func (d *driver) next(ctx context.Context) (runtime.Object, error) {
+	d.note()
 	var events <-chan watch.Event
 	if d.following != nil {
 		events = d.following.ResultChan()
@@ -147,6 +150,8 @@ func (d *driver) next(ctx context.Context) (runtime.Object, error) {
 		d.takeNews(d.follower)
 	case <-d.urged:
 		d.hurry()
+	case <-d.remind:
+		d.sayLacking()
 	case <-d.watchRetry.timer:
 		d.watchRetry.timer = nil
 		d.follower.RetryWatch()
@@ -223,6 +228,7 @@ func (d *driver) listEnded(end listEnd) {
 	d.cancelList()
 	if end.err != nil {
 		d.logger.Error(end.err, "Listing ranges failed; will retry, and what is held stays held", "ranges", ranges, "held", d.Held())
+		d.failed(end.err)
 		d.follower.ListFailed(end.failure)
 		return
 	}
@@ -252,6 +258,7 @@ func (d *driver) watchFailed(err error, failure follower.Failure, tell func(foll
 		d.logger.V(2).Info("Asking for less, because the server may have refused an option", "err", err)
 	default:
 		d.logger.Error(err, "Watching ranges failed; will retry, and what is held stays held", "held", d.Held())
+		d.failed(err)
 	}
 	tell(failure)
 }

@@ -72,8 +72,6 @@ type fakeServer struct {
 	onPage func(ctx context.Context, page int)
 
 	requests []request
-	// revisionsRead is how often only the revision was listed, which is not in requests.
-	revisionsRead int
 }
 
 // change is a pod before and after a write, either of them nil if there is none. If both are, it is
@@ -379,7 +377,6 @@ func (s *fakeServer) listOne(options metav1.ListOptions) (runtime.Object, error)
 	if _, err := s.selected(options.ShardSelector); err != nil {
 		return nil, err
 	}
-	s.revisionsRead++
 	return &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(s.revision, 10)}}, nil
 }
 

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch/follower"
+	"k8s.io/utils/clock"
 )
 
 // feed is the ListerWatcher of the informer's reflector. A reflector runs one list or one watch at
@@ -40,6 +41,9 @@ type feed struct {
 	ready, listed bool
 	// stream is the current watch, or the last one if it has ended.
 	stream *stream
+	// failed says that the last call failed, and retry how long the next one waits then.
+	failed bool
+	retry  wait.DelayFunc
 }
 
 var (
@@ -48,17 +52,21 @@ var (
 	_ cache.RelistBackoff            = &feed{}
 )
 
-func newFeed(source *Source) *feed { return &feed{driver: newDriver(source, follower.New())} }
+func newFeed(source *Source) *feed {
+	return &feed{
+		driver: newDriver(source, follower.New()),
+		retry:  source.backoff.DelayWithReset(clock.RealClock{}, 2*time.Minute),
+	}
+}
 
 // IsWatchListSemanticsUnSupported keeps the reflector from requesting the initial list as a stream
 // of events.
 func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// RelistBackoff implements cache.RelistBackoff. It begins far below the reflector's default, because
-// the reflector mostly lists what is there already. Requests have a back-off of their own.
-func (f *feed) RelistBackoff() wait.Backoff {
-	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 12, Cap: 30 * time.Second}
-}
+// RelistBackoff implements cache.RelistBackoff: there is none, as the reflector mostly lists what is
+// there already, however often that is. Requests have a back-off of their own, and so have calls that
+// failed.
+func (f *feed) RelistBackoff() wait.Backoff { return wait.Backoff{Duration: time.Millisecond} }
 
 // List implements cache.ListerWatcher.
 func (f *feed) List(options metav1.ListOptions) (runtime.Object, error) {
@@ -74,6 +82,14 @@ func (f *feed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // informer replaces the store's content with it in one step, and serves the old content until then.
 func (f *feed) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	f.endStream()
+	if f.failed {
+		select {
+		case <-time.After(f.retry()):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	f.failed = true
 	if !f.ready {
 		f.follower.List()
 		f.kept = nil
@@ -81,8 +97,13 @@ func (f *feed) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runti
 			return nil, err
 		}
 	}
-	f.ready, f.listed = false, true
-	return f.takeList()
+	f.ready = false
+	list, err := f.takeList()
+	if err != nil {
+		return nil, err
+	}
+	f.listed, f.failed = true, false
+	return list, nil
 }
 
 // takeList returns the list of what the informer is to have: what was kept, and else what the store
@@ -133,6 +154,7 @@ func (f *feed) WatchWithContext(ctx context.Context, options metav1.ListOptions)
 			f.ready = true
 			return apierrors.NewResourceExpired("everything has been listed")
 		}
+		f.failed = ctx.Err() == nil
 		return err
 	})
 	return f.stream, nil

@@ -62,9 +62,9 @@ func newHarnessFor(t *testing.T, server *fakeServer, indexers cache.Indexers) *h
 	}
 	source.backoff = quick
 	// Tests show that a new server's answers are enough, and do not wait for an old one's.
-	source.answerTime = patience
+	source.overdue = patience
 	if server.old {
-		source.answerTime = time.Millisecond
+		source.overdue = time.Millisecond
 	}
 	h := &harness{T: t, server: server, source: source, ctx: ctx, record: r}
 	h.informer = source.NewInformer(cache.SharedIndexInformerOptions{Indexers: indexers})

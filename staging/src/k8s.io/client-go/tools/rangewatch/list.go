@@ -96,19 +96,6 @@ func (s *Source) listStream(ctx context.Context, selector string, each func(obj 
 	}
 }
 
-// present returns a revision that the collection has at or after the call.
-func (s *Source) present(ctx context.Context) (uint64, error) {
-	list, err := s.listWatch.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, err
-	}
-	accessor, err := meta.ListAccessor(list)
-	if err != nil {
-		return 0, err
-	}
-	return parseRevision(accessor.GetResourceVersion())
-}
-
 const defaultPageSize = 500
 
 func (s *Source) listPages(ctx context.Context, selector string, each func(obj runtime.Object, ended bool) error) (uint64, error) {

@@ -62,6 +62,7 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 			if field == ByControllerHashKey {
 				before := h.stored(percents(50, 90))["pod-31"]
 				gone := h.change("pod-31", 10)
+				h.eventually("the watch", func() bool { return h.stored(percents(50, 90))["pod-31"] == nil })
 				h.settled(percents(50, 90))
 				h.wantEvents(at("delete", "pod-31", gone))
 				if got := h.record.deleted["pod-31"]; got.OwnerReferences[0].UID != before.OwnerReferences[0].UID {
@@ -75,16 +76,18 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 	}
 }
 
-// The watch of an old server brings events of ranges that are still being listed.
+// The watch of an old server brings events of ranges that are still being listed. It ignores questions,
+// and its bookmarks come in time.
 func TestOldServerWatchLeavesTheGrowthToTheList(t *testing.T) {
 	server := newFakeServer(ByHashKey)
-	server.old = true
+	server.old, server.streams = true, true
 	h := newHarnessFor(t, server, cache.Indexers{})
+	h.source.overdue = patience
 	for i := range 40 {
 		h.put(fmt.Sprintf("pod-%02d", i), i*2)
 	}
 	h.source.SetRanges(percents(50, 80))
-	h.settled(percents(50, 80))
+	h.eventually("the first list", func() bool { return h.source.Held().Equal(percents(50, 80)) })
 	h.record.taken()
 	server.setOnPage(func(_ context.Context, page int) {
 		if page == 0 {
@@ -99,7 +102,7 @@ func TestOldServerWatchLeavesTheGrowthToTheList(t *testing.T) {
 		})
 	})
 	h.source.SetRanges(percents(0, 80))
-	h.settled(percents(0, 80))
+	h.eventually("the growth", func() bool { return h.source.Held().Equal(percents(0, 80)) })
 	told := map[string]int{}
 	for _, event := range h.record.taken() {
 		told[strings.SplitN(event, "@", 2)[0]]++

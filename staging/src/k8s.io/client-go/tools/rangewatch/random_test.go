@@ -45,7 +45,7 @@ func TestClaimsHoldWhateverHappens(t *testing.T) {
 					server.old, server.streams = old, streams
 					r := &random{Rand: rand.New(rand.NewSource(seed)), harness: newHarnessFor(t, server, cache.Indexers{})}
 					if seed%2 == 0 {
-						r.source.answerTime = time.Millisecond
+						r.source.overdue = time.Millisecond
 					}
 					r.expiries = 6
 					if !cache.WaitFor(r.ctx, "sync", r.informer.HasSyncedChecker()) {

@@ -92,9 +92,10 @@ type Source struct {
 	pageSize  int64
 	// streams is set if the client can list as a stream.
 	streams bool
-	// answerTime is how long a WaitFor relies on the answer of a watch alone.
-	answerTime time.Duration
-	backoff    wait.Backoff
+	// overdue is for how long something may be lacking until people are told, and until what a watch
+	// does not bring is listed.
+	overdue time.Duration
+	backoff wait.Backoff
 
 	// used is set once something is fed.
 	used bool
@@ -125,6 +126,7 @@ type Source struct {
 	filters []*Filter
 	// restored has the objects that came back when the server was restored last.
 	restored map[follower.ID]any
+	lacking  lacking
 	// waiting has the calls of WaitFor, whose channels are closed at their end.
 	waiting map[follower.Waiter]chan struct{}
 	waiters follower.Waiter
@@ -151,10 +153,6 @@ func (s *stored) bookmark() {
 	default:
 	}
 }
-
-// answerTime allows for the 100 ms that a server may take for an answer even if it has nothing else
-// to do: it asks etcd for its progress no more often than that.
-const answerTime = 250 * time.Millisecond
 
 // NewSource returns a Source that holds no ranges. It fails if cfg is invalid, or if the client-go
 // feature gate AtomicFIFO is off: without it, a store does not say which revision it has reached.
@@ -185,7 +183,7 @@ func NewSource(cfg Config) (*Source, error) {
 		object:      cfg.Object,
 		pageSize:    cmp.Or(cfg.PageSize, defaultPageSize),
 		streams:     features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(cfg.ListWatch),
-		answerTime:  answerTime,
+		overdue:     overdue,
 		backoff:     backoff,
 		behind:      cfg.Behind,
 		stored:      stored{bookmarked: make(chan struct{}, 1)},
@@ -274,8 +272,9 @@ func (s *Source) Keys(r hashkey.Ranges) []int64 {
 // WaitFor returns nil once the store has every object of r as of a moment after the call: what was
 // written before the call is in the store, and what was deleted is gone from it. It may be called
 // before the ranges are set and before the informer runs. It fails only when ctx ends, with its
-// cause. It costs one watch, opened anew to ask the server how far it is, and no list. Calls that
-// come while an answer is outstanding share the next one.
+// cause. It costs one watch, opened anew to ask the server how far it is, and no list; where a server
+// does not answer, a list of everything. Calls that come while an answer is outstanding share the next
+// one.
 func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	if r = hashkey.NewRanges(r...); r.Empty() {
 		return nil
@@ -291,9 +290,6 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	case s.urged <- struct{}{}:
 	default:
 	}
-	reading, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go s.readRevision(reading, number, s.answerTime)
 	select {
 	case <-done:
 		return nil
@@ -303,31 +299,6 @@ func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 		delete(s.waiting, number)
 		s.tellLocked(func(f *follower.Follower) { f.StopWaiting(number) })
 		return fmt.Errorf("waiting until the informer of %T holds %s: %w", s.object, r, context.Cause(ctx))
-	}
-}
-
-// readRevision reads the collection's revision for a waiter that has had no answer in time. The
-// server may not know how to answer, but its events and ordinary bookmarks will reach the revision.
-func (s *Source) readRevision(ctx context.Context, number follower.Waiter, answerTime time.Duration) {
-	backoff := wait.Backoff{Duration: answerTime, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 30 * time.Second}
-	for {
-		timer := time.NewTimer(backoff.Step())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		revision, err := s.present(ctx)
-		if err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.tellLocked(func(f *follower.Follower) { f.WaitFor(number, revision) })
-			return
-		}
-		if ctx.Err() == nil {
-			s.logger.Error(err, "Reading the present revision failed; will retry")
-		}
 	}
 }
 

@@ -49,7 +49,7 @@ func newReader(t *testing.T, server *fakeServer) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source.backoff, source.answerTime = quick, patience
+	source.backoff, source.overdue = quick, patience
 	r := &reader{T: t, server: server, source: source, stream: source.Stream(ctx), ctx: ctx, ended: make(chan struct{}), pods: map[string]*v1.Pod{}}
 	t.Cleanup(func() {
 		cancel()

@@ -20,7 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -46,9 +46,6 @@ func TestWaitForOpensOneWatchAndListsNothing(t *testing.T) {
 		if lists, _, watches := h.requests(); lists != 0 || watches != 1 {
 			t.Errorf("%d lists, %d watches, want 0 and 1", lists, watches)
 		}
-	}
-	if h.server.has(func() bool { return h.server.revisionsRead > 0 }) {
-		t.Error("read the revision from a server that answers")
 	}
 }
 
@@ -196,7 +193,7 @@ func TestWaitForAsksAfterAListThatWasUnderWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source.answerTime = patience
+	source.overdue = patience
 	source.SetRanges(percents(0, 50))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -236,42 +233,51 @@ func waiting(s *Source) int {
 	return len(s.waiting)
 }
 
-// One old server refuses a question, the other ignores it. Their bookmarks may be older than the
-// call.
-func TestWaitForReachesThePresentRevisionOnAServerThatDoesNotAnswer(t *testing.T) {
-	for _, streams := range []bool{false, true} {
-		t.Run(fmt.Sprintf("ignores=%t", streams), func(t *testing.T) {
+// One server refuses a question, the other ignores it. Nothing comes of their watches: no event, and no
+// bookmark.
+func TestWhatAServerDoesNotAnswerIsListed(t *testing.T) {
+	for _, ignores := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ignores=%t", ignores), func(t *testing.T) {
 			server := newFakeServer(ByHashKey)
-			server.old, server.streams = true, streams
+			server.old, server.streams = true, ignores
 			h := newHarnessFor(t, server, cache.Indexers{})
 			h.put("before", 10)
 			h.source.SetRanges(percents(0, 50))
 			h.settled(percents(0, 50))
 			h.server.hold()
-			revision := h.server.touch()
-			h.server.bookmark()
 			h.delete("before")
 			h.put("written", 20)
+			h.put("beside", 70)
 			h.server.setFailing(2, 0)
-			waited := make(chan error, 1)
-			go func() {
-				err := h.source.WaitFor(h.ctx, percents(0, 50))
-				if d := difference(h.stored(percents(0, 50)), h.server.content(percents(0, 50))); err == nil && d != "" {
-					err = errors.New(d)
-				}
-				waited <- err
-			}()
-			h.eventually("failing lists", func() bool { return h.server.has(func() bool { return h.server.failLists == 0 }) })
-			h.server.releaseOne()
-			h.eventually("the bookmark", func() bool {
-				return h.informer.GetStore().LastStoreSyncResourceVersion() == strconv.FormatUint(revision, 10)
-			})
-			h.server.release()
-			if err := <-waited; err != nil {
-				t.Fatal(err)
-			}
+			h.settled(percents(0, 50))
+			h.source.SetRanges(percents(0, 80))
+			h.eventually("the growth", func() bool { return h.source.Held().Equal(percents(0, 80)) })
+			h.settled(percents(0, 80))
 		})
 	}
+}
+
+// Each of these does not come while something else goes wrong, and people are told.
+func TestASourceSaysWhatItWaitsFor(t *testing.T) {
+	server := newFakeServer(ByHashKey)
+	h := newHarnessFor(t, server, cache.Indexers{})
+	h.source.overdue = time.Millisecond
+	says := func(what string) {
+		t.Helper()
+		h.eventually(what, func() bool { return strings.Contains(h.source.Waits(), what) })
+	}
+	h.put("a", 10)
+	h.server.setFailing(math.MaxInt, math.MaxInt)
+	h.source.SetRanges(percents(0, 50))
+	says("a list, since 20")
+	says("the last failure: ")
+	says("lists fail")
+	h.server.setFailing(0, math.MaxInt)
+	says("a watch, since 20")
+	says("watches fail")
+	h.server.setFailing(0, 0)
+	h.settled(percents(0, 50))
+	h.eventually("silence", func() bool { return h.source.Waits() == "" })
 }
 
 // Each of these loses the question, and with it the answer.
@@ -327,7 +333,7 @@ func TestWaitForIsServedByTheFirstListThatBeginsAfterIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source.answerTime = patience
+	source.overdue = patience
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	waited := make(chan error, 1)

@@ -28,23 +28,23 @@ import (
 	"k8s.io/apiserver/pkg/storage/cacher/delegator"
 )
 
-// asksForProgress says whether a watch asks at its start how far it is: a watch of a
-// range of hash keys from a resource version, with bookmarks and with
-// sendInitialEvents=false. The answer is a bookmark with sharding.ProgressAnnotation.
+// asksForProgress says whether a watch asks at its start how far it is, and can be told.
 func (c *Cacher) asksForProgress(opts storage.ListOptions) bool {
-	return opts.SendInitialEvents != nil && !*opts.SendInitialEvents &&
-		opts.ResourceVersion != "" && opts.ResourceVersion != "0" &&
-		opts.Predicate.AllowWatchBookmarks &&
-		c.watchCache.indexedHashKeys(opts.Predicate) != nil
+	return storage.AsksForProgress(opts) && c.watchCache.indexedHashKeys(opts.Predicate) != nil
 }
 
-// withoutUnsupportedQuestion makes a watch that asksForProgress an ordinary one if etcd
-// cannot be asked. That may change at any time, so it is decided once for each watch.
-func (c *Cacher) withoutUnsupportedQuestion(opts storage.ListOptions) storage.ListOptions {
-	if c.asksForProgress(opts) && !delegator.ConsistentReadSupported() {
-		opts.SendInitialEvents = nil
+// refuseUnsupportedQuestion refuses a watch that asks how far it is if etcd cannot be asked, or no
+// index tells. That may change at any time, so it is decided once for each watch.
+func (c *Cacher) refuseUnsupportedQuestion(opts storage.ListOptions) error {
+	switch {
+	case !storage.AsksForProgress(opts):
+		return nil
+	case !c.asksForProgress(opts):
+		return storage.NewProgressUnknown("its watch cache has no index of hash keys")
+	case !delegator.ConsistentReadSupported():
+		return storage.NewProgressUnknown("etcd does not tell it")
 	}
-	return opts
+	return nil
 }
 
 // newProgressBookmark returns the answer to a watch that asksForProgress, or nil if it

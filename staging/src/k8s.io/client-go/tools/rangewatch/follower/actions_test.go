@@ -38,7 +38,7 @@ const (
 	wants
 	wantsBriefly
 	waits
-	readsRevision
+	silences
 	compacts
 	restores
 	rewinds
@@ -74,6 +74,8 @@ func (w *world) actions(fair bool) (all []action) {
 	if w.over {
 		return nil
 	}
+	lacks := w.Lacks()
+	add((lacks.Listed > 0 || lacks.Waiter > 0) && w.list == nil && (w.mute || !fair && w.faults > 0), silences)
 	add(len(w.queue) > 0, stores)
 	if o := w.opening; o != nil {
 		add(true, opens)
@@ -81,8 +83,8 @@ func (w *world) actions(fair bool) (all []action) {
 	}
 	if s := w.watch; s != nil {
 		add(s.sent < w.now(), sends)
-		add(s.sent > w.Follower.revision || !fair && s.asked > 0, bookmarks)
-		add(s.asked > 0 && s.sent >= s.asked, answers)
+		add(!w.mute && (s.sent > w.Follower.revision || !fair && s.asked > 0), bookmarks)
+		add(!w.mute && s.asked > 0 && s.sent >= s.asked, answers)
 		add(!fair && w.faults > 0, watchFails, watchEnds)
 	}
 	if l := w.list; l != nil {
@@ -92,7 +94,6 @@ func (w *world) actions(fair bool) (all []action) {
 		add(l.answered && len(l.rest) == 0, endsList)
 		add(!fair && w.faults > 0, listFails, listIsRefused)
 	}
-	add(w.waiting != nil && w.waiters[0].revision == unknown && w.Follower.refused > refusesNothing, readsRevision)
 	add(w.retryL, retriesList)
 	add(w.retryW, retriesWatch)
 	if fair {
@@ -165,9 +166,12 @@ func (w *world) act(a action) {
 		w.budget.waits--
 		w.waiting, w.waitsFrom = a.ranges, w.now()
 		w.Wait(1, a.ranges)
-	case readsRevision:
-		w.say("the collection is found to be at revision %d", w.now())
-		w.WaitFor(1, w.now())
+	case silences:
+		w.say("nothing has come for long")
+		if !w.mute {
+			w.faults--
+		}
+		w.Silent()
 	case compacts:
 		w.say("the server forgets events up to %d", w.now())
 		w.faults--

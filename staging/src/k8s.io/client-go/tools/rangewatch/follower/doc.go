@@ -62,6 +62,10 @@ limitations under the License.
 // outstanding share the next question. It waits for that answer, else waiters that come faster than
 // answers would keep replacing the watch. Nothing is listed.
 //
+// A server that does not answer. It may refuse the question, or ignore it: one without a watch cache
+// sends no bookmarks at all. Where it has refused, or nothing has come for long (Silent), whatever
+// needs an answer lists everything in its place. Each watch asks again, until one has an answer.
+//
 // Refusals. A server may not know the question or the selector, and say so in any words. What may
 // be a refusal is tried again at once with less: without the question, then without the selector.
 // Everything is asked for again once the watch has ended.

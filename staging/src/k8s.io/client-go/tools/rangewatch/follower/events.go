@@ -35,7 +35,7 @@ func (f *Follower) Reached(revision uint64, answers bool) {
 		if f.diverges(revision, f.floor) {
 			return
 		}
-		f.answered, f.question, f.doubts = f.question, 0, false
+		f.answered, f.question, f.doubts, f.silent = f.question, 0, false, false
 	}
 	f.reach(revision)
 }

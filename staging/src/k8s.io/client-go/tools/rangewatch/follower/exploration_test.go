@@ -34,6 +34,8 @@ type scene struct {
 	wanted  hashkey.Ranges
 	// oneByOne is set for a reader without a store. What is the store elsewhere is what it was told.
 	oneByOne bool
+	// mute is set for a server that sends no bookmarks.
+	mute bool
 	budget
 	steps int
 }
@@ -41,7 +43,7 @@ type scene struct {
 // begin returns the world of the scene: at rest, with what is wanted held, or before its first list
 // if nothing is.
 func (s scene) begin(t testing.TB, trace *[]string) *world {
-	w := &world{Follower: New(), history: s.history, rv: firstRevision, store: map[ID]Object{}, newest: map[ID]uint64{}, kept: map[ID]Object{}}
+	w := &world{Follower: New(), history: s.history, mute: s.mute, rv: firstRevision, store: map[ID]Object{}, newest: map[ID]uint64{}, kept: map[ID]Object{}}
 	if s.oneByOne {
 		w.Follower = NewOneByOne()
 	} else {
@@ -86,6 +88,10 @@ var scenes = []scene{
 		budget: budget{wants: 1, waits: 1, rewinds: 1}, steps: 11},
 	{name: "a rewound server, and a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}, {ids[0], keys[0], true}}, wanted: rangeAB, oneByOne: true,
 		budget: budget{writes: 1, wants: 1, rewinds: 1}, steps: 9},
+	{name: "a server without bookmarks", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}}, wanted: rangeA, mute: true,
+		budget: budget{writes: 2, wants: 1, waits: 1}, steps: 9},
+	{name: "a server without bookmarks, and a reader without a store", history: []change{{ids[0], keys[0], true}, {ids[1], keys[1], true}}, wanted: rangeA, oneByOne: true, mute: true,
+		budget: budget{writes: 1, wants: 1, waits: 1, faults: 1}, steps: 9},
 	{name: "all at once", history: []change{{ids[0], keys[0], true}, {ids[1], keys[2], true}}, wanted: rangeA,
 		budget: budget{writes: 2, wants: 1, waits: 1, faults: 1}, steps: 6},
 }
@@ -216,7 +222,6 @@ func (w *world) encode(b []byte) []byte {
 		ranges2(w.waiting)
 		num(w.waitsFrom)
 		question(f.waiters[0].after)
-		num(f.waiters[0].revision)
 	}
 	flag(w.opening != nil)
 	if o := w.opening; o != nil {
@@ -275,7 +280,7 @@ func (w *world) encode(b []byte) []byte {
 	question(f.answered)
 	question(f.question)
 	floor(f.floor)
-	flag(f.unconfirmed, f.replacing, f.wantsList, f.replaced, f.delivered.held, f.following, f.plainly, f.doubts, f.lively, f.watchWaits, f.listWaits)
+	flag(f.unconfirmed, f.replacing, f.wantsList, f.replaced, f.delivered.held, f.following, f.plainly, f.doubts, f.silent, f.lively, f.watchWaits, f.listWaits)
 	ranges2(f.selected)
 	num(uint64(f.refused))
 	flag(f.listing != nil)

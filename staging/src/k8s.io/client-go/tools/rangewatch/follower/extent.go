@@ -52,7 +52,7 @@ func (e extent) holds(r hashkey.Ranges, revision uint64) bool {
 
 // satisfies reports whether w's wait has ended.
 func (e extent) satisfies(w waiter) bool {
-	return e.answered > w.after && e.ranges.Covers(w.ranges) || e.holds(w.ranges, w.revision)
+	return e.answered > w.after && e.ranges.Covers(w.ranges)
 }
 
 // reached returns the latest revision as of which e.ranges is complete.

@@ -97,6 +97,9 @@ type Follower struct {
 	listing *listing
 	// plainly is set once the server could not open a watch that asks. Until one is open, none asks.
 	plainly bool
+	// silent is set once the server has refused a question or left one unanswered for long, until it
+	// answers one.
+	silent bool
 	// watchWaits and listWaits are set from a failure until it is time for another attempt.
 	watchWaits, listWaits bool
 }
@@ -145,16 +148,12 @@ type entry struct {
 	seen uint64
 }
 
-// waiter waits for an answer to a later question than after, or until revision is reached.
+// waiter waits for an answer to a later question than after.
 type waiter struct {
-	number   Waiter
-	ranges   hashkey.Ranges
-	after    uint64
-	revision uint64
+	number Waiter
+	ranges hashkey.Ranges
+	after  uint64
 }
-
-// unknown is later than any revision.
-const unknown uint64 = math.MaxUint64
 
 // refusal is how much of what a request may ask for the server refuses. A server may refuse in any
 // words, so whatever may be a refusal is tried with less, at once. All is asked for again when the
@@ -238,17 +237,7 @@ func (f *Follower) Want(r hashkey.Ranges) {
 
 // Wait begins to wait until the store has r as of this moment or later. Report says when it has.
 func (f *Follower) Wait(number Waiter, r hashkey.Ranges) {
-	f.waiters = append(f.waiters, waiter{number: number, ranges: r, after: f.questions, revision: unknown})
-}
-
-// WaitFor says that the collection had a revision after the waiter began to wait. The server may
-// not know how to say how far it is, but its events and ordinary bookmarks reach the revision.
-func (f *Follower) WaitFor(number Waiter, revision uint64) {
-	for i := range f.waiters {
-		if f.waiters[i].number == number {
-			f.waiters[i].revision = revision
-		}
-	}
+	f.waiters = append(f.waiters, waiter{number: number, ranges: r, after: f.questions})
 }
 
 // StopWaiting says that the waiter is gone.
@@ -294,6 +283,7 @@ func (f *Follower) advance() {
 	if !f.wanted.Equal(f.target) {
 		f.retarget()
 	}
+	f.askByList()
 	f.startList()
 	f.startWatch()
 	if f.wantsList {

@@ -210,7 +210,7 @@ func (f *Follower) startWatch() {
 		ranges, from = ranges.Union(f.listing.ranges), f.listing.base
 		waits = waits || f.pendingUntil(f.listing.revision) > from
 	}
-	asks := f.refused < refusesQuestions && !f.plainly && (waits || f.doubts || f.awaited(ranges))
+	asks := f.refused < refusesQuestions && !f.plainly && (waits || f.doubts || f.silent || f.awaited(ranges))
 	if f.following && !grows && (f.selected.Equal(ranges) || !f.target.Equal(ranges)) && (!asks || f.question > 0) {
 		return // it will do, at least until the growth has been listed or the question answered
 	}
@@ -223,6 +223,38 @@ func (f *Follower) startWatch() {
 	}
 	f.opening = o
 	f.emit(Step{Do: Watch, Ranges: ranges, Revision: from, Asks: asks, Everything: f.refused >= refusesRanges})
+}
+
+// askByList has everything listed in place of a question that a watch is to answer, if the server
+// does not answer any: a list is as of a moment after it was asked for, too.
+func (f *Follower) askByList() {
+	if !f.silent || f.replacing || f.ranges.Empty() || f.listing != nil && !f.listing.complete {
+		return
+	}
+	if f.listing != nil || !f.pending.ranges.Empty() || !f.ranges.Covers(f.target) || f.awaited(f.ranges) {
+		f.listAll()
+	}
+}
+
+// Silent tells that for long nothing has come of what Lacks says is to come from a watch.
+func (f *Follower) Silent() { f.silent = true }
+
+// Lacks returns what has yet to come.
+func (f *Follower) Lacks() Lacks {
+	l := Lacks{Listed: f.pending.revision}
+	if f.listing != nil && f.listing.complete {
+		l.Listed = f.listing.revision
+	} else {
+		l.List = f.replacing && !f.target.Empty() || !f.ranges.Covers(f.target)
+	}
+	l.Watch = !f.ranges.Empty() && !f.following && !f.replacing
+	for _, w := range f.waiters {
+		if f.target.Covers(w.ranges) {
+			l.Waiter = w.number
+			break
+		}
+	}
+	return l
 }
 
 // awaited reports whether a waiter needs the answer to another question about ranges.
@@ -295,7 +327,7 @@ func (f *Follower) OpenFailed(failure Failure) {
 	case failure == Expired:
 		f.expired()
 	case failure == Refused && f.refused < refusesQuestions && asked:
-		f.refused = refusesQuestions
+		f.refused, f.silent = refusesQuestions, true
 	case failure == Refused && f.refused < refusesRanges:
 		f.refused = refusesRanges
 	default:
@@ -324,9 +356,10 @@ func (f *Follower) WatchEnded(short bool) {
 	}
 }
 
-// expired has everything listed, since the server no longer has the events that a watch needs.
-func (f *Follower) expired() {
+// listAll has everything listed that is wanted.
+func (f *Follower) listAll() {
 	f.stopFollowing()
+	f.refused = refusesNothing
 	f.cancelOpening()
 	f.cancelList()
 	if f.oneByOne {
@@ -334,6 +367,11 @@ func (f *Follower) expired() {
 	} else {
 		f.replacing = true
 	}
+}
+
+// expired has everything listed, since the server no longer has the events that a watch needs.
+func (f *Follower) expired() {
+	f.listAll()
 	if !f.lively {
 		f.retryList() // nothing has come since the last list of everything
 	}

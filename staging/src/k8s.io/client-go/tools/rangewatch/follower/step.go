@@ -35,6 +35,16 @@ type Step struct {
 	Waiters []Waiter
 }
 
+// Lacks is what a Follower has yet to get. The zero value is nothing.
+type Lacks struct {
+	// List says that ranges have yet to be listed, Watch that no watch is open for what was listed.
+	List, Watch bool
+	// Listed is the revision of a list that the watch has yet to reach, and Waiter who has waited
+	// longest for a watch or a list to say how far the server is. 0 is none.
+	Listed uint64
+	Waiter Waiter
+}
+
 // Action is a kind of Step.
 type Action int
 

@@ -112,6 +112,8 @@ type world struct {
 	retryW    bool
 	// refused is set once the server has refused something since the last watch ended.
 	refused bool
+	// mute says that the server sends no bookmarks, and so answers no question.
+	mute bool
 
 	queue []delta
 	store map[ID]Object

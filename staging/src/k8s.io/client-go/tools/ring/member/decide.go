@@ -63,6 +63,7 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	t.cfg.Gate.raise(t.self, d.Report.Epoch)
 	wake := t.sayIdle(now, d.Open, d.Owned.Minus(d.Follow), working)
 	t.sayStuck(ctx, now)
+	t.sayAwaited()
 	t.show(now, &d)
 
 	if d.Wake != 0 {

@@ -154,6 +154,9 @@ func (s *informer) HeldChanged() <-chan struct{} { return s.changed }
 // Diverged implements Source.
 func (s *informer) Diverged() string { return "" }
 
+// Waits implements Source.
+func (s *informer) Waits() string { return "" }
+
 // WaitFor implements Source.
 func (s *informer) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	w := s.process.world

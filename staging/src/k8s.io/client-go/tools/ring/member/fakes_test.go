@@ -307,6 +307,7 @@ type fakeSource struct {
 	follow    hashkey.Ranges
 	held      hashkey.Ranges
 	diverged  string
+	waits     string
 	questions []*question
 }
 
@@ -373,6 +374,19 @@ func (s *fakeSource) Diverged() string {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.diverged
+}
+
+// Waits implements Source.
+func (s *fakeSource) Waits() string {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.waits
+}
+
+func (s *fakeSource) wait(what string) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.waits = what
 }
 
 func (s *fakeSource) diverge(reason string) {

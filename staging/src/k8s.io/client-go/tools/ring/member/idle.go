@@ -19,6 +19,7 @@ package member
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -40,6 +41,43 @@ func (t *term) whyUnfilled(unfilled hashkey.Ranges) string {
 		return fmt.Sprintf("nobody works on %v: that may be more than the %d objects that the process can hold", unfilled, capacity)
 	}
 	return reasonStale
+}
+
+// maxAwaited bounds what a record says of what the sources wait for, in characters.
+const maxAwaited = 512
+
+// awaited says what sources have waited for, for long; "" if there is no such thing.
+func (t *term) awaited() string {
+	var all []string
+	for i, s := range t.cfg.Sources {
+		if waits := s.Waits(); waits != "" {
+			all = append(all, fmt.Sprintf("%s waits for %s", nameOf(s, i), waits))
+		}
+	}
+	return strings.ToValidUTF8(fmt.Sprintf("%.*s", maxAwaited, strings.Join(all, "; ")), "")
+}
+
+// sayAwaited has the record say what sources have waited for, for long, of each controller of which it says
+// nothing else.
+func (t *term) sayAwaited() {
+	waits := t.awaited()
+	if waits == "" {
+		return
+	}
+	for i := range t.duties.states {
+		if s := &t.duties.states[i]; s.Reason == "" || s.Reason == reasonStale {
+			s.Reason = waits
+		}
+	}
+	t.news.status.Controllers = controllerStates(t.duties.states)
+}
+
+// nameOf returns the name of a source, the i-th, for people.
+func nameOf(s Source, i int) string {
+	if named, ok := s.(fmt.Stringer); ok {
+		return named.String()
+	}
+	return fmt.Sprintf("source %d", i+1)
 }
 
 // sayIdle has the record say why the instance does not work on keys for which its gate may be open, or

@@ -18,6 +18,8 @@ package member
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +57,14 @@ func TestTheRecordSaysWhyAnInstanceIsKeptFromWork(t *testing.T) {
 		e.lock.Lock()
 		failure = nil
 		e.lock.Unlock()
+		i.idles(reasonStale)
+		i.sources[1].wait(strings.Repeat("a list; ", 200))
+		waits := fmt.Sprintf("%.*s", maxAwaited, "sets waits for "+strings.Repeat("a list; ", 200))
+		i.idles(waits)
+		if s := i.Snapshot(); !strings.HasPrefix(s.Sources[1].Waits, "a list; ") || s.Sources[0].Waits != "" {
+			t.Errorf("the sources are shown as %+v", s.Sources)
+		}
+		i.sources[1].wait("")
 		i.idles(reasonStale)
 
 		answered := map[*question]bool{}

@@ -66,6 +66,9 @@ type Source interface {
 	// Diverged returns why nothing that the informer's store ever held can be relied on; "" if it can.
 	// HeldChanged tells of it.
 	Diverged() string
+	// Waits says for people what the informer has waited for, for more than ten seconds; "" if there is
+	// no such thing.
+	Waits() string
 	// WaitFor waits until the informer's store holds all objects of these keys as
 	// of a moment after the call. It fails only when ctx ends.
 	WaitFor(ctx context.Context, ranges hashkey.Ranges) error

@@ -161,6 +161,8 @@ type SourceState struct {
 	// Held is what it holds, and Lacks what it is to hold beside that.
 	Held  string `json:"held"`
 	Lacks string `json:"lacks"`
+	// Waits says what it has waited for, for more than ten seconds.
+	Waits string `json:"waits,omitempty"`
 }
 
 // PieceState is a piece of work that is under way.
@@ -376,11 +378,7 @@ func (m *Member) Snapshot() Snapshot {
 	}
 	for i, source := range m.cfg.Sources {
 		held := source.Held()
-		name := fmt.Sprintf("source %d", i+1)
-		if named, ok := source.(fmt.Stringer); ok {
-			name = named.String()
-		}
-		s.Sources = append(s.Sources, SourceState{Name: name, Held: held.String(), Lacks: last.follow.Minus(held).String()})
+		s.Sources = append(s.Sources, SourceState{Name: nameOf(source, i), Held: held.String(), Lacks: last.follow.Minus(held).String(), Waits: source.Waits()})
 	}
 	slices.SortFunc(s.Sources, func(a, b SourceState) int { return cmp.Compare(a.Name, b.Name) })
 	s.Oldest = m.cfg.Gate.pieces(now)

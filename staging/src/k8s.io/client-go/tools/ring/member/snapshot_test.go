@@ -75,7 +75,7 @@ func TestASnapshotShowsTheInstancesOwnView(t *testing.T) {
 		if want := []DoorState{{Controller: controllerName, Open: all, Working: true}}; !slices.Equal(s.Doors, want) {
 			t.Errorf("its doors are %+v, want %+v", s.Doors, want)
 		}
-		if want := []SourceState{{"pods", all, "nothing"}, {"sets", all, "nothing"}}; !slices.Equal(s.Sources, want) {
+		if want := []SourceState{{Name: "pods", Held: all, Lacks: "nothing"}, {Name: "sets", Held: all, Lacks: "nothing"}}; !slices.Equal(s.Sources, want) {
 			t.Errorf("its sources are %+v, want %+v", s.Sources, want)
 		}
 		var ages []string

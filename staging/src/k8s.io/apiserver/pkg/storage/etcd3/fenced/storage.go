@@ -26,6 +26,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -134,6 +135,14 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 		}
 	}
 	return s.Interface.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
+}
+
+// Watch refuses a watch that asks how far it is. It comes here only where there is no watch cache.
+func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if storage.AsksForProgress(opts) {
+		return nil, storage.NewProgressUnknown("it has no watch cache for " + s.resource.String())
+	}
+	return s.Interface.Watch(ctx, key, opts)
 }
 
 // judge judges one write of one object, and may set a condition for its storage.
