@@ -228,7 +228,7 @@ func (f *Follower) startWatch() {
 // askByList has everything listed in place of a question that a watch is to answer, if the server
 // does not answer any: a list is as of a moment after it was asked for, too.
 func (f *Follower) askByList() {
-	if !f.silent || f.replacing || f.ranges.Empty() || f.listing != nil && !f.listing.complete {
+	if f.refused < refusesQuestions && !f.silent || f.replacing || f.ranges.Empty() || f.listing != nil && !f.listing.complete {
 		return
 	}
 	if f.listing != nil || !f.pending.ranges.Empty() || !f.ranges.Covers(f.target) || f.awaited(f.ranges) {
