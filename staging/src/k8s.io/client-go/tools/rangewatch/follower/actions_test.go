@@ -35,6 +35,7 @@ type actionKind byte
 const (
 	writes actionKind = iota
 	deletes
+	touches
 	wants
 	wantsBriefly
 	waits
@@ -110,6 +111,8 @@ func (w *world) actions(fair bool) (all []action) {
 			}
 		}
 	}
+	// Where bookmarks come, this shows nothing new.
+	add(w.mute && w.writes > 0, touches)
 	if w.budget.wants > 0 {
 		for _, r := range []hashkey.Ranges{nil, rangeA, rangeB, rangeAB} {
 			if !r.Equal(w.wanted) {
@@ -151,6 +154,10 @@ func (w *world) act(a action) {
 		w.say("%s is deleted at revision %d", a.id.Name, w.now()+1)
 		w.budget.writes--
 		w.history = append(w.history, change{a.id, is.key, false})
+	case touches:
+		w.say("another collection is written, as revision %d", w.now()+1)
+		w.budget.writes--
+		w.history = append(w.history, change{})
 	case wants:
 		w.say("%s is wanted", rangesName(a.ranges))
 		w.budget.wants--

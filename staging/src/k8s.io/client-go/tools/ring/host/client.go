@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/ring/member"
 )
 
 // Client returns a copy of config for the clients with which that controller writes. What they write
@@ -32,7 +33,7 @@ func (h *Host) Client(config *rest.Config, controller string) *rest.Config {
 	config = rest.CopyConfig(config)
 	named := h.gate.WrapTransport(controller)
 	config.Wrap(func(plain http.RoundTripper) http.RoundTripper {
-		return &choosingTransport{plain: plain, named: named(plain)}
+		return &choosingTransport{plain: member.Discreet(plain), named: named(plain)}
 	})
 	return config
 }

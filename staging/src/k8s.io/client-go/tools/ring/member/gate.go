@@ -19,7 +19,6 @@ package member
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,14 +35,14 @@ import (
 const barredTime = 30 * time.Second
 
 // errNotRenewed is why a request is not sent, or given up.
-var errNotRenewed = errors.New("this instance could not renew its ControllerInstance in time, so another may own the object now")
+var errNotRenewed = fmt.Errorf("this instance could not renew its ControllerInstance in time, so another may own the object now (%s)", fence.CauseFenced)
 
 // readGrace is how long a read may take once its key is shut. A donor waits for longer, and most
 // answers come sooner.
 const readGrace = 2 * time.Second
 
 // errShut is why a read is given up.
-var errShut = errors.New("the object is about to be another instance's")
+var errShut = fmt.Errorf("the object is about to be another instance's (%s)", fence.CauseFenced)
 
 // Gate is the check that every piece of work passes: is this key mine, now? It is
 // open for a set of keys, for some controllers and until a deadline, and it knows what is
@@ -61,8 +60,10 @@ type Gate struct {
 	// deadline is when the instance stops believing that it is alive, on the
 	// monotonic clock: no work begins at or after it. Each renewal moves it.
 	deadline time.Time
-	// believing ends when the deadline passes without a renewal, or the gate expires:
-	// so do the requests that are under way then.
+	// grace is how long after the deadline the record lives at least, so that nobody else owns its keys.
+	grace time.Duration
+	// believing ends when the grace has passed without a renewal, or the gate expires: so do the
+	// requests that are under way then.
 	believing context.Context
 	lapse     context.CancelFunc
 	timer     clock.Timer
@@ -289,8 +290,8 @@ func (d *Door) busy() int {
 	return total
 }
 
-// Deadline returns the instant from which on no request of this instance may be
-// under way. Renewals move it.
+// Deadline returns the instant from which on no work begins and no request of this instance is sent.
+// Renewals move it.
 func (g *Gate) Deadline() time.Time {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -376,12 +377,13 @@ func (g *Gate) set(open hashkey.Ranges) {
 	g.endReadsLocked()
 }
 
-// begin lets requests be sent in the name of a new registration, until deadline.
-// Nothing that began under another registration may be in work.
-func (g *Gate) begin(self fence.Identity, deadline time.Time) {
+// begin lets requests be sent in the name of a new registration, until deadline, and be under way for
+// a grace after that: an API server may have charged a quota for what they create. Nothing that began
+// under another registration may be in work.
+func (g *Gate) begin(self fence.Identity, deadline time.Time, grace time.Duration) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	g.self = self
+	g.self, g.grace = self, grace
 	g.turnedAway = false
 	g.believeLocked(deadline)
 }
@@ -393,7 +395,7 @@ func (g *Gate) believeLocked(deadline time.Time) {
 	if g.believing == nil || g.believing.Err() != nil {
 		g.believing, g.lapse = context.WithCancel(context.Background())
 	}
-	g.timer = g.clock.AfterFunc(deadline.Sub(g.clock.Now()), func() {
+	g.timer = g.clock.AfterFunc(deadline.Add(g.grace).Sub(g.clock.Now()), func() {
 		g.lock.Lock()
 		defer g.lock.Unlock()
 		if g.deadline.Equal(deadline) {
@@ -429,8 +431,8 @@ func (g *Gate) identity() (self fence.Identity, ok bool) {
 }
 
 // admit lets a request be sent now, in the name of self and with a context that ends when
-// the request may no longer be under way: when the deadline passes without a renewal, or
-// the gate expires. It fails if that has happened. The caller must call cancel when the
+// the request may no longer be under way: when the grace after the deadline passes without a
+// renewal, or the gate expires. It fails if that has happened. The caller must call cancel when the
 // request has ended.
 func (g *Gate) admit(ctx context.Context) (self fence.Identity, limited context.Context, cancel context.CancelFunc, err error) {
 	g.lock.Lock()

@@ -81,12 +81,12 @@ func TestALateAnswerRevivesNoGateThatHasExpired(t *testing.T) {
 	g := NewGate(testclock.NewFakeClock(now))
 	g.For(controllerName).set(true)
 	first, second := fence.Identity{Name: "i", UID: "1"}, fence.Identity{Name: "i", UID: "2"}
-	g.begin(first, now.Add(time.Second))
+	g.begin(first, now.Add(time.Second), 0)
 	g.expire()
 	if g.extend(first, now.Add(time.Minute)); !g.Deadline().IsZero() {
 		t.Errorf("requests may be sent until %v after the gate has expired", g.Deadline())
 	}
-	g.begin(second, now.Add(time.Second))
+	g.begin(second, now.Add(time.Second), 0)
 	if g.extend(first, now.Add(time.Minute)); !g.Deadline().Equal(now.Add(time.Second)) {
 		t.Errorf("the last registration's answer moved the deadline to %v", g.Deadline())
 	}
@@ -106,7 +106,7 @@ func TestANewRegistrationForgetsTheWorkThatWasTurnedAwayUnderTheLast(t *testing.
 	}
 	g.expire()
 	self := fence.Identity{Name: "i", UID: "2"}
-	g.begin(self, now.Add(time.Second))
+	g.begin(self, now.Add(time.Second), 0)
 	if g.extend(self, now.Add(2*time.Second)) {
 		t.Error("extend told of work that was turned away under another registration")
 	}
@@ -232,7 +232,7 @@ func TestAnEpochIsRaisedOnlyForItsRegistrationAndNeverFalls(t *testing.T) {
 	if _, ok := g.identity(); ok {
 		t.Error("requests are sent in somebody's name before a registration")
 	}
-	g.begin(self, time.Now().Add(time.Minute))
+	g.begin(self, time.Now().Add(time.Minute), 0)
 	g.raise(self, 2)
 	g.raise(self, 1)
 	g.raise(fence.Identity{Name: "i", UID: "2"}, 5)

@@ -63,7 +63,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		kick:     make(chan struct{}, 1),
 		events:   make(chan func(), 64),
 	}
-	m.cfg.Gate.begin(t.self, m.confidence(sent))
+	m.cfg.Gate.begin(t.self, m.confidence(sent), m.cfg.LeaseDuration-fence.Confidence(m.cfg.LeaseDuration))
 	view, err := t.firstView(ctx, known, created.ResourceVersion)
 	if err != nil {
 		// It might be the oldest, for which others wait.

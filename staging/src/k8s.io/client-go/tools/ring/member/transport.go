@@ -31,14 +31,14 @@ import (
 
 // WrapTransport returns a wrapper, fit for rest.Config.Wrap, that makes the client of that
 // controller obey the gate's deadline: a request that changes something is not sent at or
-// after the deadline, and one under way is given up when the deadline passes without a
-// renewal. Such a request names the instance and the controller (fence.Header), so the API
+// after the deadline, and one under way is given up when the record's lease may have ended without
+// a renewal. Such a request names the instance and the controller (fence.Header), so the API
 // server can refuse it if the process was paused before it was sent. Where an API server
 // does not judge it, the member stops all work for a while. A read that fills no cache is given
-// up soon after the instance has lost its record.
+// up soon after the instance has lost its record. The client is Discreet, too.
 func (g *Gate) WrapTransport(controller string) func(http.RoundTripper) http.RoundTripper {
 	return func(rt http.RoundTripper) http.RoundTripper {
-		return &fencedTransport{gate: g, controller: controller, next: rt}
+		return Discreet(&fencedTransport{gate: g, controller: controller, next: rt})
 	}
 }
 
@@ -92,7 +92,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.read(req)
 	}
 	if reason := t.gate.whyBarred(); reason != "" {
-		return nil, fmt.Errorf("%s %s not sent: %s", req.Method, req.URL.Path, reason)
+		return nil, fmt.Errorf("%s %s not sent: %s (%s)", req.Method, req.URL.Path, reason, fence.CauseFenced)
 	}
 	self, ctx, cancel, err := t.gate.admit(req.Context())
 	if err != nil {

@@ -63,7 +63,7 @@ func (w *write) refuse(ctx context.Context, object string, r *refusal) error {
 // refuse counts the refusal of a write of that object and returns the answer.
 func (s *store) refuse(ctx context.Context, object string, cause metav1.CauseType, r *refusal) error {
 	refusals.WithContext(ctx).WithLabelValues(r.reason).Inc()
-	conflict := apierrors.NewConflict(s.resource, object, r)
+	conflict := apierrors.NewConflict(s.resource, object, fmt.Errorf("%w (%s)", r, cause))
 	conflict.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: cause, Message: r.message}}
 	return conflict
 }
