@@ -109,8 +109,13 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if instance == nil {
 		return unknownRecord(a)
 	}
-	if _, named := controllerring.FromContext(ctx); !named && !ptr.Equal(instance.Spec.HashKey, before.Spec.HashKey) {
-		return admission.NewForbidden(a, errors.New("spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"))
+	if _, named := controllerring.FromContext(ctx); !named {
+		switch {
+		case !ptr.Equal(instance.Spec.HashKey, before.Spec.HashKey):
+			return admission.NewForbidden(a, errors.New("spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"))
+		case instance.Spec.Donor != before.Spec.Donor:
+			return admission.NewForbidden(a, errors.New("spec.donor is written by the instances of the ring only"))
+		}
 	}
 	return p.validateMove(ctx, before, instance)
 }
@@ -124,12 +129,21 @@ func unknownRecord(a admission.Attributes) error {
 // validateRights lets those change and delete records of the ring who write in the name of its
 // instances, or may work on it or steer it.
 func (p *plugin) validateRights(ctx context.Context, a admission.Attributes, ring string) error {
-	allowed, err := controllerring.MayWriteRecords(ctx, p.authorizer, a.GetUserInfo(), ring)
+	who := a.GetUserInfo()
+	if a.GetSubresource() == "status" {
+		allowed, err := controllerring.MayWriteStatus(ctx, p.authorizer, who, ring)
+		if allowed || err != nil {
+			return err
+		}
+		return admission.NewForbidden(a, fmt.Errorf("user %q may not write the status of records of ring %q, which is what its instances report: it needs the verb %q on %s.%s %q",
+			who.GetName(), ring, fence.Verb, fence.Resource, sharding.GroupName, ring))
+	}
+	allowed, err := controllerring.MayWriteRecords(ctx, p.authorizer, who, ring)
 	if allowed || err != nil {
 		return err
 	}
 	return admission.NewForbidden(a, fmt.Errorf("user %q may not write records of ring %q: it needs the verb %q or %q on %s.%s %q",
-		a.GetUserInfo().GetName(), ring, fence.Verb, controllerring.SteerVerb, fence.Resource, sharding.GroupName, ring))
+		who.GetName(), ring, fence.Verb, controllerring.SteerVerb, fence.Resource, sharding.GroupName, ring))
 }
 
 // validateCreate lets those who may work on a ring create records that own nothing.

@@ -93,6 +93,12 @@ func TestWhatMayBeDoneToARecord(t *testing.T) {
 		return r
 	}
 	const refused = `controllerinstances.sharding.k8s.io "a" is forbidden: user "stranger" may not write records of ring "r": it needs the verb "work" or "steer" on rings.sharding.k8s.io "r"`
+	const steered = `user "steerer" may not write the status of records of ring "r", which is what its instances report: it needs the verb "work" on rings.sharding.k8s.io "r"`
+	asking := func(donor string) *sharding.ControllerInstance {
+		r := record("a", nil, nil)
+		r.Spec.Donor = donor
+		return r
+	}
 	const moved = "spec.hashKey is written by the instances of the ring only; to move the end of the range, set spec.nextHashKey"
 	for what, tc := range map[string]struct {
 		off           bool
@@ -115,7 +121,11 @@ func TestWhatMayBeDoneToARecord(t *testing.T) {
 		"its key taken":                   {who: "worker", before: record("a", key, nil), after: record("a", nil, nil), is: apierrors.IsForbidden, message: moved},
 		"given a key, feature gate off":   {off: true, who: "worker", before: record("a", nil, nil), after: record("a", key, nil)},
 		"changed otherwise":               {who: "steerer", before: record("a", key, nil), after: record("a", ptr.To(*key), nil)},
-		"status":                          {who: "steerer", before: record("a", nil, nil), after: record("a", key, nil), subresource: "status"},
+		"given a donor":                   {who: "steerer", before: record("a", nil, nil), after: asking("b"), is: apierrors.IsForbidden, message: "spec.donor is written by the instances of the ring only"},
+		"its donor taken":                 {who: "worker", before: asking("b"), after: record("a", nil, nil), is: apierrors.IsForbidden, message: "spec.donor"},
+		"given a donor, in a name":        {who: "worker", named: "r", before: record("a", nil, nil), after: asking("b")},
+		"status by who steers":            {who: "steerer", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status", is: apierrors.IsForbidden, message: steered},
+		"status, in another ring's name":  {who: "steerer", named: "q", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status", is: apierrors.IsForbidden, message: steered},
 		"moved to between its neighbours": {who: "steerer", before: record("a", key, nil), after: record("a", key, ptr.To[int64](8))},
 		"moved past a neighbour":          {who: "steerer", before: record("a", key, nil), after: record("a", key, ptr.To[int64](10)), is: apierrors.IsInvalid, message: "must lie between"},
 		"moved as before":                 {who: "steerer", before: record("a", key, ptr.To[int64](10)), after: record("a", key, ptr.To[int64](10))},
@@ -129,7 +139,7 @@ func TestWhatMayBeDoneToARecord(t *testing.T) {
 		"changed, feature gate off":       {off: true, who: "stranger", before: record("a", key, nil), after: record("a", other, nil)},
 		"status by who works":             {who: "worker", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status"},
 		"status, in a name":               {who: "stranger", named: "r", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status"},
-		"status by a stranger":            {who: "stranger", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status", is: apierrors.IsForbidden, message: refused},
+		"status by a stranger":            {who: "stranger", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status", is: apierrors.IsForbidden, message: `user "stranger" may not write the status`},
 		"status, feature gate off":        {off: true, who: "stranger", before: record("a", nil, nil), after: record("a", nil, nil), subresource: "status"},
 		"deleted by who works":            {who: "worker", before: record("a", key, nil)},
 		"deleted by who steers":           {who: "steerer", before: record("a", key, nil)},

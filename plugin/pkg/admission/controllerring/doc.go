@@ -19,11 +19,13 @@ limitations under the License.
 //
 //   - Who creates a record must be allowed to work on its ring (verb "work" on
 //     rings.sharding.k8s.io, by name), and the record owns no hash key yet.
-//   - Who changes or deletes a record, its status included, does so in the name of an instance of
-//     the same ring, or must be allowed to work on that ring or to steer it (verb "steer", for
-//     people). A right to write ControllerInstances alone is a right to no ring.
-//   - spec.hashKey is changed in the name of an instance only (fence.Header). Anybody else moves
-//     a boundary with spec.nextHashKey, and the owner hands the range over.
+//   - Who changes or deletes a record does so in the name of an instance of the same ring, or must
+//     be allowed to work on that ring or to steer it (verb "steer", for people). A right to write
+//     ControllerInstances alone is a right to no ring.
+//   - Who changes its status does so in the name of an instance of the ring, or must be allowed to
+//     work on it. The fence and the other instances believe what it says.
+//   - spec.hashKey and spec.donor are changed in the name of an instance only (fence.Header).
+//     Anybody else moves a boundary with spec.nextHashKey, and the owner hands the range over.
 //   - spec.nextHashKey of an instance that owns a range can be set to a key between those of the
 //     two neighbours, and to nothing else.
 //

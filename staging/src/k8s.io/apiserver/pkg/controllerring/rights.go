@@ -27,9 +27,10 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 )
 
-// SteerVerb is the right of people to change and delete the records of a ring's instances: the
-// verb on fence.Resource of the group sharding.k8s.io, with the ring as the name of the object.
-// fence.Verb includes it, and lets its holder write in the name of the instances, too.
+// SteerVerb is the right of people to change and delete the records of a ring's instances, but for
+// what the instances report of themselves, the status: the verb on fence.Resource of the group
+// sharding.k8s.io, with the ring as the name of the object. fence.Verb includes it, and lets its
+// holder write the status, and in the name of the instances, too.
 const SteerVerb = "steer"
 
 // MayWriteRecords says whether the request may change or delete records of the ring: it names one
@@ -37,11 +38,23 @@ const SteerVerb = "steer"
 // steer it. A request that names an instance is not authorized again, since each instance renews
 // its record every few seconds. Without an authorizer everybody may.
 func MayWriteRecords(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string) (bool, error) {
+	return mayWrite(ctx, a, who, ring, fence.Verb, SteerVerb)
+}
+
+// MayWriteStatus says the same of the status of records. It is what the fence and the other
+// instances believe, so it is written by the instances and by who may work on the ring; to steer is
+// not enough.
+func MayWriteStatus(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string) (bool, error) {
+	return mayWrite(ctx, a, who, ring, fence.Verb)
+}
+
+// mayWrite says whether the request names an instance of the ring, or its user has one of the verbs.
+func mayWrite(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string, verbs ...string) (bool, error) {
 	if instance, named := FromContext(ctx); named && instance.Ring == ring {
 		return true, nil
 	}
 	var failure error
-	for _, verb := range []string{fence.Verb, SteerVerb} {
+	for _, verb := range verbs {
 		allowed, _, err := may(ctx, a, who, verb, ring)
 		if allowed {
 			return true, nil

@@ -83,3 +83,32 @@ func TestWhoMayWriteTheRecordsOfARing(t *testing.T) {
 		t.Errorf("without an authorizer: %t, %v", got, err)
 	}
 }
+
+// Who steers does not say what an instance reports.
+func TestWhoMayWriteTheStatusOfARecord(t *testing.T) {
+	for what, tc := range map[string]struct {
+		allowed, named string
+		want           bool
+	}{
+		"nobody":                         {},
+		"who may work on it":             {allowed: "work r", want: true},
+		"who may steer it":               {allowed: "steer r"},
+		"who may work on another":        {allowed: "work q"},
+		"an instance of it":              {named: "r", want: true},
+		"an instance of another, steers": {named: "q", allowed: "steer r"},
+	} {
+		a := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetVerb()+" "+a.GetName() == tc.allowed {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})
+		ctx := t.Context()
+		if tc.named != "" {
+			ctx = NewContext(ctx, fence.Identity{Ring: tc.named, Name: "a"})
+		}
+		if got, err := MayWriteStatus(ctx, a, &user.DefaultInfo{Name: "somebody"}, "r"); got != tc.want || err != nil {
+			t.Errorf("%s: %t, %v; want %t", what, got, err, tc.want)
+		}
+	}
+}
