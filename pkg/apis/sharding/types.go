@@ -229,17 +229,17 @@ type ControllerInstanceStatus struct {
 
 	// Weight is the number of objects that the caches of the instance hold for the keys
 	// that it owns: those it is responsible for, and their dependents.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	Weight int64
 
 	// Busy is the number of objects the instance is working on right now.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	Busy int64
 
 	// Epoch counts how often the instance has given keys away or has ceased to work on a
 	// controller. It is raised in the write that says so, in gives or in controllers, once
 	// no such work is under way. A request that the instance sent with a lower epoch is
-	// refused from then on. It never falls.
+	// refused from then on. It never falls, and rises by 1024 at most in one write.
 	// The minimum value is 0 and the maximum value is 4611686018427387904.
 	Epoch int64
 
@@ -254,7 +254,7 @@ type ControllerInstanceStatus struct {
 
 	// Heaviest is the number of those objects, of Weight, that share one hash key: the key
 	// that more of them have than any other. No range can be split between them.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	Heaviest int64
 
 	// Heap is what the instance's process held after its last garbage collection. Unset
@@ -272,7 +272,7 @@ type ControllerInstanceStatus struct {
 	// BeforeHeaviest is the number of objects, of weight, whose hash keys come before that of
 	// heaviest in the range, from its lower end. They can be given to the predecessor only, and
 	// those that come after it to the successor.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	BeforeHeaviest int64
 }
 
@@ -281,12 +281,12 @@ type ControllerInstanceStatus struct {
 // processes with as many objects, the one that holds more has less room.
 type ProcessHeap struct {
 	// LiveBytes is the size of all objects that were in use, in bytes.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1125899906842624.
 	LiveBytes int64
 
 	// Objects is the number of objects in the caches of the process's instances at that time,
 	// on all rings and whoever owns them: a collection may be minutes ago.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	Objects int64
 }
 

@@ -25,6 +25,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -50,8 +51,22 @@ const (
 	// maxWork is all of the workers' time, in thousandths.
 	maxWork = 1000
 
-	// maxEpoch leaves room to raise an epoch for ever.
+	// maxEpoch is the highest epoch. It takes 2^52 reports to come there, each as high as it may be.
 	maxEpoch = int64(1) << 62
+	// maxEpochStep is by how much one report may raise the epoch. An instance raises it once for each
+	// handover and for each controller that it ceases to work on: this has room for 64 controllers,
+	// and for hundreds of handovers whose reports were not stored.
+	maxEpochStep = 1024
+
+	// maxObjects is more than any process holds. Sums over a ring of a million instances stay within
+	// an int64.
+	maxObjects = int64(1) << 40
+	// maxLiveBytes is more memory than any machine has.
+	maxLiveBytes = int64(1) << 50
+
+	// maxMetadata is in bytes, encoded. With all else of a record at its bounds that is a third of what
+	// etcd stores in one object, so nobody who writes metadata keeps an instance from its reports.
+	maxMetadata = 64 << 10
 
 	// maxRanges is far above what the caches of an instance hold: its own range, which the seam
 	// of the ring can split in two, and one or two that are about to change hands.
@@ -77,6 +92,7 @@ var validateName = apimachineryvalidation.NameIsDNSSubdomain
 func ValidateControllerInstance(instance *sharding.ControllerInstance) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&instance.ObjectMeta, false, validateName, field.NewPath("metadata"))
 	errs = append(errs, validateSpec(&instance.Spec, instance.Name, field.NewPath("spec"))...)
+	errs = append(errs, validateMetadata(instance, 0)...)
 	return append(errs, validateReservedNames(instance)...)
 }
 
@@ -122,12 +138,71 @@ func ValidateControllerInstanceUpdate(instance, old *sharding.ControllerInstance
 func ValidateControllerInstanceStatusUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&instance.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	status := field.NewPath("status")
+	if apiequality.Semantic.DeepEqual(instance.Status, old.Status) {
+		// A renewal is refused for nothing that is stored already.
+		return errs
+	}
 	errs = append(errs, validateStatus(&instance.Status, status)...)
+	errs = append(errs, validatePhase(instance, old, status.Child("phase"))...)
 	errs = append(errs, validateControllerStates(instance.Status.Controllers, instance.Spec.Controllers, status.Child("controllers"))...)
-	if instance.Status.Epoch < old.Status.Epoch {
-		errs = append(errs, field.Invalid(status.Child("epoch"), instance.Status.Epoch, fmt.Sprintf("must not fall: it is %d already", old.Status.Epoch)))
+	errs = append(errs, validateEpoch(instance, old, status.Child("epoch"))...)
+	if instance.Status.Gives != nil {
+		errs = append(errs, validateGift(instance, status.Child("gives"))...)
 	}
 	return errs
+}
+
+// ValidateControllerInstanceMetadataUpdate validates what others than the ring's instances do to the
+// metadata of a ControllerInstance. It may not grow beyond its bound, whatever it consists of.
+// Instances are not refused for what others have written there.
+func ValidateControllerInstanceMetadataUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
+	return validateMetadata(instance, old.ObjectMeta.Size())
+}
+
+// validateMetadata bounds the metadata of an instance whose size was that before.
+func validateMetadata(instance *sharding.ControllerInstance, before int) field.ErrorList {
+	if size := instance.ObjectMeta.Size(); size > maxMetadata && size > before {
+		return field.ErrorList{field.Invalid(field.NewPath("metadata"), fmt.Sprintf("%d bytes", size), fmt.Sprintf("may not be more than %d bytes in all, encoded: remove labels, annotations, finalizers, owner references or field managers", maxMetadata))}
+	}
+	return nil
+}
+
+// validatePhase requires a phase that the instance can have by what it owns. The instance may have
+// seen less of its record than the server has, never more: it learns that it owns a range later, and
+// a range once owned is lost with the record only. So whatever is stored, its next report is valid.
+func validatePhase(instance, old *sharding.ControllerInstance, path *field.Path) field.ErrorList {
+	phase, before := instance.Status.Phase, old.Status.Phase
+	works := func(phase sharding.InstancePhase) bool {
+		return phase == sharding.InstanceActive || phase == sharding.InstanceWait
+	}
+	switch {
+	case phase == "" && before == "":
+		return nil
+	case phase == "":
+		return field.ErrorList{field.Required(path, fmt.Sprintf("an instance that has reported a phase always has one: it is %s", before))}
+	case !phases.Has(phase):
+		return field.ErrorList{field.NotSupported(path, phase, sets.List(phases))}
+	case works(phase) && instance.Spec.HashKey == nil:
+		return field.ErrorList{field.Invalid(path, phase, "must be Init, Locked or Leaving: the instance owns no range, as spec.hashKey is not set")}
+	case phase == sharding.InstanceInit && works(before):
+		return field.ErrorList{field.Invalid(path, phase, fmt.Sprintf("must not follow %s: the instance owns a range until its record goes", before))}
+	}
+	return nil
+}
+
+// validateEpoch requires an epoch that does not fall, and rises by a little at once: whatever one
+// report says, there is room for all that follow.
+func validateEpoch(instance, old *sharding.ControllerInstance, path *field.Path) field.ErrorList {
+	epoch, before := instance.Status.Epoch, old.Status.Epoch
+	switch {
+	case epoch < 0 || epoch > maxEpoch:
+		return field.ErrorList{field.Invalid(path, epoch, fmt.Sprintf("must be between 0 and %d, inclusive", maxEpoch))}
+	case epoch < before:
+		return field.ErrorList{field.Invalid(path, epoch, fmt.Sprintf("must not fall: it is %d already", before))}
+	case epoch-before > maxEpochStep:
+		return field.ErrorList{field.Invalid(path, epoch, fmt.Sprintf("must not rise by more than %d at once: it is %d now", maxEpochStep, before))}
+	}
+	return nil
 }
 
 func validateSpec(spec *sharding.ControllerInstanceSpec, name string, path *field.Path) field.ErrorList {
@@ -234,28 +309,27 @@ func validateLabel(value string, path *field.Path, purpose string) field.ErrorLi
 
 func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if status.Phase != "" && !phases.Has(status.Phase) {
-		errs = append(errs, field.NotSupported(path.Child("phase"), status.Phase, sets.List(phases)))
-	}
 	errs = append(errs, validateRanges(status.Cached, path.Child("cached"))...)
-	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Weight, path.Child("weight"))...)
-	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Busy, path.Child("busy"))...)
-	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.Heaviest, path.Child("heaviest"))...)
-	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.BeforeHeaviest, path.Child("beforeHeaviest"))...)
+	errs = append(errs, validateCount(status.Weight, maxObjects, path.Child("weight"))...)
+	errs = append(errs, validateCount(status.Busy, maxObjects, path.Child("busy"))...)
+	// Negative counts, and those that are too large, are named alone.
+	if n, counted := validateCount(status.Heaviest, maxObjects, path.Child("heaviest")), validateCount(status.BeforeHeaviest, maxObjects, path.Child("beforeHeaviest")); len(n)+len(counted) > 0 {
+		errs = append(append(errs, n...), counted...)
+	} else if status.Heaviest+status.BeforeHeaviest > status.Weight {
+		errs = append(errs, field.Invalid(path.Child("heaviest"), status.Heaviest, fmt.Sprintf("must not be more than weight (%d) with beforeHeaviest (%d)", status.Weight, status.BeforeHeaviest)))
+	}
 	if heap := status.Heap; heap != nil {
-		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.LiveBytes, path.Child("heap", "liveBytes"))...)
-		errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(heap.Objects, path.Child("heap", "objects"))...)
+		errs = append(errs, validateCount(heap.LiveBytes, maxLiveBytes, path.Child("heap", "liveBytes"))...)
+		errs = append(errs, validateCount(heap.Objects, maxObjects, path.Child("heap", "objects"))...)
 	}
-	if status.Work < 0 || status.Work > maxWork {
-		errs = append(errs, field.Invalid(path.Child("work"), status.Work, fmt.Sprintf("must be between 0 and %d, inclusive", maxWork)))
+	return append(errs, validateCount(int64(status.Work), maxWork, path.Child("work"))...)
+}
+
+func validateCount(n, most int64, path *field.Path) field.ErrorList {
+	if n < 0 || n > most {
+		return field.ErrorList{field.Invalid(path, n, fmt.Sprintf("must be between 0 and %d, inclusive", most))}
 	}
-	if status.Epoch < 0 || status.Epoch > maxEpoch {
-		errs = append(errs, field.Invalid(path.Child("epoch"), status.Epoch, fmt.Sprintf("must be between 0 and %d, inclusive", maxEpoch)))
-	}
-	if status.Gives != nil {
-		errs = append(errs, validateGift(status.Gives, path.Child("gives"))...)
-	}
-	return errs
+	return nil
 }
 
 // validateControllerStates requires states of controllers that the spec lists, one of each.
@@ -283,8 +357,19 @@ func validateControllerStates(states []sharding.ControllerState, listed []string
 	return errs
 }
 
-func validateGift(gift *sharding.Gift, path *field.Path) field.ErrorList {
+// validateGift requires a gift of who owns a range, raised its epoch in the report that says so, and
+// keeps its own end of the range unless it gives its upper part.
+func validateGift(instance *sharding.ControllerInstance, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	gift := instance.Status.Gives
+	switch own := instance.Spec.HashKey; {
+	case own == nil:
+		errs = append(errs, field.Forbidden(path, "an instance that owns no range, as spec.hashKey is not set, gives nothing"))
+	case instance.Status.Epoch == 0:
+		errs = append(errs, field.Invalid(path, gift.To, "nothing is given in epoch 0: the report that says what is given raises status.epoch"))
+	case gift.To != instance.Name && gift.HashKey == *own:
+		errs = append(errs, field.Invalid(path.Child("hashKey"), gift.HashKey, "must differ from spec.hashKey, the giver's own, which it gives to nobody else"))
+	}
 	if gift.To == "" {
 		errs = append(errs, field.Required(path.Child("to"), "the name of the ControllerInstance whose hashKey is granted"))
 	} else {

@@ -367,19 +367,31 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		return out
 	}
 	tests := map[string]struct {
+		// owns is spec.hashKey, epoch and before are those of the status before.
+		owns   *int64
 		epoch  int64
+		before sharding.InstancePhase
 		status sharding.ControllerInstanceStatus
 		want   []wantErr
 	}{
 		"empty":                   {},
 		"init":                    {status: sharding.ControllerInstanceStatus{Phase: "Init"}},
 		"locked":                  {status: sharding.ControllerInstanceStatus{Phase: "Locked", Cached: ranges(0, 0)}},
-		"wait":                    {status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
-		"active, round the seam":  {status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Weight: 3, Busy: 1, Heap: &sharding.ProcessHeap{}, PhaseSince: &metav1.Time{}}},
-		"workers that never rest": {status: sharding.ControllerInstanceStatus{Phase: "Active", Work: 1000}},
+		"wait":                    {owns: ptr.To[int64](5), status: sharding.ControllerInstanceStatus{Phase: "Wait", Cached: ranges(0, math.MaxInt64)}},
+		"active, round the seam":  {owns: ptr.To[int64](10), status: sharding.ControllerInstanceStatus{Phase: "Active", Cached: ranges(0, 10, 100, math.MaxInt64), Weight: 3, Busy: 1, Heap: &sharding.ProcessHeap{}, PhaseSince: &metav1.Time{}}},
+		"workers that never rest": {status: sharding.ControllerInstanceStatus{Work: 1000}},
 		"leaving, touching":       {status: sharding.ControllerInstanceStatus{Phase: "Leaving", Cached: ranges(0, 10, 11, 20)}},
 		"same epoch":              {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 3}},
-		"higher epoch":            {epoch: 3, status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
+		"higher epoch":            {epoch: 3, owns: ptr.To[int64](5), status: sharding.ControllerInstanceStatus{Epoch: 5, Gives: &sharding.Gift{To: "workloads-b", HashKey: math.MaxInt64}}},
+		"highest step":            {epoch: 1 << 61, status: sharding.ControllerInstanceStatus{Epoch: 1<<61 + 1024}},
+		"its own upper part":      {owns: ptr.To[int64](5), status: sharding.ControllerInstanceStatus{Epoch: 1, Gives: &sharding.Gift{To: "workloads-a", HashKey: 3}}},
+		// It has moved the boundary already, and what it gives is told with the next news.
+		"its own upper part, given": {owns: ptr.To[int64](3), status: sharding.ControllerInstanceStatus{Epoch: 1, Gives: &sharding.Gift{To: "workloads-a", HashKey: 3}}},
+		// The log shows it what it owns later than the server knows.
+		"owns a range, and does not know yet": {owns: ptr.To[int64](3), before: "Locked", status: sharding.ControllerInstanceStatus{Phase: "Init"}},
+		"gives a key up":                      {before: "Locked", status: sharding.ControllerInstanceStatus{Phase: "Init"}},
+		"stays after all":                     {before: "Leaving", status: sharding.ControllerInstanceStatus{Phase: "Init"}},
+		"as much as it may":                   {status: sharding.ControllerInstanceStatus{Weight: 1 << 40, Busy: 1 << 40, Heaviest: 1 << 39, BeforeHeaviest: 1 << 39, Heap: &sharding.ProcessHeap{LiveBytes: 1 << 50, Objects: 1 << 40}}},
 		"controllers, in any order": {status: sharding.ControllerInstanceStatus{Controllers: []sharding.ControllerState{
 			{Name: "controller-63", Working: true}, {Name: "controller-0", Reason: strings.Repeat("→", 1024)},
 		}}},
@@ -416,11 +428,11 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		"negative counts": {
 			status: sharding.ControllerInstanceStatus{Weight: -1, Busy: -1, Heaviest: -1, Heap: &sharding.ProcessHeap{LiveBytes: -1, Objects: -1}, Work: -1},
 			want: []wantErr{
-				{field.ErrorTypeInvalid, "status.weight", "greater than or equal to 0"},
-				{field.ErrorTypeInvalid, "status.busy", "greater than or equal to 0"},
-				{field.ErrorTypeInvalid, "status.heaviest", "greater than or equal to 0"},
-				{field.ErrorTypeInvalid, "status.heap.liveBytes", "greater than or equal to 0"},
-				{field.ErrorTypeInvalid, "status.heap.objects", "greater than or equal to 0"},
+				{field.ErrorTypeInvalid, "status.weight", "must be between 0 and 1099511627776, inclusive"},
+				{field.ErrorTypeInvalid, "status.busy", "must be between 0 and 1099511627776, inclusive"},
+				{field.ErrorTypeInvalid, "status.heaviest", "must be between 0 and 1099511627776, inclusive"},
+				{field.ErrorTypeInvalid, "status.heap.liveBytes", "must be between 0 and 1125899906842624, inclusive"},
+				{field.ErrorTypeInvalid, "status.heap.objects", "must be between 0 and 1099511627776, inclusive"},
 				{field.ErrorTypeInvalid, "status.work", "must be between 0 and 1000, inclusive"},
 			},
 		},
@@ -452,20 +464,77 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		},
 		"negative epoch": {
 			status: sharding.ControllerInstanceStatus{Epoch: -1},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.epoch", "must be between 0 and 4611686018427387904, inclusive"}},
+		},
+		"highest epoch of all": {
+			status: sharding.ControllerInstanceStatus{Epoch: 1 << 62},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.epoch", "must not rise by more than 1024 at once: it is 0 now"}},
+		},
+		"too high a step": {
+			epoch:  7,
+			status: sharding.ControllerInstanceStatus{Epoch: 7 + 1025},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.epoch", "must not rise by more than 1024 at once: it is 7 now"}},
+		},
+		"counts that no process has": {
+			status: sharding.ControllerInstanceStatus{Weight: 1<<40 + 1, Busy: math.MaxInt64, BeforeHeaviest: 1<<40 + 1, Heap: &sharding.ProcessHeap{LiveBytes: 1<<50 + 1, Objects: math.MaxInt64}},
 			want: []wantErr{
-				{field.ErrorTypeInvalid, "status.epoch", "must be between 0 and 4611686018427387904, inclusive"},
-				{field.ErrorTypeInvalid, "status.epoch", "must not fall: it is 0 already"},
+				{field.ErrorTypeInvalid, "status.weight", "1099511627776"},
+				{field.ErrorTypeInvalid, "status.busy", "1099511627776"},
+				{field.ErrorTypeInvalid, "status.beforeHeaviest", "1099511627776"},
+				{field.ErrorTypeInvalid, "status.heap.liveBytes", "1125899906842624"},
+				{field.ErrorTypeInvalid, "status.heap.objects", "1099511627776"},
 			},
 		},
+		"more on one key than there is": {
+			status: sharding.ControllerInstanceStatus{Weight: 9, Heaviest: 5, BeforeHeaviest: 5},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.heaviest", "must not be more than weight (9) with beforeHeaviest (5)"}},
+		},
+		"works on nothing": {
+			before: "Init",
+			status: sharding.ControllerInstanceStatus{Phase: "Active"},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.phase", "must be Init, Locked or Leaving"}},
+		},
+		"gives nothing away": {
+			before: "Locked",
+			status: sharding.ControllerInstanceStatus{Phase: "Wait"},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.phase", "must be Init, Locked or Leaving"}},
+		},
+		"forgets what it owns": {
+			owns:   ptr.To[int64](5),
+			before: "Active",
+			status: sharding.ControllerInstanceStatus{Phase: "Init"},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.phase", "must not follow Active"}},
+		},
+		"forgets its phase": {
+			before: "Init",
+			status: sharding.ControllerInstanceStatus{Weight: 1},
+			want:   []wantErr{{field.ErrorTypeRequired, "status.phase", "always has one: it is Init"}},
+		},
+		"gift of who owns nothing": {
+			status: sharding.ControllerInstanceStatus{Epoch: 1, Gives: &sharding.Gift{To: "workloads-b"}},
+			want:   []wantErr{{field.ErrorTypeForbidden, "status.gives", "owns no range"}},
+		},
+		"gift in the first epoch": {
+			owns:   ptr.To[int64](5),
+			status: sharding.ControllerInstanceStatus{Gives: &sharding.Gift{To: "workloads-b"}},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.gives", "nothing is given in epoch 0"}},
+		},
+		"gift of its own key": {
+			owns:   ptr.To[int64](5),
+			status: sharding.ControllerInstanceStatus{Epoch: 1, Gives: &sharding.Gift{To: "workloads-b", HashKey: 5}},
+			want:   []wantErr{{field.ErrorTypeInvalid, "status.gives.hashKey", "must differ from spec.hashKey"}},
+		},
 		"gift to nobody": {
-			status: sharding.ControllerInstanceStatus{Gives: &sharding.Gift{HashKey: -1}},
+			owns:   ptr.To[int64](5),
+			status: sharding.ControllerInstanceStatus{Epoch: 1, Gives: &sharding.Gift{HashKey: -1}},
 			want: []wantErr{
 				{field.ErrorTypeRequired, "status.gives.to", "the name of the ControllerInstance whose hashKey is granted"},
 				{field.ErrorTypeInvalid, "status.gives.hashKey", "between 0 and 9223372036854775807"},
 			},
 		},
 		"gift to no name": {
-			status: sharding.ControllerInstanceStatus{Gives: &sharding.Gift{To: "A_b"}},
+			owns:   ptr.To[int64](5),
+			status: sharding.ControllerInstanceStatus{Epoch: 1, Gives: &sharding.Gift{To: "A_b"}},
 			want:   []wantErr{{field.ErrorTypeInvalid, "status.gives.to", "RFC 1123 subdomain"}},
 		},
 	}
@@ -473,8 +542,45 @@ func TestValidateControllerInstanceStatusUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			old, instance := validInstance(), validInstance()
 			instance.Spec.Controllers = manyControllers(64)
-			old.Status.Epoch, instance.Status = test.epoch, test.status
+			old.Spec.HashKey, instance.Spec.HashKey = test.owns, test.owns
+			old.Status.Epoch, old.Status.Phase, instance.Status = test.epoch, test.before, test.status
 			checkErrors(t, ValidateControllerInstanceStatusUpdate(instance, old), test.want)
+			// A renewal is let in whatever is stored.
+			checkErrors(t, ValidateControllerInstanceStatusUpdate(instance, instance.DeepCopy()), nil)
 		})
 	}
+}
+
+// Nobody makes a record so large that its instance cannot write it any more.
+func TestMetadataOfOthersIsBounded(t *testing.T) {
+	labels := func(n int) map[string]string {
+		out := map[string]string{}
+		for i := range n {
+			out[fmt.Sprintf("label-%05d", i)] = strings.Repeat("x", 63)
+		}
+		return out
+	}
+	for name, test := range map[string]struct{ before, after metav1.ObjectMeta }{
+		"labels":           {after: metav1.ObjectMeta{Labels: labels(1000)}},
+		"an annotation":    {after: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("x", 64<<10)}}},
+		"finalizers":       {after: metav1.ObjectMeta{Finalizers: slices.Repeat([]string{"example.com/hold"}, 4000)}},
+		"owner references": {after: metav1.ObjectMeta{OwnerReferences: slices.Repeat([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "b"}}, 6000)}},
+		"field managers":   {after: metav1.ObjectMeta{ManagedFields: slices.Repeat([]metav1.ManagedFieldsEntry{{Manager: strings.Repeat("m", 128)}}, 600)}},
+		"more of it":       {before: metav1.ObjectMeta{Labels: labels(1000)}, after: metav1.ObjectMeta{Labels: labels(1001)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old, instance := validInstance(), validInstance()
+			old.ObjectMeta, instance.ObjectMeta = test.before, test.after
+			want := []wantErr{{field.ErrorTypeInvalid, "metadata", "may not be more than 65536 bytes"}}
+			checkErrors(t, ValidateControllerInstanceMetadataUpdate(instance, old), want)
+			// What is too much already may become less, or stay.
+			checkErrors(t, ValidateControllerInstanceMetadataUpdate(instance, instance), nil)
+			checkErrors(t, ValidateControllerInstanceMetadataUpdate(old, instance), nil)
+		})
+	}
+	instance := validInstance()
+	instance.Labels = labels(1000)
+	checkErrors(t, ValidateControllerInstance(instance), []wantErr{{field.ErrorTypeInvalid, "metadata", "may not be more than 65536 bytes"}})
+	instance.Labels = labels(700)
+	checkErrors(t, ValidateControllerInstance(instance), nil)
 }

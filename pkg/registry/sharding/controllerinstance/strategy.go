@@ -104,9 +104,15 @@ func (strategy) Canonicalize(obj runtime.Object) {}
 // must join again as a new one.
 func (strategy) AllowCreateOnUpdate(ctx context.Context) bool { return false }
 
-// ValidateUpdate validates a change of the spec or the metadata.
+// ValidateUpdate validates a change of the spec or the metadata. What others have written into the
+// metadata keeps no instance from its write.
 func (strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateControllerInstanceUpdate(obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance))
+	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
+	errs := validation.ValidateControllerInstanceUpdate(instance, oldInstance)
+	if _, byInstance := controllerring.FromContext(ctx); !byInstance {
+		errs = append(errs, validation.ValidateControllerInstanceMetadataUpdate(instance, oldInstance)...)
+	}
+	return errs
 }
 
 // WarningsOnUpdate returns no warnings.

@@ -18,6 +18,7 @@ package controllerinstance
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -200,6 +201,24 @@ func TestUpdate(t *testing.T) {
 			want:           func(i *sharding.ControllerInstance) { i.Labels = nil },
 			wantGeneration: 3,
 		},
+		"too much metadata": {
+			strategy: Strategy,
+			change: func(i *sharding.ControllerInstance) {
+				i.Annotations = map[string]string{"a": strings.Repeat("x", 64<<10)}
+			},
+			wantErr: true,
+		},
+		"an instance writes in spite of what others have written": {
+			strategy:   Strategy,
+			byInstance: true,
+			change: func(i *sharding.ControllerInstance) {
+				i.Annotations = map[string]string{"a": strings.Repeat("x", 64<<10)}
+			},
+			want: func(i *sharding.ControllerInstance) {
+				i.Annotations = map[string]string{"a": strings.Repeat("x", 64<<10)}
+			},
+			wantGeneration: 3,
+		},
 		"immutable": {
 			strategy: Strategy,
 			change:   func(i *sharding.ControllerInstance) { i.Spec.HolderIdentity = "host2" },
@@ -231,6 +250,14 @@ func TestUpdate(t *testing.T) {
 			subresource: "status",
 			change:      func(i *sharding.ControllerInstance) { i.Status.Phase = "Dozing" },
 			wantErr:     true,
+		},
+		"nothing, of a status that would be refused": {
+			strategy:       StatusStrategy,
+			subresource:    "status",
+			before:         func(i *sharding.ControllerInstance) { i.Status.Phase, i.Status.Weight = "Dozing", -1 },
+			change:         func(*sharding.ControllerInstance) {},
+			want:           func(*sharding.ControllerInstance) {},
+			wantGeneration: 3,
 		},
 		"lower epoch": {
 			strategy:    StatusStrategy,

@@ -263,19 +263,19 @@ type ControllerInstanceStatus struct {
 
 	// weight is the number of objects that the caches of the instance hold for the keys
 	// that it owns: those it is responsible for, and their dependents.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	// +optional
 	Weight int64 `json:"weight,omitempty" protobuf:"varint,3,opt,name=weight"`
 
 	// busy is the number of objects the instance is working on right now.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	// +optional
 	Busy int64 `json:"busy,omitempty" protobuf:"varint,4,opt,name=busy"`
 
 	// epoch counts how often the instance has given keys away or has ceased to work on a
 	// controller. It is raised in the write that says so, in gives or in controllers, once
 	// no such work is under way. A request that the instance sent with a lower epoch is
-	// refused from then on. It never falls.
+	// refused from then on. It never falls, and rises by 1024 at most in one write.
 	// The minimum value is 0 and the maximum value is 4611686018427387904.
 	// +optional
 	Epoch int64 `json:"epoch,omitempty" protobuf:"varint,5,opt,name=epoch"`
@@ -295,7 +295,7 @@ type ControllerInstanceStatus struct {
 
 	// heaviest is the number of those objects, of weight, that share one hash key: the key
 	// that more of them have than any other. No range can be split between them.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	// +optional
 	Heaviest int64 `json:"heaviest,omitempty" protobuf:"varint,8,opt,name=heaviest"`
 
@@ -317,7 +317,7 @@ type ControllerInstanceStatus struct {
 	// beforeHeaviest is the number of objects, of weight, whose hash keys come before that of
 	// heaviest in the range, from its lower end. They can be given to the predecessor only, and
 	// those that come after it to the successor.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	// +optional
 	BeforeHeaviest int64 `json:"beforeHeaviest,omitempty" protobuf:"varint,12,opt,name=beforeHeaviest"`
 }
@@ -327,13 +327,13 @@ type ControllerInstanceStatus struct {
 // processes with as many objects, the one that holds more has less room.
 type ProcessHeap struct {
 	// liveBytes is the size of all objects that were in use, in bytes.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1125899906842624.
 	// +required
 	LiveBytes int64 `json:"liveBytes" protobuf:"varint,1,opt,name=liveBytes"`
 
 	// objects is the number of objects in the caches of the process's instances at that time,
 	// on all rings and whoever owns them: a collection may be minutes ago.
-	// The minimum value is 0.
+	// The minimum value is 0 and the maximum value is 1099511627776.
 	// +required
 	Objects int64 `json:"objects" protobuf:"varint,2,opt,name=objects"`
 }
