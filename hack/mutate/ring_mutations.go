@@ -75,7 +75,7 @@ var ringMutations = []change{
 	{"a receiver waits for the grant of a join without end", "join.go", "limit = m.receiveLimit(handovers, in.Room)", "limit = 1000 * m.limits.Step"},
 	{"a receiver waits a step for the grant of a join", "join.go", "limit = m.receiveLimit(handovers, in.Room)", "limit = m.limits.Step"},
 	{"a receiver waits for a move up without end", "own.go", "if limit := m.receiveLimit(handovers, in.Room); in.Now-since >= limit {", "if limit := m.receiveLimit(handovers, in.Room); false {"},
-	{"a receiver waits a step too short for a grant", "machine.go", "return m.limits.Fill + 2*m.limits.Step", "return m.limits.Fill + m.limits.Step"},
+	{"a receiver waits a step too short for a grant", "machine.go", "return m.limits.Fill + 3*m.limits.Step", "return m.limits.Fill + 2*m.limits.Step"},
 	{"a receiver's wait goes on when what it waits for has changed", "machine.go", "if m.wait != w {", "if m.wait == (waiting{}) {"},
 	{"a receiver's wait goes on when its move has been taken back", "own.go", "if !waits {", "if false && !waits {"},
 

@@ -380,6 +380,39 @@ func TestADonorReopensOnlyWhenItsRecordGivesNothing(t *testing.T) {
 	}
 }
 
+// Nobody works on the share while the registry does not store what the donor says or grants.
+func TestAHandoverIsCalledOffAStepAfterItsDrainIfItIsNotStored(t *testing.T) {
+	for what, isStored := range map[string]bool{"the report": false, "the grant": true} {
+		receiver := warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))
+		m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), receiver), limits)
+		keep := keys(100, hashkey.Max)
+		m.Decide(Input{Now: 1, Serving: hashkey.All()})
+		begin := 7 * time.Second
+		in := Input{Now: begin, Serving: keep, Idle: idle, Keys: noKeys}
+		report := m.Decide(in).Report
+		if isStored {
+			in.Reported = report
+		}
+		for _, now := range []time.Duration{begin, begin + limits.Step - 1} {
+			in.Now = now
+			if d := m.Decide(in); isStored != (d.Write != nil && d.Write.Reason == ReasonGrant) || d.Wake != begin+limits.Step || !d.Waits {
+				t.Errorf("%s, at %v: writes %+v, wakes at %v", what, now, d.Write, d.Wake)
+			}
+		}
+		in.Now = begin + limits.Step
+		d := m.Decide(in)
+		if d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" || !d.Open.Equal(keep) {
+			t.Fatalf("%s, at the limit: writes %+v, open %v; want the handover called off, and %v", what, d.Write, d.Open, keep)
+		}
+		// It is as over as any that was called off, and others ask another donor for a while.
+		receiver.Next, receiver.Revision, receiver.Generation = nil, 2, 2
+		m.Apply(receiver)
+		if d := m.Decide(in); d.Write != nil || !d.Report.Equal(Report{Epoch: report.Epoch}) || d.Wake != in.Now+4*limits.Step {
+			t.Errorf("%s, called off: writes %+v, reports %+v, wakes at %v", what, d.Write, d.Report, d.Wake)
+		}
+	}
+}
+
 func TestADonorRaisesItsEpochOnceForEachHandover(t *testing.T) {
 	first := warm(joining("n", "d", at(100)), hashkey.All())
 	m := NewMachine("d", NewView(2, member("d", at(hashkey.Max)), first), limits)

@@ -386,7 +386,7 @@ func TestWhoComesBackIsNotGivenWhatAnotherWorksOn(t *testing.T) {
 func TestWhoHasNoRoomForWhatItIsNamedGivesThatUpSoon(t *testing.T) {
 	donor := member("d", at(hashkey.Max))
 	donor.Weight = 100
-	for room, limit := range map[int64]time.Duration{49: limits.Step, 50: limits.Fill + 2*limits.Step} {
+	for room, limit := range map[int64]time.Duration{49: limits.Step, 50: limits.Fill + 3*limits.Step} {
 		m := NewMachine("n", NewView(1, donor, joining("n", "d", at(1<<62-1))), limits)
 		m.Decide(Input{Now: 1, Room: &room})
 		for now, want := range map[time.Duration]bool{limit: false, 1 + limit: true} {

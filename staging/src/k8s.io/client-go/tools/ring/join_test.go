@@ -238,7 +238,7 @@ func TestADonorThatNamesNoKeyIsWaitedForIfThereIsNoOther(t *testing.T) {
 
 func TestADonorThatDoesNotGrantIsPassedOverInTheEnd(t *testing.T) {
 	m := NewMachine("n", ringOfTwoDonors(joining("n", "first", at(500))), limits)
-	d := atLimit(t, m, Input{Now: 7 * time.Second}, limits.Fill+2*limits.Step, nil)
+	d := atLimit(t, m, Input{Now: 7 * time.Second}, limits.Fill+3*limits.Step, nil)
 	if d.Write == nil || d.Write.Reason != ReasonWish || d.Write.Donor != "second" || d.Write.Next != nil || d.Phase != shardingv1alpha1.InstanceLocked {
 		t.Errorf("at the limit: %s, wrote %+v, want the second asked", d.Phase, d.Write)
 	}
@@ -246,7 +246,7 @@ func TestADonorThatDoesNotGrantIsPassedOverInTheEnd(t *testing.T) {
 
 func TestADonorThatDoesNotGrantIsAskedAnewIfThereIsNoOther(t *testing.T) {
 	m := NewMachine("n", NewView(1, member("first", at(1000)), joining("n", "first", at(500))), limits)
-	d := atLimit(t, m, Input{Now: 7 * time.Second}, limits.Fill+2*limits.Step, nil)
+	d := atLimit(t, m, Input{Now: 7 * time.Second}, limits.Fill+3*limits.Step, nil)
 	if d.Write == nil || d.Write.Reason != ReasonWish || d.Write.Donor != "first" || d.Write.Next != nil {
 		t.Errorf("at the limit: wrote %+v, want the donor asked anew", d.Write)
 	}
@@ -256,7 +256,7 @@ func TestTheWaitForAGrantBeginsWhenTheKeyIsNamed(t *testing.T) {
 	m := NewMachine("n", ringOfTwoDonors(joining("n", "first", nil)), limits)
 	m.Decide(Input{Now: 7 * time.Second})
 	m.Apply(joining("n", "first", at(500)))
-	atLimit(t, m, Input{Now: 30 * time.Second}, limits.Fill+2*limits.Step, nil)
+	atLimit(t, m, Input{Now: 30 * time.Second}, limits.Fill+3*limits.Step, nil)
 }
 
 // All see the same records and spread over the donors, so they do not run to the same one

@@ -110,8 +110,9 @@ type give struct {
 	drainingSince time.Duration
 	// heldSince is since when slow work has kept it from draining; zero: none does.
 	heldSince time.Duration
-	// gives is set once the work in the share has ended.
-	gives *Gift
+	// gives is set once the work in the share has ended, at givesSince.
+	gives      *Gift
+	givesSince time.Duration
 	// ends says that this instance has called it off before it drained.
 	ends bool
 }
@@ -283,8 +284,8 @@ func (m *Machine) await(w waiting, now time.Duration) time.Duration {
 }
 
 // grantLimit bounds the waiting for a grant. The donor has time limits of its own
-// for both of its steps; only if those have passed as well has it been lost.
-func (m *Machine) grantLimit() time.Duration { return m.limits.Fill + 2*m.limits.Step }
+// for each of its steps; only if those have passed as well has it been lost.
+func (m *Machine) grantLimit() time.Duration { return m.limits.Fill + 3*m.limits.Step }
 
 // withoutLeaving is the view as it will be when all others that are leaving have
 // gone.

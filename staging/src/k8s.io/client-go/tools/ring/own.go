@@ -150,7 +150,16 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			// Not before: what is in work carries the old epoch and would be refused.
 			g.gives = &gift
 			m.epoch++
+			g.givesSince = in.Now
 		}
+		limit := g.givesSince + m.limits.Step
+		if in.Now >= limit {
+			// The registry does not store what it is sent, and nobody works on the share meanwhile.
+			m.rest(registration{}, limit)
+			d.Write = callOff(h.Record, "what "+m.name+" gives has not been stored in time")
+			return
+		}
+		d.waitUntil(limit)
 		if in.Reported.Equal(Report{Epoch: m.epoch, Gives: g.gives}) {
 			d.Write = grant(h)
 		}

@@ -30,7 +30,7 @@ func TestAReceiverTakesBackAMoveUpThatIsNotGrantedInTheEnd(t *testing.T) {
 	low.Next, low.Revision, low.Generation = at(200), 3, 3
 	m := NewMachine("low", NewView(3, low, member("high", at(300))), limits)
 	own := keys(300, 100)
-	d := atLimit(t, m, Input{Now: 7 * time.Second, Serving: own}, limits.Fill+2*limits.Step, own)
+	d := atLimit(t, m, Input{Now: 7 * time.Second, Serving: own}, limits.Fill+3*limits.Step, own)
 	if w := d.Write; w == nil || w.Reason != ReasonCallOff || w.Name != "low" || w.Generation != 3 || w.Next != nil || *w.Key != 100 || !strings.Contains(w.Detail, "high has not given up") {
 		t.Errorf("at the limit: wrote %+v, want the move taken back", w)
 	}
@@ -44,7 +44,7 @@ func TestTheWaitForAMoveUpBeginsAnewWithAnotherKey(t *testing.T) {
 	m.Decide(Input{Now: 7 * time.Second, Serving: own})
 	low.Next = at(250)
 	m.Apply(low)
-	atLimit(t, m, Input{Now: 20 * time.Second, Serving: own}, limits.Fill+2*limits.Step, own)
+	atLimit(t, m, Input{Now: 20 * time.Second, Serving: own}, limits.Fill+3*limits.Step, own)
 
 	// So it does with the same key, once that has been taken back.
 	low.Next = nil
@@ -52,7 +52,7 @@ func TestTheWaitForAMoveUpBeginsAnewWithAnotherKey(t *testing.T) {
 	m.Decide(Input{Now: 150 * time.Second, Serving: own})
 	low.Next = at(250)
 	m.Apply(low)
-	atLimit(t, m, Input{Now: 200 * time.Second, Serving: own}, limits.Fill+2*limits.Step, own)
+	atLimit(t, m, Input{Now: 200 * time.Second, Serving: own}, limits.Fill+3*limits.Step, own)
 }
 
 func TestAMoveOutOfBoundsIsCalledOffWithTheAllowedInterval(t *testing.T) {

@@ -66,15 +66,17 @@ func isCut(proc byte) action       { return action{kind: cut, proc: proc} }
 func losesWork(proc byte) action { return action{kind: loseWork, proc: proc} }
 
 // These make a fair run until the process has shut its gate on work, has sent a grant, or
-// has sent the news that it gives nothing. What is late stays on its way.
+// has sent the news that it gives something, or that it gives nothing. What is late stays on its way.
 func untilShut(proc byte) action  { return action{kind: awaitShut, proc: proc} }
 func untilGrant(proc byte) action { return action{kind: awaitGrant, proc: proc} }
+func untilGives(proc byte) action { return action{kind: awaitGives, proc: proc} }
 func untilGiven(proc byte) action { return action{kind: awaitGiven, proc: proc} }
 
 // These are no actions of the world's: only an opening knows them.
 const (
 	awaitShut actionKind = 255 - iota
 	awaitGrant
+	awaitGives
 	awaitGiven
 )
 
@@ -95,6 +97,10 @@ var scenes = []scene{
 		opening: []action{starts(), untilGiven(0), losesNews(0), isCut(0), starts(), untilGrant(0)}},
 	{name: "move up, with a calling off late", instances: 3, short: reach{steps: 7}, long: reach{9, 1},
 		opening: []action{moves(1, 5), reads(1, 1), fills(1), reports(1), reads(0, 2), waitsInVain(0), losesWrite(0)}},
+	{name: "join, called off while the donor's report is late", instances: 2, short: reach{steps: 7}, long: reach{9, 1},
+		opening: []action{starts(), untilGives(1), losesNews(1), waitsInVain(1)}},
+	{name: "join, called off while the grant is late", instances: 2, short: reach{steps: 7}, long: reach{9, 1},
+		opening: []action{starts(), untilGrant(1), losesWrite(1), waitsInVain(1)}},
 	// One change, with faults.
 	{name: "join with faults", instances: 2, opening: []action{starts()}, along: true, short: reach{6, 1}, long: reach{7, 2}},
 	{name: "move down with faults", instances: 3, opening: []action{moves(0, 5)}, along: true, short: reach{6, 1}, long: reach{7, 2}},
@@ -152,6 +158,8 @@ func (s scene) play(t testing.TB, r *rules, checked invariant, trace *[]string, 
 					return p.busy == 0
 				case awaitGrant:
 					return !isGrant(&p.flying)
+				case awaitGives:
+					return !p.news.sent || p.news.Gives == nil
 				default:
 					return !p.news.sent || p.news.Gives != nil
 				}

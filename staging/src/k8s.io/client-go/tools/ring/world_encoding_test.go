@@ -80,6 +80,9 @@ func (s *state) encode(b []byte) []byte {
 			if m.give.draining {
 				b = append(b, p.since(m.give.drainingSince))
 			}
+			if m.give.gives != nil {
+				b = append(b, p.since(m.give.givesSince))
+			}
 		}
 		if m.wait == (waiting{}) {
 			b = append(b, 0)
@@ -113,8 +116,8 @@ func (s *state) encode(b []byte) []byte {
 	return b
 }
 
-// since is how many steps have passed since t, at most 3, the longest time limit.
-func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/step), 3)) }
+// since is how many steps have passed since t, at most 4, the longest time limit.
+func (p *process) since(t time.Duration) byte { return byte(min(int((p.now-t)/step), 4)) }
 
 // until is how many steps are left to t.
 func (p *process) until(t time.Duration) byte { return byte(max(0, (t-p.now)/step)) }
