@@ -17,26 +17,35 @@ limitations under the License.
 package host
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
-// settingsPollInterval is how soon a change of the file is noticed.
-const settingsPollInterval = time.Second
+const (
+	// settingsPollInterval is how soon a change of the file is noticed.
+	settingsPollInterval = time.Second
+	// maxSettings is how many bytes the file may have. No more is read of it.
+	maxSettings = 1 << 20
+)
 
 // Settings are those of the local file that says how this process takes part in the rings of its
 // controllers. An example with all fields:
@@ -150,7 +159,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // fixes its workers.
 func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error) {
 	settings := &Settings{}
-	if err := yaml.UnmarshalStrict(data, settings); err != nil {
+	if err := decode(data, settings); err != nil {
 		return nil, err
 	}
 	lease := time.Duration(settings.LeaseDuration)
@@ -195,6 +204,46 @@ func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error
 	return settings, errors.Join(errs...)
 }
 
+// decode reads one document of YAML or JSON. Fields that are not known, by their case even, or are there
+// twice are refused: what is written in vain would be missed late.
+func decode(data []byte, settings *Settings) error {
+	documents := 0
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		converted, err := yaml.YAMLToJSONStrict(document)
+		if err != nil {
+			return err
+		}
+		if string(converted) == "null" {
+			continue
+		}
+		if documents++; documents > 1 {
+			return errors.New("there are several YAML documents, want one")
+		}
+		strict, err := json.UnmarshalStrict(converted, settings)
+		if err != nil {
+			return explain(err)
+		}
+		if err := errors.Join(strict...); err != nil {
+			return fmt.Errorf("%w: names of fields are case-sensitive, and each is given once at most", err)
+		}
+	}
+}
+
+// explain says what else a value of the wrong type may be.
+func explain(err error) error {
+	if strings.Contains(err.Error(), "cannot unmarshal bool into") {
+		err = fmt.Errorf("%w: YAML takes On, Off, Yes and No for true and false; put a text in quotes", err)
+	}
+	return err
+}
+
 // Controller returns the settings for that controller, and whether it is listed.
 func (s *Settings) Controller(name string) (ControllerSettings, bool) {
 	for _, c := range s.Controllers {
@@ -235,10 +284,19 @@ func NewSettingsFile(path string, defaultWorkers map[string]int) (*SettingsFile,
 }
 
 // read returns what is in the file. An empty one is refused: it is most likely
-// being written.
+// being written. So is one of more than maxSettings.
 func (f *SettingsFile) read() (string, error) {
-	data, err := os.ReadFile(f.path)
-	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxSettings+1))
+	switch {
+	case err != nil:
+	case len(data) > maxSettings:
+		return "", fmt.Errorf("the file has more than %d bytes, which no settings have", maxSettings)
+	case len(bytes.TrimSpace(data)) == 0:
 		err = errors.New("the file is empty; for the defaults write {}")
 	}
 	return string(data), err
