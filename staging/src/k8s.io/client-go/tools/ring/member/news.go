@@ -78,6 +78,8 @@ type news struct {
 	// sending says that one is under way, sent when the last one was sent.
 	sending bool
 	sent    time.Time
+	// refusedSince is since when the server has refused all that were answered; zero: it does not.
+	refusedSince time.Time
 	backoff
 }
 
@@ -229,7 +231,7 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 			t.learn(stored)
 			switch {
 			case err == nil:
-				n.backoff = backoff{}
+				n.backoff, n.refusedSince = backoff{}, time.Time{}
 				n.states, n.weighed = status.Controllers, owned
 				t.cfg.Metrics.News(ResultStored)
 			case isGone(err), stored.UID != "" && stored.UID != t.self.UID:
@@ -247,9 +249,34 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 				n.fail(t.cfg.Clock.Now())
 				t.cfg.Metrics.News(ResultFailed)
 				logger.Error(err, "Could not tell the news of the instance; will try again", "pause", n.pause)
+				if isRefused(err) {
+					t.refuseNews(logger, err)
+				}
 			}
 		})
 	}()
+}
+
+// refuseNews takes note that the server has refused news, whatever their version. Others wait for what
+// they say, and no later ones need be better. So after a step the instance gives its record up, and
+// begins anew with one that says nothing yet.
+func (t *term) refuseNews(logger klog.Logger, reason error) {
+	n, now := &t.news, t.cfg.Clock.Now()
+	if n.refusedSince.IsZero() {
+		n.refusedSince = now
+	}
+	if t.lost || now.Sub(n.refusedSince) < t.cfg.StepLimit {
+		return
+	}
+	logger.Error(reason, "The API server refuses what the instance has to tell; will give its record up, and register anew", "refusedFor", now.Sub(n.refusedSince))
+	t.observer.fenced("The API server refuses what the instance has to tell; it joins anew")
+	t.lost, t.gaveUp = true, true
+}
+
+// isRefused says whether the server has judged a request, and does not want it. That it cannot carry
+// one out now, or that the record has changed, says nothing of the next.
+func isRefused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // store writes the status into the record as of that revision, and returns the record that

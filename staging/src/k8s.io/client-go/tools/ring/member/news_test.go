@@ -34,6 +34,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
 )
@@ -712,4 +713,61 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 			t.Errorf("the record says %+v, want %+v", status, want)
 		}
 	})
+}
+
+// Others wait for what an instance tells. One whose news the server does not want begins anew, with a
+// record that says nothing yet; one whose news it cannot store now does not.
+func TestAnInstanceWhoseNewsAreRefusedRegistersAnew(t *testing.T) {
+	invalid := apierrors.NewInvalid(shardingv1alpha1.SchemeGroupVersion.WithKind("ControllerInstance").GroupKind(), "a", field.ErrorList{field.Invalid(field.NewPath("status", "epoch"), 1, "no")})
+	for what, tc := range map[string]struct {
+		answer error
+		lasts  time.Duration
+		anew   bool
+	}{
+		"invalid":                    {invalid, time.Hour, true},
+		"forbidden":                  {apierrors.NewForbidden(resource, "a", errors.New("no")), time.Hour, true},
+		"a bad request":              {apierrors.NewBadRequest("no"), time.Hour, true},
+		"too large":                  {apierrors.NewRequestEntityTooLargeError("no"), time.Hour, true},
+		"invalid, not quite so long": {invalid, 30 * time.Second, false},
+		"no answer":                  {errors.New("injected: no answer"), 4 * time.Minute, false},
+		"an internal error":          {apierrors.NewInternalError(errors.New("no")), 4 * time.Minute, false},
+		"too many requests":          {apierrors.NewTooManyRequests("no", 1), 4 * time.Minute, false},
+		"another's write":            {apierrors.NewConflict(resource, "a", errors.New("no")), 4 * time.Minute, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRegistry(t)
+				i := newInstance(t, r)
+				i.start()
+				i.serves(hashkey.All())
+				before := i.record()
+				time.Sleep(lease)
+				begin := time.Now()
+				r.intercept(func(_ context.Context, q request) error {
+					if q.part == partNews && q.name == before.Name && time.Since(epoch) < lease+tc.lasts {
+						return tc.answer
+					}
+					return nil
+				})
+				for _, s := range i.sources {
+					s.hold(low)
+				}
+				time.Sleep(i.cfg.StepLimit - time.Second)
+				if _, ok := r.get(before.Name); !ok {
+					t.Fatalf("the record is gone after %v", time.Since(begin))
+				}
+				time.Sleep(3 * time.Minute)
+				if _, kept := r.get(before.Name); kept == tc.anew {
+					t.Errorf("it is there: %t", kept)
+				}
+				if !tc.anew {
+					return
+				}
+				i.serves(hashkey.All())
+				if after := i.record(); after.Name == before.Name || after.Status.Phase != shardingv1alpha1.InstanceActive {
+					t.Errorf("the record %s is %s", after.Name, after.Status.Phase)
+				}
+			})
+		})
+	}
 }

@@ -104,7 +104,7 @@ func (t *term) renew(ctx context.Context) {
 			case isLost(a.err):
 				t.cfg.Metrics.Renewed(ResultLost)
 				t.post(ctx, func() {
-					t.unleased = apierrors.HasStatusCause(a.err, fence.CauseLeaseLost)
+					t.gaveUp = apierrors.HasStatusCause(a.err, fence.CauseLeaseLost)
 					t.lose(logger, a.err)
 				})
 				return

@@ -91,9 +91,9 @@ type term struct {
 	lost, left bool
 	// buried says that the log has shown the end of the record.
 	buried bool
-	// unleased says that the record had no lease any more when it was renewed. It may be there still,
-	// and would then never end.
-	unleased  bool
+	// gaveUp says that the term has ended though its record may be there still, which would keep its
+	// range: it had no lease any more when it was renewed, or the server stores no news of it.
+	gaveUp    bool
 	readiness readiness
 	// idleSince is since when the instance has been kept from work that it may do; zero: it is not.
 	idleSince time.Time
@@ -116,7 +116,7 @@ func (t *term) run(ctx context.Context) {
 		t.keep(ctx)
 		cancel()
 		t.drain(ctx)
-		if t.unleased {
+		if t.gaveUp {
 			t.remove(ctx)
 		}
 		t.cfg.Gate.notify(func() {})
