@@ -42,6 +42,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"sigs.k8s.io/yaml"
 )
@@ -135,9 +136,13 @@ func (b *bundler) write(ctx context.Context, file string, out io.Writer) error {
 	if len(failed) > 0 {
 		var lines strings.Builder
 		for _, err := range failed {
-			fmt.Fprintln(&lines, err)
+			fmt.Fprintln(&lines, ring.Printable(err.Error()))
 		}
 		files["errors.txt"] = []byte(lines.String())
+	}
+	for name, content := range files {
+		// People will look at it in a terminal.
+		files[name] = []byte(ring.PrintableLines(string(content)))
 	}
 	if err := writeArchive(file, files, b.now); err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/tools/ring"
 )
 
 // contact knows whether the last answer of the API server was what was asked for. A watch that is lost
@@ -83,5 +84,5 @@ func (c *contact) text(now time.Time) string {
 	if !now.IsZero() {
 		since = " for " + duration.HumanDuration(max(0, now.Sub(c.since)))
 	}
-	return fmt.Sprintf("No contact with the API server%s, so what follows is old: %v\n", since, c.why)
+	return fmt.Sprintf("No contact with the API server%s, so what follows is old: %s\n", since, ring.Printable(c.why.Error()))
 }

@@ -33,6 +33,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -88,7 +89,7 @@ func history(ctx context.Context, client kubernetes.Interface, names []string, o
 	fmt.Fprintln(w, "TIME\tINSTANCE\tREASON\tTIMES\tWHAT")
 	for i := range events {
 		e := &events[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", when(e).UTC().Format(time.RFC3339), printable(e.InvolvedObject.Name), printable(e.Reason), max(e.Count, 1), printable(e.Message))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", when(e).UTC().Format(time.RFC3339), ring.Printable(e.InvolvedObject.Name), ring.Printable(e.Reason), max(e.Count, 1), ring.Printable(e.Message))
 	}
 	return w.Flush()
 }

@@ -35,6 +35,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -47,8 +48,13 @@ import (
 )
 
 func main() {
-	if err := cli.RunNoErrOutput(newCommand()); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
+	command, errors := newCommand(), ringtable.Printable(os.Stderr)
+	command.SetOut(ringtable.Printable(os.Stdout))
+	command.SetErr(errors)
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(errors))))
+	if err := cli.RunNoErrOutput(command); err != nil {
+		// No line of it looks like one of a table.
+		fmt.Fprintln(errors, "error:", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 		os.Exit(1)
 	}
 }
@@ -294,8 +300,15 @@ func statesOf(rings []*ringtable.Ring) []ringtable.State {
 // marshal returns the states of rings as JSON or YAML.
 func marshal(states any, format string) (string, error) {
 	data, err := json.MarshalIndent(map[string]any{"rings": states}, "", "  ")
-	if err == nil && format == "yaml" {
-		data, err = yaml.JSONToYAML(data)
+	if err != nil {
+		return "", err
 	}
-	return strings.TrimSuffix(string(data), "\n"), err
+	text := ring.PrintableLines(string(data))
+	if format == "yaml" {
+		// JSON is YAML, and escapes what YAML has as it is, or cannot have.
+		if data, err := yaml.JSONToYAML([]byte(text)); err == nil && ring.PrintableLines(string(data)) == string(data) {
+			text = string(data)
+		}
+	}
+	return strings.TrimSuffix(text, "\n"), nil
 }

@@ -107,6 +107,7 @@ func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMap
 	if object.GetNamespace() != "" {
 		name += " in namespace " + object.GetNamespace()
 	}
+	name = ring.Printable(name)
 	if len(claims) == 0 {
 		fmt.Fprintf(out, "No ring works on %s: what else does runs on the leader.\n", name)
 		return nil

@@ -34,7 +34,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -296,7 +295,7 @@ func differentBalance(r ringViews) string {
 	})
 	var ways []string
 	for _, way := range rarest {
-		ways = append(ways, fmt.Sprintf("%s at %s", printable(way), firstOf(by[way], maxDifferences)))
+		ways = append(ways, fmt.Sprintf("%s at %s", ring.Printable(way), firstOf(by[way], maxDifferences)))
 	}
 	return fmt.Sprintf("%s: the settings files even out the load in different ways: %s", r.Name, strings.Join(ways, "; "))
 }
@@ -512,7 +511,7 @@ func printViews(out io.Writer, rings []ringViews) error {
 			}
 			cells := []string{i.Name, i.Host, revision, lag, phase, owned, i.agrees()}
 			for n := range cells {
-				cells[n] = printable(cells[n])
+				cells[n] = ring.Printable(cells[n])
 			}
 			fmt.Fprintln(w, strings.Join(cells, "\t"))
 		}
@@ -531,14 +530,4 @@ func (i *instanceView) agrees() string {
 		return fmt.Sprintf("no: %s; and %d more", strings.Join(i.Differs[:maxDifferences], "; "), n-maxDifferences)
 	}
 	return "no: " + strings.Join(i.Differs, "; ")
-}
-
-// printable keeps what an unverified process has sent from controlling the terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text)
 }

@@ -174,7 +174,7 @@ func TestViews(t *testing.T) {
 		},
 		"controls the terminal": {
 			change: func(_ int64, own *member.Snapshot) { own.Phase = "\x1b[2J\t\n" },
-			want:   " [2J   (registry: Active)", fails: true,
+			want:   `  \u001b[2J\t\n (registry: Active)`, fails: true,
 		},
 		"another process": {
 			change: func(_ int64, own *member.Snapshot) { own.Holder = "h_2_y" },

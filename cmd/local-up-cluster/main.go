@@ -28,11 +28,12 @@ import (
 
 	"k8s.io/component-base/cli"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 func main() {
 	if err := cli.RunNoErrOutput(newCommand()); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(ringtable.Printable(os.Stderr), "error:", err)
 		os.Exit(1)
 	}
 }

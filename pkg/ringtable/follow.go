@@ -105,6 +105,7 @@ func List(ctx context.Context, client kubernetes.Interface, names ...string) ([]
 	}
 	var instances []*shardingv1alpha1.ControllerInstance
 	for i := range list.Items {
+		makePrintable(&list.Items[i])
 		instances = append(instances, &list.Items[i])
 	}
 	if len(names) == 0 {
@@ -134,11 +135,15 @@ func explain(err error) error {
 	return err
 }
 
-// trim drops the fields that no table shows. Most of a ReplicaSet is its pod template.
+// trim drops the fields that no table shows, and makes texts printable. Most of a ReplicaSet is its
+// pod template.
 func trim(object any) (any, error) {
-	if rs, ok := object.(*appsv1.ReplicaSet); ok {
-		rs.ManagedFields, rs.Annotations = nil, nil
-		rs.Spec.Template = corev1.PodTemplateSpec{}
+	switch o := object.(type) {
+	case *appsv1.ReplicaSet:
+		o.ManagedFields, o.Annotations = nil, nil
+		o.Spec.Template = corev1.PodTemplateSpec{}
+	case *shardingv1alpha1.ControllerInstance:
+		makePrintable(o)
 	}
 	return object, nil
 }

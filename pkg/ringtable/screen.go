@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"k8s.io/client-go/tools/ring"
 )
 
 const (
@@ -46,8 +48,8 @@ const (
 )
 
 // Screen shows a text that changes. On a terminal the text is redrawn in place;
-// elsewhere it is printed again whenever it differs. Its methods may be called from
-// several goroutines.
+// elsewhere it is printed again whenever it differs. What is not printable is shown as
+// ring.PrintableLines has it. Its methods may be called from several goroutines.
 type Screen struct {
 	out io.Writer
 	// size returns the columns and rows of the terminal. It is nil without a terminal.
@@ -97,6 +99,7 @@ func (s *Screen) Width() int {
 // Show replaces the present text. On a terminal, columns that do not fit are cut off, and lines are
 // left out that lie above the last third of the terminal: sums come last.
 func (s *Screen) Show(text string) error {
+	text = ring.PrintableLines(text)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.Live() {
@@ -110,11 +113,11 @@ func (s *Screen) Show(text string) error {
 	return s.draw(nil, text)
 }
 
-// Print prints a text that does not change, as it is.
+// Print prints a text that does not change, all of it.
 func (s *Screen) Print(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := io.WriteString(s.out, text+"\n")
+	_, err := io.WriteString(s.out, ring.PrintableLines(text)+"\n")
 	return err
 }
 
@@ -123,9 +126,9 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.Live() {
-		return s.out.Write(lines)
+		return Printable(s.out).Write(lines)
 	}
-	if err := s.draw(lines, s.shown); err != nil {
+	if err := s.draw([]byte(ring.PrintableLines(string(lines))), s.shown); err != nil {
 		return 0, err
 	}
 	return len(lines), nil

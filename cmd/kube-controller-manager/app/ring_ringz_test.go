@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -193,6 +194,38 @@ AGE     TIMES  REVISION  WHAT
 	writeRingz(&out, &member.Process{Started: now}, now)
 	if !strings.Contains(out.String(), "This process is on no ring.") {
 		t.Errorf("got\n%s", out.String())
+	}
+}
+
+// What others have written, such as an answer of a server, neither controls a terminal nor forges a
+// line.
+func TestRingzAsTextIsPrintable(t *testing.T) {
+	const hostile = "x\x1b[2J\nFORGED\u202e\xff"
+	now := time.Now()
+	process := ringzProcess(now)
+	for i := range process.Instances {
+		s := &process.Instances[i]
+		s.Holder, s.Name, s.Write, s.Proposal, s.Gives, s.Barred = hostile, hostile, hostile, hostile, hostile, hostile
+		for n := range s.Records {
+			s.Records[n].Name, s.Records[n].Phase = hostile, hostile
+		}
+		for n := range s.Doors {
+			s.Doors[n].Controller, s.Doors[n].Reason = hostile, hostile
+		}
+		for n := range s.Sources {
+			s.Sources[n].Name = hostile
+		}
+		for n := range s.Oldest {
+			s.Oldest[n].Controller = hostile
+		}
+		for n := range s.Decided {
+			s.Decided[n].Text = hostile
+		}
+	}
+	var out strings.Builder
+	writeRingz(&out, &process, now)
+	if text := out.String(); text != ring.PrintableLines(text) || strings.Contains(text, "\nFORGED") || !strings.Contains(text, `x\u001b[2J\nFORGED\u202e\xff`) {
+		t.Errorf("got %q", text)
 	}
 }
 

@@ -110,6 +110,11 @@ func controllerInstanceRow(obj *sharding.ControllerInstance, keys string, option
 	if options.Wide {
 		row.Cells = append(row.Cells, obj.Spec.HolderIdentity, orNone(obj.Spec.Donor), next, heap(obj.Status.Heap), orNone(strings.Join(obj.Spec.Controllers, ",")))
 	}
+	for n, cell := range row.Cells {
+		if text, ok := cell.(string); ok {
+			row.Cells[n] = ring.Printable(text)
+		}
+	}
 	return row
 }
 

@@ -54,6 +54,10 @@ func TestPrintControllerInstance(t *testing.T) {
 		{Name: "daemonset-controller", Working: true},
 	}
 
+	hostile := newControllerInstance("a", "workloads", nil, nil)
+	hostile.Spec.Controllers = []string{"c"}
+	hostile.Status.Controllers = []sharding.ControllerState{{Name: "c", Reason: "\x1b[2J\n\u202e\u009b\xff"}}
+
 	tests := map[string]struct {
 		instance sharding.ControllerInstance
 		wide     bool
@@ -84,6 +88,10 @@ func TestPrintControllerInstance(t *testing.T) {
 			instance: waits,
 			want: []interface{}{"a", "workloads", "<none>", "-", int64(0), "2/4", "<unknown>",
 				"replicaset-controller: the leader's Lease is held by host_1, a kube-controller-manager without rings; job-controller: about to begin"},
+		},
+		"writes what controls a terminal": {
+			instance: hostile,
+			want:     []interface{}{"a", "workloads", "<none>", "-", int64(0), "0/1", "<unknown>", `c: \u001b[2J\n\u202e\u009b\xff`},
 		},
 		"full": {
 			instance: full,

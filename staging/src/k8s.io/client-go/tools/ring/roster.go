@@ -189,8 +189,8 @@ func whyNot(controller string, in RosterInput) string {
 	case !l.Runs(controller):
 		return ""
 	case !l.Signed():
-		return fmt.Sprintf("the leader's Lease is held by %.256s, a kube-controller-manager without rings", l.Holder)
+		return fmt.Sprintf("the leader's Lease is held by %.256s, a kube-controller-manager without rings", Printable(l.Holder))
 	default:
-		return fmt.Sprintf("the leader, %.256s, runs it", l.Process())
+		return fmt.Sprintf("the leader, %.256s, runs it", Printable(l.Process()))
 	}
 }

@@ -262,11 +262,14 @@ func TestTheRecordSaysWhyAnInstanceMustNotWork(t *testing.T) {
 		leader *Leader
 		want   string
 	}{
-		"it may":                 {"", sharedView, &signedLeaders[justY], ""},
-		"nobody leads":           {"", sharedView, &Leader{}, ""},
-		"unknown who leads":      {"", sharedView, nil, "it is not known yet who leads"},
-		"a leader of ours":       {"", sharedView, &Leader{SignLeader("host_1f3c", []string{"*"})}, "the leader, host_1f3c, runs it"},
-		"a stock leader":         {"", sharedView, &Leader{"host_1f3c"}, "the leader's Lease is held by host_1f3c, a kube-controller-manager without rings"},
+		"it may":                       {"", sharedView, &signedLeaders[justY], ""},
+		"nobody leads":                 {"", sharedView, &Leader{}, ""},
+		"unknown who leads":            {"", sharedView, nil, "it is not known yet who leads"},
+		"a leader of ours":             {"", sharedView, &Leader{SignLeader("host_1f3c", []string{"*"})}, "the leader, host_1f3c, runs it"},
+		"a stock leader":               {"", sharedView, &Leader{"host_1f3c"}, "the leader's Lease is held by host_1f3c, a kube-controller-manager without rings"},
+		"one that controls a terminal": {"", sharedView, &Leader{"host\x1b[2J\n\u202e"}, `the leader's Lease is held by host\u001b[2J\n\u202e, a kube-controller-manager without rings`},
+		// What it is called is cut as people see it, so the record can hold it.
+		"one of a long name":     {"", sharedView, &Leader{strings.Repeat("\x1b", 1000)}, "the leader's Lease is held by " + strings.Repeat(`\u001b`, 1000)[:256] + ", a kube-controller-manager without rings"},
 		"another does not list":  {"", short, &Leader{}, "ControllerInstance b does not list it in spec.controllers"},
 		"that, and a stock one":  {"", short, &Leader{"host_1f3c"}, "ControllerInstance b does not list it in spec.controllers"},
 		"that, and unknown":      {"", short, nil, "ControllerInstance b does not list it in spec.controllers"},

@@ -17,6 +17,8 @@ limitations under the License.
 package member
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,6 +46,14 @@ type Events interface {
 type noEvents struct{}
 
 func (noEvents) Eventf(runtime.Object, string, string, string, ...any) {}
+
+// printableEvents tells events whose text has nothing in it that controls a terminal, whoever has
+// written what it is about.
+type printableEvents struct{ Events }
+
+func (e printableEvents) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
+	e.Events.Eventf(object, eventType, reason, "%s", ring.Printable(fmt.Sprintf(format, args...)))
+}
 
 // reference is what events on a record refer to.
 func reference(r ring.Record) *v1.ObjectReference {

@@ -215,6 +215,7 @@ func New(cfg Config) (*Member, error) {
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}
+	cfg.Events = printableEvents{cfg.Events}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}

@@ -19,11 +19,13 @@ package member
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 )
@@ -79,7 +81,7 @@ func TestNewFillsInDefaults(t *testing.T) {
 			if m.cfg.LeaseDuration != tc.wantLease || m.cfg.StepLimit != tc.wantStep || m.cfg.HungLimit != tc.wantHung {
 				t.Errorf("lease %v, step limit %v and hung limit %v, want %v, %v and %v", m.cfg.LeaseDuration, m.cfg.StepLimit, m.cfg.HungLimit, tc.wantLease, tc.wantStep, tc.wantHung)
 			}
-			if m.cfg.Metrics != (noMetrics{}) || m.cfg.Events != (noEvents{}) || m.cfg.Clock != (clock.RealClock{}) {
+			if m.cfg.Metrics != (noMetrics{}) || m.cfg.Events != (printableEvents{noEvents{}}) || m.cfg.Clock != (clock.RealClock{}) {
 				t.Errorf("got metrics %T, events %T and clock %T", m.cfg.Metrics, m.cfg.Events, m.cfg.Clock)
 			}
 		})
@@ -146,4 +148,12 @@ func TestRunEndsWhileItCannotRegister(t *testing.T) {
 			t.Errorf("Run returned after %v, want at once", took)
 		}
 	})
+}
+
+func TestEventsArePrintable(t *testing.T) {
+	var got told
+	printableEvents{&got}.Eventf(&v1.ObjectReference{Name: "a"}, v1.EventTypeNormal, "Joined", "from %s", "x\x1b[2J\n\u202e%d\xff")
+	if want := []string{`Normal event Joined on a: from x\u001b[2J\n\u202e%d\xff`}; !slices.Equal(got.lines, want) {
+		t.Errorf("got %q, want %q", got.lines, want)
+	}
 }
