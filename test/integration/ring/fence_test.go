@@ -304,6 +304,7 @@ func TestFence(t *testing.T) {
 	t.Run("no identity", func(t *testing.T) { s.on(t).testUnnamedWrites() })
 	t.Run("rights", func(t *testing.T) { s.on(t).testRights() })
 	t.Run("rights by ring", func(t *testing.T) { s.on(t).testRightsByRing() })
+	t.Run("fields", func(t *testing.T) { s.on(t).testFieldsBySteering() })
 	t.Run("grants", func(t *testing.T) { s.on(t).testGrants() })
 	t.Run("at once after a grant", func(t *testing.T) { s.on(t).testWriteAtOnceAfterGrant() })
 	t.Run("expiry", func(t *testing.T) { s.on(t).testWriteAfterExpiry() })

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,6 +182,7 @@ func TestRegistry(t *testing.T) {
 	s := startRegistryServer(t)
 	t.Run("writes", func(t *testing.T) { s.on(t).testWrites() })
 	t.Run("validation", func(t *testing.T) { s.on(t).testValidation() })
+	t.Run("size", func(t *testing.T) { s.on(t).testSize() })
 	t.Run("preconditions", func(t *testing.T) { s.on(t).testPreconditions() })
 	t.Run("selectors", func(t *testing.T) { s.on(t).testSelectors() })
 	t.Run("leases", func(t *testing.T) { s.on(t).testLeases() })
@@ -215,6 +217,7 @@ func (s *registryServer) testWrites() {
 	}
 	instance.Spec.PinnedHashKey, instance.Spec.Drained, instance.Spec.Balance = ptr.To[int64](math.MaxInt64), true, shardingv1alpha1.BalanceDisabled
 	instance.Spec.Held = []shardingv1alpha1.HashKeyRange{{First: 0, Last: 0}, {First: 100, Last: math.MaxInt64}}
+	instance.Spec.HashKey = ptr.To[int64](6)
 	instance.Status.Phase = shardingv1alpha1.InstanceActive
 	created := s.create(instance)
 	if !apiequality.Semantic.DeepEqual(created.Spec, instance.Spec) || created.Status.Phase != "" || created.Generation != 1 {
@@ -229,7 +232,7 @@ func (s *registryServer) testWrites() {
 		Busy:  1,
 		Epoch: 2,
 		Gives: &shardingv1alpha1.Gift{To: "b", HashKey: math.MaxInt64},
-		Heap:  &shardingv1alpha1.ProcessHeap{LiveBytes: math.MaxInt64, Objects: 2},
+		Heap:  &shardingv1alpha1.ProcessHeap{LiveBytes: 1 << 50, Objects: 2},
 		Work:  1000,
 		Controllers: []shardingv1alpha1.ControllerState{
 			{Name: "replicaset-controller", Working: true},
@@ -288,8 +291,10 @@ func (s *registryServer) testWrites() {
 
 	// Time passes in whole seconds.
 	began := reported.Status.PhaseSince
+	weight := reported.Status.Weight
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		if kept := s.report("a", time.Now().UnixNano()); !kept.Status.PhaseSince.Equal(began) {
+		weight++
+		if kept := s.report("a", weight); !kept.Status.PhaseSince.Equal(began) {
 			return false, fmt.Errorf("news of the same phase gave it the time %v, want that of before, %v", kept.Status.PhaseSince, began)
 		}
 		return time.Since(began.Time) > time.Second, nil
@@ -360,13 +365,53 @@ func (s *registryServer) testValidation() {
 
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"phase":"Dozing","cached":[{"first":9,"last":8}],"weight":-1,"busy":-1,"gives":{"to":"B","hashKey":-1},
 		"work":1001,"heap":{"liveBytes":0,"objects":-1},"controllers":[{"name":"job-controller","working":true}]}}`), metav1.PatchOptions{}, "status")
-	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.weight", "status.busy", "status.heap.objects", "status.work", "status.gives.to", "status.gives.hashKey", "status.controllers[0].name")
+	wantInvalid("status", err, "status.phase", "status.cached[0].last", "status.weight", "status.busy", "status.heap.objects", "status.work", "status.phase", "status.controllers[0].name", "status.gives", "status.gives.to", "status.gives.hashKey")
 
 	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":3}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":2}}`), metav1.PatchOptions{}, "status")
 	wantInvalid("epoch", err, "status.epoch")
+
+	// No report leaves the next one without an epoch, or a phase that the instance can have.
+	for _, report := range []string{`{"epoch":4611686018427387904}`, `{"epoch":1028}`, `{"phase":"Active"}`, `{"epoch":4,"gives":{"to":"b","hashKey":3}}`, `{"weight":1099511627777}`} {
+		_, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":`+report+`}`), metav1.PatchOptions{}, "status")
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("%s: got %v, want it refused as invalid", report, err)
+		}
+	}
+	if _, err = s.instances().Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"epoch":1027}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Errorf("the highest step: %v", err)
+	}
+}
+
+// testSize: nobody who writes the metadata of a record makes it so large that its instance could not
+// write it any more, and what is too large all the same is renewed and reported.
+func (s *registryServer) testSize() {
+	t, ctx := s.t, s.t.Context()
+	created := s.create(newInstance("a"))
+	annotation := func(size int) []byte {
+		return fmt.Appendf(nil, `{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("x", size))
+	}
+	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, annotation(60<<10), metav1.PatchOptions{}); err != nil {
+		t.Errorf("60 KiB: %v", err)
+	}
+	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, annotation(64<<10), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("more than 64 KiB: got %v, want it refused as invalid", err)
+	}
+	// Each manager of a field is remembered.
+	var err error
+	for n := 0; err == nil && n < 2000; n++ {
+		apply := fmt.Appendf(nil, `{"apiVersion":"sharding.k8s.io/v1alpha1","kind":"ControllerInstance","metadata":{"name":"a","labels":{"l%d":"x"}}}`, n)
+		_, err = s.instances().Patch(ctx, "a", types.ApplyPatchType, apply, metav1.PatchOptions{FieldManager: fmt.Sprintf("manager-%d", n)})
+	}
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("managers of fields without end: got %v, want them refused as invalid", err)
+	}
+	if _, err := s.renew(created); err != nil {
+		t.Errorf("a renewal: %v", err)
+	}
+	s.report("a", 7)
 }
 
 // testPreconditions: a write of a spec that tests UID and generation, as members send it, is
@@ -505,8 +550,10 @@ func (s *registryServer) testExpiry() {
 	instance.Spec.LeaseDurationSeconds = 5
 	created := s.create(instance)
 	var updated *shardingv1alpha1.ControllerInstance
+	weight := 0
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		news := fmt.Appendf(nil, `{"status":{"weight":%d}}`, time.Now().UnixNano())
+		weight++
+		news := fmt.Appendf(nil, `{"status":{"weight":%d}}`, weight)
 		written, err := s.instances().Patch(ctx, "a", types.MergePatchType, news, metav1.PatchOptions{}, "status")
 		if err == nil {
 			updated = written

@@ -114,7 +114,7 @@ func (s *fenceServer) testRightsByRing() {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now.Spec.Donor = "somebody"
+			now.Spec.Balance = shardingv1alpha1.BalanceDisabled
 			_, err = c.Update(ctx, now, metav1.UpdateOptions{})
 			return err
 		}},
@@ -152,24 +152,33 @@ func (s *fenceServer) testRightsByRing() {
 		named bool
 		ring  string
 		may   bool
+		// reports says that they may write the status.
+		reports bool
 	}{
-		{operator, false, operatorRing, true},
-		{operator, true, operatorRing, true},
-		{operator, false, catalogue.WorkloadsRing, false},
-		{person, false, operatorRing, true},
-		{person, false, catalogue.WorkloadsRing, false},
-		{anybody, false, operatorRing, false},
-		{collector, false, operatorRing, true},
-		{collector, false, catalogue.WorkloadsRing, true},
-		{"system:kube-controller-manager", false, catalogue.WorkloadsRing, true},
-		{"system:kube-controller-manager", false, operatorRing, false},
-		{"", false, catalogue.WorkloadsRing, true},
+		{operator, false, operatorRing, true, true},
+		{operator, true, operatorRing, true, true},
+		{operator, false, catalogue.WorkloadsRing, false, false},
+		{person, false, operatorRing, true, false},
+		{person, false, catalogue.WorkloadsRing, false, false},
+		{anybody, false, operatorRing, false, false},
+		{collector, false, operatorRing, true, false},
+		{collector, false, catalogue.WorkloadsRing, true, false},
+		{"system:kube-controller-manager", false, catalogue.WorkloadsRing, true, true},
+		{"system:kube-controller-manager", false, operatorRing, false, false},
+		{"", false, catalogue.WorkloadsRing, true, true},
 	} {
 		message := ""
 		if !who.may {
 			message = fmt.Sprintf(`user %q may not write records of ring %q: it needs the verb "work" or "steer" on rings.sharding.k8s.io %q`, who.user, who.ring, who.ring)
 		}
 		for _, w := range writes {
+			message := message
+			if w.what == "status" || w.what == "renewal" {
+				message = ""
+				if !who.reports {
+					message = fmt.Sprintf(`user %q may not write the status of records of ring %q, which is what its instances report: it needs the verb "work" on rings.sharding.k8s.io %q`, who.user, who.ring, who.ring)
+				}
+			}
 			if w.what == "delete of all" && (who.user == collector || who.user == "system:kube-controller-manager") {
 				continue // No role of theirs has the verb.
 			}
@@ -216,7 +225,7 @@ func (s *fenceServer) testRightsByRing() {
 	const noRight = "may not write records of ring"
 	want("an instance, its own ring", patch(named(operator, own.identity), own.identity.Name, `{"spec":{"drained":true}}`), "")
 	want("an instance, another ring", patch(named(operator, own.identity), other.identity.Name, `{"spec":{"drained":true}}`), noRight)
-	want("an instance, another ring's status", patch(named(operator, own.identity), other.identity.Name, `{"status":{"weight":7}}`, "status"), noRight)
+	want("an instance, another ring's status", patch(named(operator, own.identity), other.identity.Name, `{"status":{"weight":7}}`, "status"), "may not write the status of records of ring")
 	want("an instance, delete on another ring", named(operator, own.identity).Delete(ctx, other.identity.Name, metav1.DeleteOptions{}), noRight)
 	want("another ring's instance", patch(named(operator, other.identity), other.identity.Name, `{"spec":{"drained":true}}`), cannot)
 	want("who steers, as an instance", patch(named(person, own.identity), own.identity.Name, `{"spec":{"drained":true}}`), cannot)
