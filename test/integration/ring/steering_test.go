@@ -48,17 +48,17 @@ const (
 var steered = map[string]struct{ patch, becomes string }{
 	// The server alone says what a record is and was.
 	"metadata.name":                       {`"other"`, isRefused},
-	"metadata.generateName":               {`"other-"`, isKept},
-	"metadata.namespace":                  {`"default"`, isRefused},
+	"metadata.namespace":                  {`"default"`, isKept},
 	"metadata.selfLink":                   {`"/other"`, isKept},
 	"metadata.uid":                        {`"other"`, isRefused},
 	"metadata.resourceVersion":            {`"1"`, isRefused},
 	"metadata.generation":                 {`77`, isKept},
 	"metadata.creationTimestamp":          {`"2020-01-01T00:00:00Z"`, isKept},
-	"metadata.deletionTimestamp":          {`"2020-01-01T00:00:00Z"`, isKept},
-	"metadata.deletionGracePeriodSeconds": {`5`, isKept},
+	"metadata.deletionTimestamp":          {`"2020-01-01T00:00:00Z"`, isRefused},
+	"metadata.deletionGracePeriodSeconds": {`5`, isRefused},
 	"metadata.hashKey":                    {`77`, isKept},
 	// No decision and no fence reads these. Their size is bounded.
+	"metadata.generateName":    {`"other-"`, isStored},
 	"metadata.labels":          {`{"a":"b"}`, isStored},
 	"metadata.annotations":     {`{"a":"b"}`, isStored},
 	"metadata.ownerReferences": {`[{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"a"}]`, isStored},

@@ -315,7 +315,7 @@ func validateStatus(status *sharding.ControllerInstanceStatus, path *field.Path)
 	// Negative counts, and those that are too large, are named alone.
 	if n, counted := validateCount(status.Heaviest, maxObjects, path.Child("heaviest")), validateCount(status.BeforeHeaviest, maxObjects, path.Child("beforeHeaviest")); len(n)+len(counted) > 0 {
 		errs = append(append(errs, n...), counted...)
-	} else if status.Heaviest+status.BeforeHeaviest > status.Weight {
+	} else if status.Heaviest+status.BeforeHeaviest > max(status.Weight, 0) {
 		errs = append(errs, field.Invalid(path.Child("heaviest"), status.Heaviest, fmt.Sprintf("must not be more than weight (%d) with beforeHeaviest (%d)", status.Weight, status.BeforeHeaviest)))
 	}
 	if heap := status.Heap; heap != nil {
