@@ -448,7 +448,7 @@ func (s *fenceServer) testNotCovered() {
 	_, err = s.createPod(a.writes)
 	s.wantRefused("without a controller", err, unknown)
 
-	stranger := s.owns(t, "b", highEnd).identity
+	stranger := s.owns(t, "b", lowEnd).identity
 	for controller, message := range map[string]string{
 		"somebody-elses": `what controller "somebody-elses" writes to pods`,
 		"":               `what controller "" writes to pods`,
