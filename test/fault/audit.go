@@ -48,6 +48,12 @@ rules:
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: sharding.k8s.io}]
+# Of all else, what controllers write is compared with a stock controller manager.
+- level: None
+  resources: [{group: "", resources: [events]}, {group: events.k8s.io}, {group: coordination.k8s.io}]
+- level: RequestResponse
+  verbs: [create, update, patch, delete, deletecollection]
+  userGroups: ["system:serviceaccounts:kube-system"]
 - level: None
 `
 
@@ -56,15 +62,19 @@ type auditEvent struct {
 	Verb      string
 	UserAgent string
 	SourceIPs []string
-	ObjectRef struct{ Resource, Subresource, Name string }
+	ObjectRef struct{ Resource, Subresource, Namespace, Name string }
+	User      struct{ Username string }
 
-	ResponseStatus metav1.Status
-	ResponseObject *struct {
-		metav1.ObjectMeta `json:"metadata"`
-		// Details is that of a Status: the answer to a deletion may be one.
-		Details metav1.StatusDetails
-	}
+	ResponseStatus           metav1.Status
+	ResponseObject           *responseObject
 	RequestReceivedTimestamp time.Time
+}
+
+// responseObject has the fields of the object in an answer that are used here.
+type responseObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	// Details is that of a Status: the answer to a deletion may be one.
+	Details metav1.StatusDetails
 }
 
 // verb returns the checker's name of the write, or "" if the checker does not judge it.

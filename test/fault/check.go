@@ -323,9 +323,13 @@ func (c *checker) leads(ring string) bool {
 	return false
 }
 
-// leaderWritten notes what the holder of the leader's Lease runs: it stands behind its name.
+// leaderWritten notes what the holder of the leader's Lease runs: it stands behind its name, and without
+// that it may be anything.
 func (c *checker) leaderWritten(holder string) {
-	_, controllers, _ := strings.Cut(holder, ";controllers=")
+	_, controllers, signed := strings.Cut(holder, ";controllers=")
+	if !signed && holder != "" {
+		controllers = "*"
+	}
 	c.led = strings.Split(controllers, ",")
 }
 

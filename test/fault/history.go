@@ -52,6 +52,8 @@ type history struct {
 	lock sync.Mutex
 	*checker
 	failed error
+	// changes has what was changed while a stock controller manager is compared with, by revision.
+	changes map[int64][]change
 	// moved is closed and replaced after each change.
 	moved chan struct{}
 }
@@ -139,6 +141,12 @@ func (h *history) apply(event *clientv3.Event) error {
 			return nil
 		}
 		value = event.PrevKv.Value
+	}
+	if h.changes != nil {
+		h.changes[h.revision] = append(h.changes[h.revision], change{key: key, before: event.PrevKv, now: event.Kv, deleted: deleted})
+	}
+	if judgedAtRest(path.Base(path.Dir(key))) {
+		return nil
 	}
 	line := entry{Revision: h.revision, Seen: h.seen, Key: key, Deleted: deleted}
 	if t := h.team(path.Base(path.Dir(key))); t != nil {

@@ -96,6 +96,9 @@ func (r *run) runPods(ctx context.Context) error {
 			if pod.Labels[teamLabel] != "" {
 				go r.retry(ctx, func(ctx context.Context) error { return r.runTeamPod(ctx, pod) })
 			}
+			if pod.Labels[anewLabel] != "" {
+				r.runAnewPod(ctx, pod)
+			}
 			if pod.Labels[jobLabel] == "" {
 				return
 			}
@@ -104,13 +107,16 @@ func (r *run) runPods(ctx context.Context) error {
 				phase = v1.PodFailed
 			}
 			time.AfterFunc(time.Duration(100+rand.IntN(1500))*time.Millisecond, func() {
-				r.retry(ctx, func(ctx context.Context) error { return r.finish(ctx, pod.Name, phase) })
+				r.retry(ctx, func(ctx context.Context) error { return r.finish(ctx, pod, phase) })
 			})
 		},
 		UpdateFunc: func(_, obj any) {
 			pod := obj.(*v1.Pod)
 			if pod.Labels[teamLabel] != "" {
 				go r.retry(ctx, func(ctx context.Context) error { return r.runTeamPod(ctx, pod) })
+			}
+			if pod.Labels[anewLabel] != "" {
+				r.runAnewPod(ctx, pod)
 			}
 			if pod.Labels[daemonPodLabel] != "" && pod.DeletionTimestamp != nil {
 				time.AfterFunc(halfDeleted, func() {
@@ -126,8 +132,9 @@ func (r *run) runPods(ctx context.Context) error {
 }
 
 // finish ends a pod in that phase.
-func (r *run) finish(ctx context.Context, name string, phase v1.PodPhase) error {
-	pod, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+func (r *run) finish(ctx context.Context, pod *v1.Pod, phase v1.PodPhase) error {
+	pods := r.client.CoreV1().Pods(pod.Namespace)
+	pod, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return ignoreGone(err)
 	}
@@ -135,7 +142,7 @@ func (r *run) finish(ctx context.Context, name string, phase v1.PodPhase) error 
 		return nil
 	}
 	pod.Status.Phase = phase
-	_, err = r.client.CoreV1().Pods(namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	return ignoreGone(err)
 }
 

@@ -28,6 +28,8 @@ limitations under the License.
 //     finished counts its pods right.
 //   - In the end every ReplicaSet and DaemonSet has the pods that it wants, every rollout is complete,
 //     and every Job has finished.
+//   - At rest, a fresh stock controller manager finds nothing to do, though objects were deleted and
+//     made anew under their names, and EndpointSlices deleted.
 //
 // It prints a table, and keeps the evidence if it finds a violation:
 //
@@ -147,6 +149,10 @@ func (o *options) run(ctx context.Context) (*result, error) {
 	for n := 0; err == nil && (n < o.times || time.Since(begin) < o.duration); n++ {
 		err = r.allFaults(ctx, chosen, results)
 	}
+	if err == nil {
+		results[atRest] = &result{}
+		err = r.compare(ctx, results[atRest])
+	}
 	r.end()
 	total := o.report(results)
 	if err == nil && len(total.violations) == 0 && !o.keep {
@@ -204,6 +210,9 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 	}
 	if settled := r.settle(ctx); settled != nil {
 		err = errors.Join(err, fmt.Errorf("after %s: %w", f.name, settled))
+	}
+	if err == nil {
+		err = r.disturb(ctx)
 	}
 	// The audit log lags slightly behind etcd.
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -336,13 +345,19 @@ func (o *options) report(results map[string]*result) *result {
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, r.times, p50, longest, r.late.Round(time.Millisecond), r.refused, r.judged, r.untold, r.lost,
 			kinds[excess], kinds[nonOwner], len(r.violations)-kinds[excess]-kinds[nonOwner])
 	}
+	names := []string{}
 	for _, f := range faults {
-		r := results[f.name]
+		names = append(names, f.name)
+	}
+	for _, name := range append(names, atRest) {
+		r := results[name]
 		if r == nil {
 			continue
 		}
-		row(f.name, r)
-		total.times += r.times
+		row(name, r)
+		if name != atRest {
+			total.times += r.times
+		}
 		total.late = max(total.late, r.late)
 		total.refused += r.refused
 		total.judged += r.judged
@@ -351,7 +366,7 @@ func (o *options) report(results map[string]*result) *result {
 		total.lost += r.lost
 		total.violations = append(total.violations, r.violations...)
 		for _, v := range r.violations {
-			found = append(found, f.name+": "+v.text)
+			found = append(found, name+": "+v.text)
 		}
 	}
 	row("all", total)

@@ -59,7 +59,7 @@ func (r *run) createNamespaces(ctx context.Context) error {
 		return err
 	}
 	for i := range teams {
-		if err := errors.Join(r.createTeam(ctx, teamName(i)), r.createKept(ctx, teamName(i))); err != nil {
+		if err := errors.Join(r.createNamespace(ctx, teamName(i)), r.createTeam(ctx, teamName(i)), r.createKept(ctx, teamName(i))); err != nil {
 			return fmt.Errorf("namespace %s: %w", teamName(i), err)
 		}
 	}
@@ -67,9 +67,6 @@ func (r *run) createNamespaces(ctx context.Context) error {
 }
 
 func (r *run) createTeam(ctx context.Context, team string) error {
-	if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}, metav1.CreateOptions{}); err != nil {
-		return err
-	}
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: team, Name: name} }
 	selects := map[string]string{teamLabel: fixedSet}
 	if _, err := r.client.CoreV1().Services(team).Create(ctx, &v1.Service{
@@ -200,8 +197,8 @@ func (r *run) runTeamPod(ctx context.Context, pod *v1.Pod) error {
 	case pod.DeletionTimestamp != nil:
 		return ignoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
 	case pod.Spec.NodeName == "":
-		return ignoreGone(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: nodeName(0)}}, metav1.CreateOptions{}))
-	case pod.Status.Phase != v1.PodRunning:
+		return ignoreGone(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: targetNode(pod)}}, metav1.CreateOptions{}))
+	case pod.Status.Phase == v1.PodPending:
 		n := teamAddresses.Add(1)
 		pod.Status.Phase = v1.PodRunning
 		pod.Status.PodIP = fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)

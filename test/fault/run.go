@@ -40,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/utils/ringaudit"
@@ -62,6 +63,7 @@ type run struct {
 	cluster *localcluster.Cluster
 	client  kubernetes.Interface
 	history *history
+	anew    *anewLoad
 	rand    *rand.Rand
 	// servers are the names of the API servers. The controller managers take turns at them, so
 	// that what one has written reaches others by another server's watch cache.
@@ -72,6 +74,8 @@ type run struct {
 	lock      sync.Mutex
 	processes []*process
 	refused   int
+	// compared has what a stock controller manager has written, nil before there is one.
+	compared *comparison
 	// still says that the load of the rings is not evened out.
 	still bool
 	// loading is held while the ReplicaSets' replicas are changed.
@@ -184,7 +188,10 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 		}
 		r.servers = append(r.servers, next)
 	}
-	r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig())
+	admin := r.cluster.RESTConfig()
+	// Each look at Endpoints would print one.
+	admin.WarningHandler = rest.NoWarnings{}
+	r.client, err = kubernetes.NewForConfig(admin)
 	return err
 }
 
@@ -233,6 +240,11 @@ func (r *run) end() {
 // hear handles an event of the audit log.
 func (r *run) hear(e auditEvent) {
 	p := r.from(e.SourceIPs)
+	r.lock.Lock()
+	if r.compared != nil {
+		r.compared.hear(e, p)
+	}
+	r.lock.Unlock()
 	if p == nil {
 		return
 	}
@@ -281,8 +293,33 @@ func (r *run) processOf(holder string) string {
 func (r *run) add(ctx context.Context, settings string) (*process, error) {
 	r.lock.Lock()
 	n := len(r.processes)
+	r.lock.Unlock()
 	p := &process{settingsFile: filepath.Join(r.dir, fmt.Sprintf("ring-%d.yaml", n+1))}
-	endpoint, err := r.cluster.Endpoint(r.servers[n%len(r.servers)])
+	var args []string
+	if !r.stock {
+		if err := p.set(settings); err != nil {
+			return nil, err
+		}
+		args = append(args, "--controller-ring-config="+p.settingsFile)
+	}
+	return p, r.startProcess(ctx, p, r.servers[n%len(r.servers)], args...)
+}
+
+// addStock starts a stock controller manager at the first API server, as which one with the feature gate
+// off behaves, and has c hear what it writes.
+func (r *run) addStock(ctx context.Context, c *comparison) (*process, error) {
+	p := &process{}
+	r.lock.Lock()
+	c.process, r.compared = p, c
+	r.lock.Unlock()
+	return p, r.startProcess(ctx, p, firstAPIServer, "--feature-gates=ControllerRing=false")
+}
+
+// startProcess starts a controller manager behind a proxy that leads to that API server.
+func (r *run) startProcess(ctx context.Context, p *process, server string, args ...string) error {
+	r.lock.Lock()
+	n := len(r.processes)
+	endpoint, err := r.cluster.Endpoint(server)
 	if err == nil {
 		p.proxy, err = newProxy(strings.TrimPrefix(endpoint, "https://"), net.IPv4(127, 0, byte(1+n/250), byte(1+n%250)))
 	}
@@ -291,32 +328,25 @@ func (r *run) add(ctx context.Context, settings string) (*process, error) {
 	}
 	r.lock.Unlock()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	args := []string{"--master=" + p.proxy.url()}
-	if !r.stock {
-		if err := p.set(settings); err != nil {
-			return nil, err
-		}
-		args = append(args, "--controller-ring-config="+p.settingsFile)
-	}
-	name, err := r.cluster.AddControllerManager(ctx, args...)
+	name, err := r.cluster.AddControllerManager(ctx, append(args, "--master="+p.proxy.url())...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	pid, err := r.cluster.PID(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for _, other := range r.processes {
 		if other.pid == pid {
-			return nil, fmt.Errorf("%s has the same pid %d as %s before it", name, pid, other.name)
+			return fmt.Errorf("%s has the same pid %d as %s before it", name, pid, other.name)
 		}
 	}
 	p.name, p.pid = name, pid
-	return p, nil
+	return nil
 }
 
 // running returns the running controller managers.
@@ -379,6 +409,9 @@ func (r *run) createSets(ctx context.Context) error {
 		return err
 	}
 	if err := r.createNamespaces(ctx); err != nil {
+		return err
+	}
+	if err := r.createAnew(ctx); err != nil {
 		return err
 	}
 	return r.settle(ctx)
@@ -450,6 +483,8 @@ func (r *run) load(ctx context.Context) {
 			r.changeNamespace(bounded, random)
 		case 8:
 			r.changeVolumes(bounded, random)
+		case 9:
+			r.makeAnew(bounded, random)
 		}
 		cancel()
 		r.loading.Unlock()
