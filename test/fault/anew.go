@@ -68,8 +68,8 @@ func anewNamespace(i int) string { return fmt.Sprintf("anew-%d", i) }
 
 func quietNamespace(i int) string { return fmt.Sprintf("quiet-%d", i) }
 
-// judgedAtRest says whether what is in a namespace is judged only at rest, by what a stock controller
-// manager does there.
+// judgedAtRest says whether what is in a namespace is judged only at rest, by what a stock
+// controller manager does there.
 func judgedAtRest(namespace string) bool {
 	return namespace == canaryNamespace || strings.HasPrefix(namespace, "anew-") || strings.HasPrefix(namespace, "quiet-")
 }
@@ -255,8 +255,8 @@ func (r *run) make(ctx context.Context, k anewKind, namespace, old string) error
 	return err
 }
 
-// makeAnew deletes one of the objects and makes it anew as soon as its name is free, while what it has
-// left behind goes slowly; or it deletes what controllers have made for the Service.
+// makeAnew deletes one of the objects and makes it anew as soon as its name is free, while what
+// it has left behind goes slowly; or it deletes what controllers have made for the Service.
 func (r *run) makeAnew(ctx context.Context, random *rand.Rand) {
 	namespace := anewNamespace(random.IntN(anewNamespaces))
 	i := random.IntN(len(anewKinds) + 1)
@@ -344,8 +344,8 @@ func (r *run) deleteSlices(ctx context.Context, namespace, service string) error
 	return r.client.DiscoveryV1().EndpointSlices(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: discovery.LabelServiceName + "=" + service})
 }
 
-// disturb deletes the EndpointSlices in the namespaces where nothing else happens. Since the last time,
-// some of these have changed hands.
+// disturb deletes the EndpointSlices in the namespaces where nothing else happens. Since the last
+// time, some of these have changed hands.
 func (r *run) disturb(ctx context.Context) error {
 	for i := range quietNamespaces {
 		namespace := quietNamespace(i)
@@ -483,8 +483,8 @@ func (r *run) unmade(ctx context.Context) ([]string, error) {
 	return left, nil
 }
 
-// unpublished lists what is not as it should be in the EndpointSlices and the Endpoints of a Service
-// that has so many pods, which are ready.
+// unpublished lists what is not as it should be in the EndpointSlices and the Endpoints of a
+// Service that has so many pods, which are ready.
 func (r *run) unpublished(ctx context.Context, namespace, service, label string, ready int) (left []string, err error) {
 	owner, err := r.client.CoreV1().Services(namespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {

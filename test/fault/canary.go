@@ -32,8 +32,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// canaryNamespace has an object for each of the controllers. What is there came after all else, so a
-// controller that has worked on it has been told of all else.
+// canaryNamespace has an object for each of the controllers. What is there came after all else,
+// so a controller that has worked on it has been told of all else.
 const canaryNamespace = "canary"
 
 // createCanaries creates an object for each controller, at which its work shows.

@@ -323,8 +323,8 @@ func (c *checker) leads(ring string) bool {
 	return false
 }
 
-// leaderWritten notes what the holder of the leader's Lease runs: it stands behind its name, and without
-// that it may be anything.
+// leaderWritten notes what the holder of the leader's Lease runs: it stands behind its name, and
+// without that it may be anything.
 func (c *checker) leaderWritten(holder string) {
 	_, controllers, signed := strings.Cut(holder, ";controllers=")
 	if !signed && holder != "" {

@@ -106,8 +106,8 @@ func (c *comparison) hear(e auditEvent, p *process) {
 	}
 }
 
-// compare has a fresh stock controller manager look at what there is, once everything is at rest and
-// all others have left, and judges what it writes.
+// compare has a fresh stock controller manager look at what there is, once everything is at rest
+// and all others have left, and judges what it writes.
 func (r *run) compare(ctx context.Context, into *result) error {
 	begin := time.Now()
 	into.times++
@@ -130,8 +130,8 @@ func (r *run) compare(ctx context.Context, into *result) error {
 	return nil
 }
 
-// rest ends the load, and waits until it has come to rest. What does not is a violation, and a stock
-// controller manager will show what it lacks.
+// rest ends the load, and waits until it has come to rest. What does not is a violation, and a
+// stock controller manager will show what it lacks.
 func (r *run) rest(ctx context.Context, into *result) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
@@ -247,7 +247,8 @@ func (r *run) suspend(ctx context.Context) error {
 
 var queueLine = regexp.MustCompile(`(?m)^(workqueue_depth|workqueue_unfinished_work_seconds|workqueue_adds_total)\{[^}]*name="([^"]*)"[^}]*\} (\S+)$`)
 
-// idle waits until a process has nothing in its queues, and nothing is added from one look to the next.
+// idle waits until a process has nothing in its queues, and nothing is added from one look to the
+// next.
 func (r *run) idle(ctx context.Context, p *process) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
@@ -283,8 +284,8 @@ func (r *run) idle(ctx context.Context, p *process) error {
 	return nil
 }
 
-// stockWrites stops all controller managers, starts a fresh stock one, waits until it has worked on all
-// that there is, and returns what it has sent.
+// stockWrites stops all controller managers, starts a fresh stock one, waits until it has worked
+// on all that there is, and returns what it has sent.
 func (r *run) stockWrites(ctx context.Context) (*comparison, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()

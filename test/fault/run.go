@@ -305,8 +305,8 @@ func (r *run) add(ctx context.Context, settings string) (*process, error) {
 	return p, r.startProcess(ctx, p, r.servers[n%len(r.servers)], args...)
 }
 
-// addStock starts a stock controller manager at the first API server, as which one with the feature gate
-// off behaves, and has c hear what it writes.
+// addStock starts a controller manager with the feature gate off, which behaves as a stock one, at
+// the first API server, and has c hear what it writes.
 func (r *run) addStock(ctx context.Context, c *comparison) (*process, error) {
 	p := &process{}
 	r.lock.Lock()
