@@ -198,9 +198,12 @@ func (r *run) createAnew(ctx context.Context) error {
 	return nil
 }
 
+// createNamespace creates a namespace in which pods can be created.
 func (r *run) createNamespace(ctx context.Context, name string) error {
-	_, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	return err
+	if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return r.awaitServiceAccount(ctx, name)
 }
 
 func (r *run) createQuiet(ctx context.Context, namespace string) error {

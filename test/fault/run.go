@@ -363,13 +363,22 @@ func (r *run) running() []*process {
 	return out
 }
 
-func (r *run) createSets(ctx context.Context) error {
+// awaitServiceAccount waits until pods can be created in a namespace.
+func (r *run) awaitServiceAccount(ctx context.Context, namespace string) error {
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, soon, true, func(ctx context.Context) (bool, error) {
 		_, err := r.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the service account of pods: %w", err)
+		return fmt.Errorf("waiting for the service account of pods in %s: %w", namespace, err)
+	}
+	return nil
+}
+
+func (r *run) createSets(ctx context.Context) error {
+	err := r.awaitServiceAccount(ctx, namespace)
+	if err != nil {
+		return err
 	}
 	for i := range r.replicaSets {
 		labels := map[string]string{"set": fmt.Sprint(i)}
