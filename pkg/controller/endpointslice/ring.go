@@ -32,6 +32,9 @@ import (
 func OnRing(ctx context.Context, env *ring.Env, maxEndpointsPerSlice int32, endpointUpdatesBatchPeriod time.Duration) (*ring.Controller, error) {
 	c := NewController(ctx, env.Informers.Core().V1().Pods(), env.Informers.Core().V1().Services(), env.Informers.Core().V1().Nodes(),
 		env.Informers.Discovery().V1().EndpointSlices(), maxEndpointsPerSlice, env.Client, endpointUpdatesBatchPeriod)
+	if _, err := env.Informers.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: c.queueForDeleted}); err != nil {
+		return nil, err
+	}
 	logger := klog.FromContext(ctx)
 	return ring.New(env, ring.Config[string]{
 		Queue: &c.serviceQueue, Item: ring.Named, Name: ring.Named,
@@ -51,4 +54,13 @@ func OnRing(ctx context.Context, env *ring.Env, maxEndpointsPerSlice int32, endp
 			}
 		},
 	})
+}
+
+// queueForDeleted queues the Service of a slice that has been deleted, whoever wrote and whoever deleted
+// it. The tracker knows what this instance has written since it works on the Service, so the controller
+// itself takes no notice when another's slice is deleted.
+func (c *Controller) queueForDeleted(obj any) {
+	if slice := getEndpointSliceFromDeleteAction(obj); slice != nil && c.reconciler.ManagedByController(slice) {
+		c.queueServiceForEndpointSlice(slice)
+	}
 }
