@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -34,6 +35,8 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/podtrim"
 )
 
@@ -86,10 +89,11 @@ func (i *leaderInformers) transform(obj any) {
 	}
 }
 
-// keepFor says which controllers will be built on the informers of c. It must come before they are.
-func (i *leaderInformers) keepFor(c ControllerContext, descriptors map[string]*ControllerDescriptor) {
+// keepFor says which controllers will be built on the informers of c. It must come before they are. It
+// fails if the informers cannot get what these need.
+func (i *leaderInformers) keepFor(c ControllerContext, descriptors map[string]*ControllerDescriptor) error {
 	if i == nil {
-		return
+		return nil
 	}
 	i.byMetadata = readByRings
 	var enabled []string
@@ -109,6 +113,12 @@ func (i *leaderInformers) keepFor(c ControllerContext, descriptors map[string]*C
 		stored = c.InformerFactory.Core().V1().Pods().Informer().GetStore()
 	}
 	i.trimmer.Keep(fields, stored)
+	if slices.Contains(enabled, names.TaintEvictionController) {
+		// It finds the pods of a Node by an index that it does not add itself: in stock the DaemonSet
+		// controller does, and node-lifecycle-controller, which may be off.
+		return controller.AddPodNodeNameIndexer(c.InformerFactory.Core().V1().Pods().Informer())
+	}
+	return nil
 }
 
 // wholePods returns an informer of pods whose lister finds them whole.

@@ -19,14 +19,19 @@ package app
 import (
 	"context"
 	"maps"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
@@ -37,6 +42,8 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller/tainteviction"
+	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // leads returns a context in which these controllers are built, with the informers of a leader.
@@ -55,14 +62,16 @@ func leads(t *testing.T, controllers string, ring bool) (ControllerContext, info
 	}))
 	metadata := metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(runtime.NewScheme()), 0)
 	c := ControllerContext{InformerFactory: typed, ObjectOrMetadataInformerFactory: i.generic(informerfactory.NewInformerFactory(typed, metadata), metadata), leaderInformers: i}
-	c.ComponentConfig.Generic.Controllers = []string{controllers}
+	c.ComponentConfig.Generic.Controllers = strings.Split(controllers, ",")
 	descriptors := NewControllerDescriptors()
 	if !ring {
 		for _, name := range ringControllers() {
 			delete(descriptors, name)
 		}
 	}
-	i.keepFor(c, maps.Clone(descriptors))
+	if err := i.keepFor(c, maps.Clone(descriptors)); err != nil {
+		t.Fatal(err)
+	}
 	return c, typed
 }
 
@@ -115,6 +124,48 @@ func TestLeaderInformers(t *testing.T) {
 			whole, err := c.leaderInformers.wholePods(ctx, typed.Core().V1().Pods()).Lister().Pods("ns").List(labels.Everything())
 			if err != nil || len(whole) != 1 || whole[0].Spec.Hostname != "host" {
 				t.Errorf("whole pods are %v, %v", whole, err)
+			}
+		})
+	}
+}
+
+// Pods are evicted from a tainted Node whichever other controllers the leader runs: in stock it is
+// others that add the index by which they are found.
+func TestTaintEvictionNeedsNoOtherController(t *testing.T) {
+	for _, controllers := range []string{"*", "*,-" + names.NodeLifecycleController, names.TaintEvictionController} {
+		t.Run(controllers, func(t *testing.T) {
+			c, typed := leads(t, controllers, false)
+			client := c.leaderInformers.client
+			_, ctx := ktesting.NewTestContext(t)
+			ctx, cancel := context.WithCancel(ctx)
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+			if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			eviction, err := tainteviction.New(ctx, client, typed.Core().V1().Pods(), typed.Core().V1().Nodes(), names.TaintEvictionController)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer typed.Shutdown()
+			defer cancel()
+			typed.Start(ctx.Done())
+			wg.Go(func() { eviction.Run(ctx) })
+			typed.WaitForCacheSync(ctx.Done())
+			// Where the taint is seen before the pod, the pod's own event would do.
+			if _, err := typed.Core().V1().Pods().Informer().GetIndexer().ByIndex("spec.nodeName", "node"); err != nil {
+				t.Fatal(err)
+			}
+			node.Spec.Taints = []v1.Taint{{Key: "away", Effect: v1.TaintEffectNoExecute}}
+			if _, err := client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+				_, err := client.CoreV1().Pods("ns").Get(ctx, "pod", metav1.GetOptions{})
+				return apierrors.IsNotFound(err), nil
+			}); err != nil {
+				t.Errorf("waiting until the pod is evicted: %v", err)
 			}
 		})
 	}
