@@ -20,6 +20,8 @@ import (
 	"context"
 	"time"
 
+	apps "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -32,6 +34,10 @@ const (
 	failedPodsInitialBackoff = time.Second
 	failedPodsMaxBackoff     = 15 * time.Minute
 )
+
+// predecessorPeriod is how often a DaemonSet looks whether its predecessor's revision is gone, which it
+// uses meanwhile. No informer here may tell: that is on the predecessor's key.
+const predecessorPeriod = 10 * time.Second
 
 // OnRing returns a DaemonSet controller that shares the DaemonSets with others. It has all Nodes: a
 // Node that is missing in the cache would cost it its daemon pods.
@@ -53,6 +59,7 @@ func newOnRing(ctx context.Context, env *ring.Env) (*DaemonSetsController, error
 // putOnRing puts the controller, which was built from env, behind its gate.
 func (dsc *DaemonSetsController) putOnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	logger := klog.FromContext(ctx)
+	dsc.onRing = true
 	return ring.New(env, ring.Config[string]{
 		Queue: &dsc.queue, Item: ring.Named, Name: ring.Named, Steady: true,
 		Work: dsc.processNextWorkItem,
@@ -64,4 +71,12 @@ func (dsc *DaemonSetsController) putOnRing(ctx context.Context, env *ring.Env) (
 			dsc.consistencyStore.Clear(name.AsNamespacedName(), uid)
 		},
 	})
+}
+
+// borrow has a DaemonSet looked at again that uses a revision of another, an earlier one of its name, as
+// both have the same template and so the same name for it: once that is gone it makes its own.
+func (dsc *DaemonSetsController) borrow(ds *apps.DaemonSet, revision *apps.ControllerRevision) {
+	if dsc.onRing && !metav1.IsControlledBy(revision, ds) {
+		dsc.enqueueDaemonSetAfter(ds, predecessorPeriod)
+	}
 }
