@@ -20,6 +20,8 @@ import (
 	"context"
 
 	apps "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/ring"
@@ -28,8 +30,22 @@ import (
 
 // OnRing returns a StatefulSet controller that shares the namespaces with others.
 func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
+	return newOnRing(ctx, env).putOnRing(env)
+}
+
+func newOnRing(ctx context.Context, env *ring.Env) *StatefulSetController {
 	core, apps := env.Informers.Core().V1(), env.Informers.Apps().V1()
-	ssc := NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), env.Client)
+	return NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), env.Client)
+}
+
+// putOnRing puts the controller, which was built from env, behind its gate.
+func (ssc *StatefulSetController) putOnRing(env *ring.Env) (*ring.Controller, error) {
+	core, apps := env.Informers.Core().V1(), env.Informers.Apps().V1()
+	for _, dependents := range []cache.SharedIndexInformer{core.Pods().Informer(), apps.ControllerRevisions().Informer()} {
+		if _, err := dependents.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: ssc.queueSuccessor}); err != nil {
+			return nil, err
+		}
+	}
 	return ring.New(env, ring.Config[string]{
 		Queue: &ssc.queue, Item: ring.Named, Name: ring.Named, Work: ssc.processNextWorkItem, Run: ssc.Run, Steady: true,
 		Forget: func(name cache.ObjectName, uid types.UID) {
@@ -44,5 +60,25 @@ func forgetMetrics(name cache.ObjectName) {
 	for _, policy := range []apps.PodManagementPolicyType{apps.OrderedReadyPodManagement, apps.ParallelPodManagement} {
 		metrics.UnavailableReplicas.DeleteLabelValues(name.Namespace, name.Name, string(policy))
 		metrics.MaxUnavailable.DeleteLabelValues(name.Namespace, name.Name, string(policy))
+	}
+}
+
+// queueSuccessor queues a StatefulSet that was made anew under its name when a pod or a revision of its
+// predecessor's is gone: it may have been in the way, as its name follows from the StatefulSet's. The
+// controller itself only tries again after ever longer pauses, or not at all.
+func (ssc *StatefulSetController) queueSuccessor(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	dependent, err := meta.Accessor(obj)
+	if err != nil {
+		return
+	}
+	owner := metav1.GetControllerOfNoCopy(dependent)
+	if owner == nil || owner.Kind != controllerKind.Kind {
+		return
+	}
+	if set, err := ssc.setLister.StatefulSets(dependent.GetNamespace()).Get(owner.Name); err == nil && set.UID != owner.UID {
+		ssc.queue.Add(cache.MetaObjectToName(set).String())
 	}
 }
