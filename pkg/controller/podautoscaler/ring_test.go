@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/podautoscaler/monitor"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	ringtesting "k8s.io/kubernetes/pkg/controller/ring/testing"
 	"k8s.io/kubernetes/pkg/controller/util/selectors"
@@ -190,5 +191,42 @@ func TestALateDeletionDoesNotTakeASuccessorOffTheList(t *testing.T) {
 	a.deleteHPA(hpa("new"))
 	if !a.selectorTracker.PutIfAbsent("ns", key, labels.Nothing()) {
 		t.Error("the autoscaler is on the list, and gone")
+	}
+}
+
+// listed counts the autoscalers that the metric counts.
+type listed struct {
+	monitor.Monitor
+	number int
+}
+
+func (l *listed) ObserveHPAAddition() { l.number++ }
+func (l *listed) ObserveHPADeletion() { l.number-- }
+
+// An autoscaler that is deleted before its range is opened was never counted.
+func TestOnlyAListedAutoscalerIsCountedAsGone(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	env, _ := ringtesting.NewEnv(t, ctx, catalogue.HorizontalPodAutoscalerController, &ringtesting.Gate{}, ringtesting.NewClient())
+	a := NewHorizontalController(ctx, env.Client.CoreV1(), nil, env.Client.AutoscalingV2(), nil, nil,
+		env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1().Pods(), 15*time.Second, 0, 0, 0, 0)
+	counts := &listed{}
+	a.monitor = counts
+	if _, err := a.OnRing(env, 15*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hpa"}}
+	for _, step := range []struct {
+		what string
+		do   func(any)
+		want int
+	}{
+		{"is deleted before it is listed", a.deleteHPA, 0},
+		{"is listed", a.enqueueHPA, 1},
+		{"is deleted", a.deleteHPA, 0},
+		{"is told as deleted again", a.deleteHPA, 0},
+	} {
+		if step.do(hpa); counts.number != step.want {
+			t.Errorf("when the autoscaler %s, %d are counted, want %d", step.what, counts.number, step.want)
+		}
 	}
 }
