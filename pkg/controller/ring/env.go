@@ -96,10 +96,10 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 			return nil, fmt.Errorf("%s: %w", described.Name, err)
 		}
 		reads = append(reads, shared.readers[read])
-		seen := &informed{SharedIndexInformer: informer}
+		seen := &informed{SharedIndexInformer: anew{informer}}
 		if source != nil {
 			seen.filter = source.NewFilter()
-			seen.SharedIndexInformer = seen.filter.Informer(informer)
+			seen.SharedIndexInformer = seen.filter.Informer(seen.SharedIndexInformer)
 		}
 		if read.Resource == described.Workloads {
 			env.subjects = guard.NewSubjects(gate, informer.GetIndexer(), read.Path == sharding.NamespaceHashKeyPath)
