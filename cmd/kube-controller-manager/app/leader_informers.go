@@ -89,8 +89,8 @@ func (i *leaderInformers) transform(obj any) {
 	}
 }
 
-// keepFor says which controllers will be built on the informers of c. It must come before they are. It
-// fails if the informers cannot get what these need.
+// keepFor says which controllers will be built on the informers of c. It must come before they are.
+// It fails if the informers cannot get what these need.
 func (i *leaderInformers) keepFor(c ControllerContext, descriptors map[string]*ControllerDescriptor) error {
 	if i == nil {
 		return nil

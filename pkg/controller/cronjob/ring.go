@@ -27,8 +27,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring"
 )
 
-// predecessorPeriod is how often a CronJob looks for a Job of its predecessor's that is in its way. No
-// informer here may tell when it is gone: it is on the predecessor's key.
+// predecessorPeriod is how often a CronJob looks for a Job of its predecessor's that is in its way.
+// No informer here may tell when it is gone: it is on the predecessor's key.
 const predecessorPeriod = 10 * time.Second
 
 // OnRing returns a CronJob controller that shares the CronJobs with others. It has the Jobs of its
@@ -51,10 +51,10 @@ func (jm *ControllerV2) putOnRing(env *ring.Env) (*ring.Controller, error) {
 	})
 }
 
-// afterForeignJob returns how long a CronJob waits whose time has come and whose Job would have the name
-// of another's: until its next time, or a moment if that one belongs to an earlier CronJob of its name,
-// with which it goes. nil is for ever: in stock nothing queues the CronJob again until somebody changes
-// it.
+// afterForeignJob returns how long a CronJob waits whose time has come and whose Job would have the
+// name of another's: until its next time, or a moment if that one belongs to an earlier CronJob of
+// its name, with which it goes. nil is for ever: in stock nothing queues the CronJob again until
+// somebody changes it.
 func (jm *ControllerV2) afterForeignJob(cronJob *batch.CronJob, job *batch.Job, now time.Time, schedule cron.Schedule) *time.Duration {
 	if !jm.onRing {
 		return nil

@@ -31,8 +31,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A CronJob whose Job would have the name of another's comes back to it: soon if that one goes with an
-// earlier CronJob of its name, else at its next time.
+// A CronJob whose Job would have the name of another's comes back to it: soon if that one goes with
+// an earlier CronJob of its name, else at its next time.
 func TestACronJobSurvivesAForeignJobOfItsName(t *testing.T) {
 	controlledBy := func(kind, name string) *metav1.OwnerReference {
 		return &metav1.OwnerReference{APIVersion: "batch/v1", Kind: kind, Name: name, UID: "another", Controller: ptr.To(true)}

@@ -35,8 +35,8 @@ const (
 	failedPodsMaxBackoff     = 15 * time.Minute
 )
 
-// predecessorPeriod is how often a DaemonSet looks whether its predecessor's revision is gone, which it
-// uses meanwhile. No informer here may tell: that is on the predecessor's key.
+// predecessorPeriod is how often a DaemonSet looks whether its predecessor's revision is gone,
+// which it uses meanwhile. No informer here may tell: that is on the predecessor's key.
 const predecessorPeriod = 10 * time.Second
 
 // OnRing returns a DaemonSet controller that shares the DaemonSets with others. It has all Nodes: a
@@ -73,8 +73,9 @@ func (dsc *DaemonSetsController) putOnRing(ctx context.Context, env *ring.Env) (
 	})
 }
 
-// borrow has a DaemonSet looked at again that uses a revision of another, an earlier one of its name, as
-// both have the same template and so the same name for it: once that is gone it makes its own.
+// borrow has a DaemonSet looked at again that uses a revision of another, an earlier one of its
+// name, as both have the same template and so the same name for it: once that is gone it makes its
+// own.
 func (dsc *DaemonSetsController) borrow(ds *apps.DaemonSet, revision *apps.ControllerRevision) {
 	if dsc.onRing && !metav1.IsControlledBy(revision, ds) {
 		dsc.enqueueDaemonSetAfter(ds, predecessorPeriod)

@@ -80,8 +80,8 @@ type later struct {
 
 func (l later) AddAfter(item string, after time.Duration) { l.added[item] = after }
 
-// A DaemonSet that was made anew under its name uses its predecessor's revision while that is there, and
-// looks again, as nothing tells it when that goes.
+// A DaemonSet that was made anew under its name uses its predecessor's revision while that is
+// there, and looks again, as nothing tells it when that goes.
 func TestADaemonSetLooksAgainForARevisionOfItsOwn(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ds := newDaemonSet("ds")

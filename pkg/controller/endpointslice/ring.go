@@ -56,9 +56,9 @@ func OnRing(ctx context.Context, env *ring.Env, maxEndpointsPerSlice int32, endp
 	})
 }
 
-// queueForDeleted queues the Service of a slice that has been deleted, whoever wrote and whoever deleted
-// it. The tracker knows what this instance has written since it works on the Service, so the controller
-// itself takes no notice when another's slice is deleted.
+// queueForDeleted queues the Service of a slice that has been deleted, whoever wrote and whoever
+// deleted it. The tracker knows what this instance has written since it works on the Service, so
+// the controller itself takes no notice when another's slice is deleted.
 func (c *Controller) queueForDeleted(obj any) {
 	if slice := getEndpointSliceFromDeleteAction(obj); slice != nil && c.reconciler.ManagedByController(slice) {
 		c.queueServiceForEndpointSlice(slice)

@@ -46,8 +46,8 @@ func scaledAgo(ago time.Duration) *autoscalingv2.HorizontalPodAutoscaler {
 	}}
 }
 
-// What the previous owner has scaled within the periods of the policies counts, and nobody knows how
-// much it was.
+// What the previous owner has scaled within the periods of the policies counts, and nobody knows
+// how much it was.
 func TestAnAutoscalerKeepsToThePoliciesOfItsPreviousOwner(t *testing.T) {
 	const key = "ns/hpa"
 	rules := func(selects autoscalingv2.ScalingPolicySelect) *autoscalingv2.HPAScalingRules {
@@ -162,8 +162,8 @@ func TestAnAutoscalerThatWasAmbiguousIsLookedAtTwice(t *testing.T) {
 	}
 }
 
-// When a range is opened, the event of the deletion of an autoscaler may come after its successor of
-// the same name has been found.
+// When a range is opened, the event of the deletion of an autoscaler may come after its successor
+// of the same name has been found.
 func TestALateDeletionDoesNotTakeASuccessorOffTheList(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	gate := &ringtesting.Gate{}

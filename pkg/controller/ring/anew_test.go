@@ -36,8 +36,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// A controller that looks at no UIDs is told of an object that was made anew under its name, though the
-// informer tells of an update: that the old one is gone, and that the new one has come.
+// A controller that looks at no UIDs is told of an object that was made anew under its name, though
+// the informer tells of an update: that the old one is gone, and that the new one has come.
 func TestAnObjectMadeAnewIsAnother(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)

@@ -63,9 +63,9 @@ func forgetMetrics(name cache.ObjectName) {
 	}
 }
 
-// queueSuccessor queues a StatefulSet that was made anew under its name when a pod or a revision of its
-// predecessor's is gone: it may have been in the way, as its name follows from the StatefulSet's. The
-// controller itself only tries again after ever longer pauses, or not at all.
+// queueSuccessor queues a StatefulSet that was made anew under its name when a pod or a revision of
+// its predecessor's is gone: it may have been in the way, as its name follows from the
+// StatefulSet's. The controller itself only tries again after ever longer pauses, or not at all.
 func (ssc *StatefulSetController) queueSuccessor(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj

@@ -34,8 +34,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// What an earlier StatefulSet of that name has left behind is in the way until it is gone, and then the
-// new one is queued.
+// What an earlier StatefulSet of that name has left behind is in the way until it is gone, and then
+// the new one is queued.
 func TestAStatefulSetHearsOfItsPredecessorsDependents(t *testing.T) {
 	meta := func(name string, owner types.UID) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1"}

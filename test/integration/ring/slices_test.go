@@ -32,8 +32,8 @@ import (
 	"k8s.io/kubernetes/test/utils/controllermanager"
 )
 
-// startSlices starts n controller managers that run the EndpointSlice controller, and waits until they
-// are all Active.
+// startSlices starts n controller managers that run the EndpointSlice controller, and waits until
+// they are all Active.
 func (r *ringTest) startSlices(n int) {
 	r.Helper()
 	for range n {
@@ -109,8 +109,8 @@ func (r *ringTest) expectSlice(service *v1.Service, what string, is func(*discov
 	return found
 }
 
-// A slice that somebody deletes is made again, whoever owns the namespace, whoever made the slice, and
-// however often the namespace has moved.
+// A slice that somebody deletes is made again, whoever owns the namespace, whoever made the slice,
+// and however often the namespace has moved.
 func TestADeletedSliceIsMadeAgain(t *testing.T) {
 	r := newRingTest(t)
 	r.startSlices(2)
@@ -143,8 +143,8 @@ func TestADeletedSliceIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A Service that is made anew under its name has a slice of its own, though its predecessor's is there
-// still, which the garbage collector deletes.
+// A Service that is made anew under its name has a slice of its own, though its predecessor's is
+// there still, which the garbage collector deletes.
 func TestAServiceMadeAnewHasASliceOfItsOwn(t *testing.T) {
 	r := newRingTest(t)
 	r.startSlices(1)
