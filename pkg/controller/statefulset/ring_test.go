@@ -24,6 +24,7 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,13 +46,21 @@ func TestAStatefulSetHearsOfItsPredecessorsDependents(t *testing.T) {
 		return m
 	}
 	for _, tc := range []struct {
-		name   string
-		remove func(context.Context, *fake.Clientset) error
+		name        string
+		removeAgain func(context.Context, *fake.Clientset) error
 	}{
-		{name: "a pod", remove: func(ctx context.Context, c *fake.Clientset) error {
+		{name: "a pod", removeAgain: func(ctx context.Context, c *fake.Clientset) error {
+			pod := &v1.Pod{ObjectMeta: meta("web-0", "old")}
+			if _, err := c.CoreV1().Pods("ns").Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
 			return c.CoreV1().Pods("ns").Delete(ctx, "web-0", metav1.DeleteOptions{})
 		}},
-		{name: "a revision", remove: func(ctx context.Context, c *fake.Clientset) error {
+		{name: "a revision", removeAgain: func(ctx context.Context, c *fake.Clientset) error {
+			revision := &apps.ControllerRevision{ObjectMeta: meta("web-1", "old")}
+			if _, err := c.AppsV1().ControllerRevisions("ns").Create(ctx, revision, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
 			return c.AppsV1().ControllerRevisions("ns").Delete(ctx, "web-1", metav1.DeleteOptions{})
 		}},
 	} {
@@ -78,10 +87,11 @@ func TestAStatefulSetHearsOfItsPredecessorsDependents(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := tc.remove(ctx, client); err != nil {
-				t.Fatal(err)
-			}
-			if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			// The watch of a fake client, which may begin later, has nothing from before.
+			if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+				if err := tc.removeAgain(ctx, client); err != nil {
+					return false, err
+				}
 				return ssc.queue.Len() == 1, nil
 			}); err != nil {
 				t.Errorf("waiting until the new StatefulSet is queued: %v", err)
