@@ -51,6 +51,7 @@ type benchmark struct {
 	where                []string
 	latencies, durations durations
 	refused, silent      durations
+	stalls               durations
 	busy                 workload
 	kills, stockKills    int
 	restarts             int
@@ -74,6 +75,7 @@ var sections = []section{
 	{"vanish", measureVanished},
 	{"restart", measureRestarts},
 	{"memory", measureMemory},
+	{"quota", measureQuotas},
 }
 
 func main() {
@@ -82,6 +84,7 @@ func main() {
 		durations: durations{10 * time.Second},
 		refused:   durations{3 * time.Second, 6 * time.Second, 9 * time.Second, 15 * time.Second},
 		silent:    durations{6 * time.Second, 9 * time.Second},
+		stalls:    durations{4 * time.Second, 8 * time.Second, 15 * time.Second},
 	}
 	var names []string
 	for _, s := range sections {
@@ -101,6 +104,7 @@ func main() {
 	flag.Var(&b.durations, "durations", "brownouts: for how long, each with each latency")
 	flag.Var(&b.refused, "refused", "outages: for how long the API server accepts no connection; empty: none of these")
 	flag.Var(&b.silent, "silent", "outages: for how long no byte comes through; empty: none of these")
+	flag.Var(&b.stalls, "stalls", "quota: for how long a process is stopped, once and three times")
 	flag.IntVar(&b.busy.sets, "busy-sets", 40, "busy: number of ReplicaSets")
 	flag.IntVar(&b.busy.pods, "busy-pods", 350, "busy: pods of each of them")
 	flag.IntVar(&b.kills, "kills", 30, "kill, kill-load, vanish: how often")
