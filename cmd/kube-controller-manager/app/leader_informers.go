@@ -38,6 +38,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/podtrim"
+	controllerring "k8s.io/kubernetes/pkg/controller/ring"
 )
 
 // leaderInformers cuts what one set of shared informers holds to what the controllers read that are
@@ -129,7 +130,9 @@ func (i *leaderInformers) wholePods(ctx context.Context, cached coreinformers.Po
 	return podtrim.Live(ctx, cached, i.client)
 }
 
-// generic returns generic with informers of metadata for byMetadata.
+// generic returns generic with informers of metadata for byMetadata, and with handlers that hear of an
+// object that was made anew under its name during a relist as of another. Else the garbage collector
+// never hears that the first one has gone, and keeps its dependents.
 func (i *leaderInformers) generic(generic informerfactory.InformerFactory, metadata metadatainformer.SharedInformerFactory) informerfactory.InformerFactory {
 	if i == nil {
 		return generic
@@ -160,5 +163,17 @@ type metadataFirst struct {
 }
 
 func (f metadataFirst) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
-	return f.forResource(resource)
+	informer, err := f.forResource(resource)
+	if err != nil {
+		return nil, err
+	}
+	return byUID{informer}, nil
+}
+
+// byUID is an informer by the UIDs of its objects.
+type byUID struct{ informers.GenericInformer }
+
+// Informer implements informers.GenericInformer.
+func (i byUID) Informer() cache.SharedIndexInformer {
+	return controllerring.ByUID(i.GenericInformer.Informer())
 }

@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -73,6 +75,41 @@ func leads(t *testing.T, controllers string, ring bool) (ControllerContext, info
 		t.Fatal(err)
 	}
 	return c, typed
+}
+
+// The garbage collector looks at the UID of what is, and never at that of what was.
+func TestTheCollectorHearsThatAnObjectMadeAnewHasGone(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, genericfeatures.ControllerRing, true)
+	c, typed := leads(t, names.GarbageCollectorController, false)
+	pods, err := c.ObjectOrMetadataInformerFactory.ForResource(v1.SchemeGroupVersion.WithResource("pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 10)
+	note := func(what string, obj any) { told <- fmt.Sprintf("%s %s", what, obj.(*v1.Pod).UID) }
+	if _, err := pods.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { note("added", obj) },
+		UpdateFunc: func(_, obj any) { note("updated", obj) },
+		DeleteFunc: func(obj any) { note("deleted", obj) },
+	}, 0); err != nil {
+		t.Fatal(err)
+	}
+	store := typed.Core().V1().Pods().Informer()
+	go store.RunWithContext(t.Context())
+	if !cache.WaitForCacheSync(t.Context().Done(), store.HasSynced) {
+		t.Fatal("the informer has no list")
+	}
+	for _, uid := range []types.UID{"", "new"} { // one update, and another object
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: uid, Labels: map[string]string{"a": "b"}}}
+		if _, err := c.leaderInformers.client.CoreV1().Pods("ns").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"added ", "updated ", "deleted ", "added new"} {
+		if got := <-told; got != want {
+			t.Errorf("told: %q, want %q", got, want)
+		}
+	}
 }
 
 func TestLeaderInformers(t *testing.T) {

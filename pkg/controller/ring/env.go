@@ -96,7 +96,7 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 			return nil, fmt.Errorf("%s: %w", described.Name, err)
 		}
 		reads = append(reads, shared.readers[read])
-		seen := &informed{SharedIndexInformer: anew{informer}}
+		seen := &informed{SharedIndexInformer: ByUID(informer)}
 		if source != nil {
 			seen.filter = source.NewFilter()
 			seen.SharedIndexInformer = seen.filter.Informer(seen.SharedIndexInformer)
