@@ -22,7 +22,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -142,17 +141,14 @@ func (r *Reconciler) reconcileDisks(ctx context.Context, vm *v1.VirtualMachine) 
 	return len(vm.Spec.Disks), nil
 }
 
-// create creates an object of the machine. One that is there already, and not in the cache yet, is
-// reconciled when it comes.
+// create creates an object of the machine. If one of that name is there, which is not the machine's or
+// not in the cache yet, that is an error, so that it is tried again: the machine may have been made
+// anew under its name, while what the earlier one had goes, and nobody need hear when it has gone.
 func (r *Reconciler) create(ctx context.Context, vm *v1.VirtualMachine, obj client.Object) error {
 	if err := controllerutil.SetControllerReference(vm, obj, r.Scheme()); err != nil {
 		return err
 	}
-	err := r.Create(ctx, obj)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
+	return r.Create(ctx, obj)
 }
 
 func claimName(vm *v1.VirtualMachine, disk v1.Disk) string { return vm.Name + "-" + disk.Name }

@@ -17,10 +17,12 @@ limitations under the License.
 package controller
 
 import (
+	"context"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,17 +30,69 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "ringmaster.example/virtualmachine/api/v1"
 )
 
-func TestAMachineHasWhatItWants(t *testing.T) {
+func newScheme(t *testing.T) *runtime.Scheme {
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1.AddToScheme} {
 		if err := add(kinds); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return kinds
+}
+
+// The pod and the disk of the earlier one are of another hash key, so their end may be told to another
+// replica alone.
+func TestAMachineThatIsMadeAnewUnderItsNameTriesAgain(t *testing.T) {
+	kinds := newScheme(t)
+	disks := []v1.Disk{{Name: "root", Size: resource.MustParse("1Gi")}}
+	earlier := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "vm", UID: "1"}}
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "vm", UID: "2"}, Spec: v1.VirtualMachineSpec{Running: true, Disks: disks}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "vm"}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "vm-root"}}
+	all := fake.NewClientBuilder().WithScheme(kinds).WithObjects(vm).WithStatusSubresource(vm).Build()
+	// The replica's cache has nothing of another key.
+	r := &Reconciler{interceptor.NewClient(all, interceptor.Funcs{
+		Get: func(ctx context.Context, all client.WithWatch, key client.ObjectKey, obj client.Object, options ...client.GetOption) error {
+			err := all.Get(ctx, key, obj, options...)
+			if err == nil && metav1.IsControlledBy(obj, earlier) {
+				return apierrors.NewNotFound(corev1.Resource("pods"), key.Name)
+			}
+			return err
+		},
+	})}
+	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vm)}
+	for _, dependent := range []client.Object{claim, pod} {
+		if err := controllerutil.SetControllerReference(earlier, dependent, kinds); err != nil {
+			t.Fatal(err)
+		}
+		if err := all.Create(t.Context(), dependent); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Reconcile(t.Context(), request); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("reconciled with %v while %T %s of the earlier machine is there", err, dependent, dependent.GetName())
+		}
+		if err := all.Delete(t.Context(), dependent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Reconcile(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	for _, dependent := range []client.Object{claim, pod} {
+		if err := all.Get(t.Context(), client.ObjectKeyFromObject(dependent), dependent); err != nil || !metav1.IsControlledBy(dependent, vm) {
+			t.Errorf("%T %s is not the machine's (%v)", dependent, dependent.GetName(), err)
+		}
+	}
+}
+
+func TestAMachineHasWhatItWants(t *testing.T) {
+	kinds := newScheme(t)
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "vm", UID: "1"}}
 	// It is nobody's, and must be left alone.
 	foreign := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "foreign", Labels: map[string]string{"virtualmachine": "vm"}}}
