@@ -139,7 +139,7 @@ example() {
 broken() {
   local rule log
   (cd examples/virtualmachine && go build -o "$root/_output/example/bin/" ./...)
-  for rule in named owner gate excess absence settled leave; do
+  for rule in named owner gate excess absence settled anew leave; do
     log=$results/broken-$rule.log
     # The faults that show it soonest.
     BREAK=$rule conformance examples/virtualmachine/conformance-broken.yaml -only move,leave,die -faults 6 >"$log" 2>&1 || true

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -50,6 +51,9 @@ type checker struct {
 	// objects has what is stored now.
 	objects   map[objectID]*unstructured.Unstructured
 	workloads map[types.UID]*workload
+	// last has the last workload of each name, and past those that are gone.
+	last map[objectID]types.UID
+	past map[types.UID]bool
 	// changes are those that are not judged yet, and requests those that may have made them. Both
 	// stay for one conclusion more, as a request may be answered after it.
 	changes, earlierChanges   []*change
@@ -155,6 +159,8 @@ type workload struct {
 	// calm is the generation at the last time that everything was settled, and calmBefore at the
 	// time before.
 	calm, calmBefore int64
+	// anew means that it was made under the name of another, while dependents of that were there.
+	anew bool
 }
 
 // span holds the least and the most of something.
@@ -165,7 +171,8 @@ func (s span) with(n int) span { return span{min(s.least, n), max(s.most, n)} }
 func newChecker(c *config) *checker {
 	return &checker{
 		config: c, records: map[string]*record{}, known: map[types.UID]*record{}, objects: map[objectID]*unstructured.Unstructured{},
-		workloads: map[types.UID]*workload{}, processes: map[types.UID]string{}, touched: map[string]bool{}, leaving: map[string]bool{},
+		workloads: map[types.UID]*workload{}, last: map[objectID]types.UID{}, past: map[types.UID]bool{},
+		processes: map[types.UID]string{}, touched: map[string]bool{}, leaving: map[string]bool{},
 	}
 }
 
@@ -250,11 +257,14 @@ func revisionOf(o *unstructured.Unstructured) int64 {
 func (c *checker) workloadStored(made *change) error {
 	if made.after == nil {
 		delete(c.workloads, made.uid)
+		c.past[made.uid] = true
 		return nil
 	}
 	w := c.workloads[made.uid]
 	if w == nil {
-		w = &workload{wants: map[int64][]span{}}
+		last := c.last[made.object]
+		w = &workload{wants: map[int64][]span{}, anew: last != "" && len(c.dependents(func(o *unstructured.Unstructured) bool { return controllerOf(o) == string(last) })) > 0}
+		c.last[made.object] = made.uid
 		for range c.config.Dependents {
 			w.live = append(w.live, map[types.UID]bool{})
 		}
@@ -345,6 +355,20 @@ func (c *checker) dependentStored(made *change, i int) {
 				"made %s for %s, which had %d and wanted no more than %d (%s)", made.object, idOf(has.object), len(has.live[i])-1, wanted.most, has.generations())})
 		}
 	}
+}
+
+// dependents returns those that are there, deleted or not, for which is returns true.
+func (c *checker) dependents(is func(*unstructured.Unstructured) bool) (found []*unstructured.Unstructured) {
+	for id, o := range c.objects {
+		if c.isDependent(id.kind) && is(o) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+func (c *checker) isDependent(kind schema.GroupKind) bool {
+	return slices.ContainsFunc(c.config.Dependents, func(d dependentConfig) bool { return d.kind().GroupKind() == kind })
 }
 
 // heard takes a request of the audit log.
@@ -453,40 +477,46 @@ func (c *checker) judgeRefusal(r *request) {
 		return
 	}
 	by, covered := known.governing(r.instance.Controller, r.resource)
-	object := r.created
-	if object == nil {
-		object = c.objectOf(r)
+	objects := []*unstructured.Unstructured{r.created}
+	if r.created == nil {
+		objects = c.objectsOf(r)
 	}
-	var keys []int64
-	if covered && object != nil && (object.GetUID() != "" || by != shardingv1alpha1.GoverningKeyOwn) {
-		keys = governingKeys(by, nil, object)
-	}
-	if covered && len(keys) > 0 && strings.Contains(r.message, outdatedReason) && outdated(c.views, known, r, keys) {
+	if covered && strings.Contains(r.message, outdatedReason) && slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+		if o.GetUID() == "" && by == shardingv1alpha1.GoverningKeyOwn {
+			return false
+		}
+		keys := governingKeys(by, nil, o)
+		return len(keys) > 0 && outdated(c.views, known, r, keys)
+	}) {
 		c.tally.outdated++
 		return
 	}
 	c.violate(gate, "%s sent %s in the name of %s; the API server refused it: %s", r.process, r.what(), r.instance.Name, r.message)
 }
 
-// objectOf returns the object that the request names, as it is now or was before it went; nil if
-// that is not known.
-func (c *checker) objectOf(r *request) *unstructured.Unstructured {
+// objectsOf returns the objects that the request may name, as they are now or were before they
+// went: one for each change under that name since the last conclusion but one, or the one that is
+// there.
+func (c *checker) objectsOf(r *request) (found []*unstructured.Unstructured) {
+	is := func(id objectID) bool {
+		return id.namespace == r.namespace && id.name == r.name && resourceOf(id.kind) == r.resource
+	}
 	for _, changes := range [][]*change{c.changes, c.earlierChanges} {
-		for _, made := range slices.Backward(changes) {
-			if one := made.after; made.object.namespace == r.namespace && made.object.name == r.name && resourceOf(made.object.kind) == r.resource {
-				if one == nil {
-					one = made.before
-				}
-				return one
+		for _, made := range changes {
+			if is(made.object) {
+				found = append(found, cmp.Or(made.after, made.before))
 			}
 		}
 	}
+	if len(found) > 0 {
+		return found
+	}
 	for id, o := range c.objects {
-		if id.namespace == r.namespace && id.name == r.name && resourceOf(id.kind) == r.resource {
-			return o
+		if is(id) {
+			found = append(found, o)
 		}
 	}
-	return nil
+	return found
 }
 
 // resourceOf returns the resource of a kind, by the rule for their names.
@@ -628,8 +658,7 @@ func (c *checker) judgeChange(made *change, writers []*request) {
 // concerns says whether the change is one of a workload or dependent that the operator may have
 // made.
 func (c *checker) concerns(made *change) bool {
-	return made.object.kind == c.config.Workload.kind().GroupKind() ||
-		slices.ContainsFunc(c.config.Dependents, func(d dependentConfig) bool { return d.kind().GroupKind() == made.object.kind })
+	return made.object.kind == c.config.Workload.kind().GroupKind() || c.isDependent(made.object.kind)
 }
 
 // notOwner says why the instance that sent the request was not the one to make the change, "" if it
@@ -680,34 +709,50 @@ func (c *checker) judgeEnd(r *record, requests []*request) {
 	}
 }
 
+// leftover is something that is not as it should be, and the rule that is broken if it stays so.
+type leftover struct {
+	rule
+	text string
+}
+
 // unsettled lists the workloads that the operator has something left to do for.
-func (c *checker) unsettled() (left []string) {
+func (c *checker) unsettled() (left []leftover) {
 	for _, w := range c.workloads {
+		of := settled
+		if w.anew {
+			of = anew
+		}
+		add := func(format string, args ...any) {
+			left = append(left, leftover{of, fmt.Sprintf(format, args...)})
+		}
 		name := idOf(w.object)
 		if !isLive(w.object) {
-			left = append(left, fmt.Sprintf("%s is deleted and still there", name))
+			add("%s is deleted and still there", name)
 			continue
 		}
 		for i, d := range c.config.Dependents {
 			want, err := d.want.number(w.object.Object)
 			if err != nil || len(w.live[i]) != want {
-				left = append(left, fmt.Sprintf("%s wants %d of %s and has %d", name, want, d.Kind, len(w.live[i])))
+				add("%s wants %d of %s and has %d", name, want, d.Kind, len(w.live[i]))
 			}
 		}
 		for _, s := range c.config.Settled {
 			if is, want := s.path.of(w.object.Object), s.is.of(w.object.Object); is != want {
-				left = append(left, fmt.Sprintf("%s: %s is %s, %s is %s", name, s.Path, is, s.Is, want))
+				add("%s: %s is %s, %s is %s", name, s.Path, is, s.Is, want)
 			}
 		}
 	}
-	slices.Sort(left)
+	slices.SortFunc(left, func(a, b leftover) int { return cmp.Compare(a.text, b.text) })
 	return left
 }
 
 // incomplete lists what differs from a ring on which these processes work, and nobody else.
-func (c *checker) incomplete(processes []string) (left []string) {
+func (c *checker) incomplete(processes []string) (left []leftover) {
+	add := func(format string, args ...any) {
+		left = append(left, leftover{settled, fmt.Sprintf(format, args...)})
+	}
 	if len(c.records) != len(processes) {
-		left = append(left, fmt.Sprintf("ring %s has %d instances, want %d", c.config.Ring, len(c.records), len(processes)))
+		add("ring %s has %d instances, want %d", c.config.Ring, len(c.records), len(processes))
 	}
 	unknown := 0
 	for _, name := range slices.Sorted(maps.Keys(c.records)) {
@@ -718,11 +763,11 @@ func (c *checker) incomplete(processes []string) (left []string) {
 			// The API server was killed before the creation was in the audit log.
 			unknown++
 		case !slices.Contains(processes, process):
-			left = append(left, fmt.Sprintf("%s is that of %s, which has ended", name, process))
+			add("%s is that of %s, which has ended", name, process)
 		}
 		// An instance may give something away to even out the load.
 		if r.key == nil || r.phase != shardingv1alpha1.InstanceActive && r.phase != shardingv1alpha1.InstanceWait {
-			left = append(left, fmt.Sprintf("%s (%s) is %s and owns up to %s", name, process, r.phase, hashkey.FormatOptional(r.key)))
+			add("%s (%s) is %s and owns up to %s", name, process, r.phase, hashkey.FormatOptional(r.key))
 		}
 	}
 	for _, process := range processes {
@@ -730,7 +775,7 @@ func (c *checker) incomplete(processes []string) (left []string) {
 			continue
 		}
 		if unknown--; unknown < 0 {
-			left = append(left, process+" has no record")
+			add("%s has no record", process)
 		}
 	}
 	return left

@@ -281,6 +281,13 @@ func TestRules(t *testing.T) {
 			s.heard(r)
 			s.heard(&other)
 		}, owner, "b (operator-2) sent update workloads/status w"},
+		"a refusal for an epoch, of one that was made anew since": {func(s *story) {
+			o := s.workload("w", low, 1, 1, 0)
+			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: hashkey.OfUID(low) - 1})
+			s.remove(o)
+			s.workload("w", high, 1, 1, 0)
+			s.heard(s.refused(byA("update", o), 0))
+		}, "", ""},
 		"a refusal of a creation": {func(s *story) {
 			s.workload("w", low, 1, 1, 0)
 			p := s.pod("p", low)
@@ -442,7 +449,7 @@ func TestRules(t *testing.T) {
 func TestWhatIsLeftToDo(t *testing.T) {
 	s := newStory(t)
 	s.workload("w", low, 2, 1, 1)
-	if got, want := strings.Join(s.unsettled(), "; "), "Workload w wants 1 of Pod and has 0; Workload w: {.status.observedGeneration} is 1, {.metadata.generation} is 2"; got != want {
+	if got, want := texts(s.unsettled()), "Workload w wants 1 of Pod and has 0; Workload w: {.status.observedGeneration} is 1, {.metadata.generation} is 2"; got != want {
 		t.Errorf("unsettled: %s, want %s", got, want)
 	}
 	s.workload("w", low, 2, 1, 2)
@@ -453,12 +460,62 @@ func TestWhatIsLeftToDo(t *testing.T) {
 	if got := s.incomplete([]string{"operator-1", "operator-2"}); len(got) > 0 {
 		t.Errorf("incomplete: %q", got)
 	}
-	if got, want := strings.Join(s.incomplete([]string{"operator-1", "operator-3"}), "; "), "b is that of operator-2, which has ended; operator-3 has no record"; got != want {
+	if got, want := texts(s.incomplete([]string{"operator-1", "operator-3"})), "b is that of operator-2, which has ended; operator-3 has no record"; got != want {
 		t.Errorf("incomplete: %s, want %s", got, want)
 	}
 	s.register("c", "operator-3", 1)
-	if got, want := strings.Join(s.incomplete([]string{"operator-1", "operator-2"}), "; "), "ring ring has 3 instances, want 2; c is that of operator-3, which has ended"; got != want {
+	if got, want := texts(s.incomplete([]string{"operator-1", "operator-2"})), "ring ring has 3 instances, want 2; c is that of operator-3, which has ended"; got != want {
 		t.Errorf("incomplete: %s, want %s", got, want)
+	}
+}
+
+func texts(left []leftover) string {
+	var all []string
+	for _, l := range left {
+		all = append(all, l.text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// What is left of a workload breaks a rule of its own if dependents of another of its name were there
+// when it was made, and nothing else is left.
+func TestWhatIsLeftOfAWorkloadMadeAnew(t *testing.T) {
+	for name, test := range map[string]struct {
+		happens func(*story)
+		want    rule
+	}{
+		"while a dependent goes": {func(s *story) {
+			w := s.workload("w", low, 1, 1, 1)
+			p := s.pod("p", low)
+			s.remove(w)
+			s.workload("w", high, 1, 1, 1)
+			s.remove(p)
+		}, anew},
+		"after its dependents have gone": {func(s *story) {
+			w := s.workload("w", low, 1, 1, 1)
+			s.remove(s.pod("p", low))
+			s.remove(w)
+			s.workload("w", high, 1, 1, 1)
+		}, settled},
+		"under another name": {func(s *story) {
+			w := s.workload("w", low, 1, 1, 1)
+			s.pod("p", low)
+			s.remove(w)
+			s.workload("v", high, 1, 1, 1)
+		}, settled},
+		"beside another that is not settled": {func(s *story) {
+			w := s.workload("w", low, 1, 1, 1)
+			s.pod("p", low)
+			s.remove(w)
+			s.workload("w", high, 1, 1, 1)
+			s.workload("v", "another", 1, 1, 1)
+		}, settled},
+	} {
+		s := newStory(t)
+		test.happens(s)
+		if got := (&errUnsettled{left: s.unsettled()}).rule(); got != test.want {
+			t.Errorf("%s: the rule is %s, want %s", name, got, test.want)
+		}
 	}
 }
 

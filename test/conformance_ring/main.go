@@ -184,7 +184,7 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 func (r *run) settled(ctx context.Context) error {
 	err := r.settle(ctx)
 	if unsettled := (*errUnsettled)(nil); errors.As(err, &unsettled) {
-		r.history.see(func(c *checker) { c.violate(settled, "%v", unsettled) })
+		r.history.see(func(c *checker) { c.violate(unsettled.rule(), "%v", unsettled) })
 	}
 	return err
 }
@@ -203,7 +203,7 @@ func (r *run) underLoad(ctx context.Context, f fault) error {
 	}
 	unload()
 	<-unloaded
-	return err
+	return errors.Join(err, r.letGo(ctx))
 }
 
 // judge adds what was found since the last time.

@@ -26,6 +26,7 @@ const (
 	excess  rule = "excess"
 	absence rule = "absence"
 	settled rule = "settled"
+	anew    rule = "anew"
 	leave   rule = "leave"
 )
 
@@ -47,6 +48,8 @@ var rules = []struct {
 		"the code took what its caches do not hold, as it is another instance's or not there yet, for something that does not exist: conclude from an absence only for a key that the gate is open for, and never delete because an owner is not in the cache"},
 	{settled, "after each fault all is as it should be, and the ring is complete",
 		"an event was lost when a range changed hands: queue every workload of a range when the gate opens for it, and try again what has failed"},
+	{anew, "a workload made anew under its name is settled as any other is",
+		"the code took AlreadyExists for success, while what was there belonged to the workload that had the name before: return it as an error, to be tried again. When that object goes, only the owner of the earlier workload's key hears of it"},
 	{leave, "an instance leaves in good order, and loses its record by no other way than a fault",
 		"the process ended without leaving its rings, or could not renew in time: on SIGTERM end the work first, then leave the ring, and exit once the record is deleted; let nothing block the goroutines that renew"},
 }

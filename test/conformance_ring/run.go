@@ -35,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -54,9 +53,6 @@ const (
 	soon = 3 * time.Minute
 	// restLimit is how much longer processes may wait for a range that seem to die in one place.
 	restLimit = 5 * time.Minute
-	// burst is how many workloads are changed at once, at most, every loadInterval.
-	burst        = 10
-	loadInterval = 30 * time.Millisecond
 	// leaveLimit is how long a process may take to leave and to end after SIGTERM.
 	leaveLimit = time.Minute
 )
@@ -77,8 +73,10 @@ type run struct {
 	workloads dynamic.ResourceInterface
 	// limit is how long the operator may take to settle.
 	limit time.Duration
-	// created counts the workloads that were ever created.
+	// created counts the names that workloads were ever given.
 	created int
+	// again has the names under which a workload is to be made anew.
+	again []string
 
 	lock     sync.Mutex
 	replicas []*replica
@@ -487,7 +485,7 @@ func (r *run) catchUp(ctx context.Context) error {
 // settle waits until the operator has nothing left to do and the ring is complete. Nothing else may
 // change a workload meanwhile.
 func (r *run) settle(ctx context.Context) error {
-	err := r.awaitNothing(ctx, func(c *checker) []string {
+	err := r.awaitNothing(ctx, func(c *checker) []leftover {
 		return slices.Concat(c.unsettled(), c.incomplete(r.runningNames()))
 	})
 	if err == nil {
@@ -498,18 +496,31 @@ func (r *run) settle(ctx context.Context) error {
 
 // awaitRing waits until as many instances as replicas run make up a complete ring.
 func (r *run) awaitRing(ctx context.Context) error {
-	return r.awaitNothing(ctx, func(c *checker) []string { return c.incomplete(r.runningNames()) })
+	return r.awaitNothing(ctx, func(c *checker) []leftover { return c.incomplete(r.runningNames()) })
 }
 
 // errUnsettled lists what is not as it should be after a fault.
 type errUnsettled struct {
-	left  []string
+	left  []leftover
 	limit time.Duration
+}
+
+// rule returns the one that is broken. Where others are not settled either, that a workload was made
+// anew has nothing to do with it.
+func (e *errUnsettled) rule() rule {
+	if slices.ContainsFunc(e.left, func(l leftover) bool { return l.rule != anew }) {
+		return settled
+	}
+	return anew
 }
 
 func (e *errUnsettled) Error() string {
 	const most = 5
-	text := strings.Join(e.left[:min(most, len(e.left))], "; ")
+	var texts []string
+	for _, l := range e.left[:min(most, len(e.left))] {
+		texts = append(texts, l.text)
+	}
+	text := strings.Join(texts, "; ")
 	if n := len(e.left) - most; n > 0 {
 		text += fmt.Sprintf("; and %d more", n)
 	}
@@ -517,10 +528,10 @@ func (e *errUnsettled) Error() string {
 }
 
 // awaitNothing waits until left returns nothing.
-func (r *run) awaitNothing(ctx context.Context, left func(*checker) []string) error {
+func (r *run) awaitNothing(ctx context.Context, left func(*checker) []leftover) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, r.limit, errSoon)
 	defer cancel()
-	var now []string
+	var now []leftover
 	err := r.history.await(bounded, "calm", func(c *checker) bool {
 		now = left(c)
 		return len(now) == 0
@@ -554,54 +565,4 @@ func (r *run) restore(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// create creates a workload.
-func (r *run) create(ctx context.Context) error {
-	r.created++
-	o := (&unstructured.Unstructured{Object: r.config.Workload.Object}).DeepCopy()
-	o.SetName(fmt.Sprintf("workload-%d", r.created))
-	_, err := r.workloads.Create(ctx, o, metav1.CreateOptions{})
-	return err
-}
-
-// load changes the workloads at random until ctx ends.
-func (r *run) load(ctx context.Context) {
-	random := rand.New(rand.NewPCG(r.seed, r.rand.Uint64()))
-	for ctx.Err() == nil {
-		// Several at once, so that there is work under way when a range changes hands.
-		for range 1 + random.IntN(burst) {
-			// A request may fail because of the fault.
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			r.change(bounded, random)
-			cancel()
-		}
-		select {
-		case <-time.After(loadInterval):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// change creates, deletes or patches a workload.
-func (r *run) change(ctx context.Context, random *rand.Rand) {
-	var names []string
-	r.history.see(func(c *checker) {
-		for _, w := range c.workloads {
-			if isLive(w.object) {
-				names = append(names, w.object.GetName())
-			}
-		}
-	})
-	slices.Sort(names)
-	count := r.config.Workload.Count
-	switch n := random.IntN(16); {
-	case len(names) < (count+1)/2, n < 2 && len(names) < count:
-		_ = r.create(ctx)
-	case n == 2:
-		_ = r.workloads.Delete(ctx, names[random.IntN(len(names))], metav1.DeleteOptions{})
-	default:
-		patches := r.config.Workload.Patches
-		_, _ = r.workloads.Patch(ctx, names[random.IntN(len(names))], types.MergePatchType, []byte(patches[random.IntN(len(patches))]), metav1.PatchOptions{})
-	}
 }

@@ -37,7 +37,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -87,10 +86,9 @@ var mistakes = map[string]func(*operator){
 		}
 		o.beside = func(c client.Client) manager.RunnableFunc { return poll(c, time.Millisecond) }
 	},
-	// Pods with names of their own, of which it does not hold all that it has made.
+	// Pods with names of their own, and it remembers what it has made: the next owner does not.
 	"excess": func(o *operator) {
-		o.ring.Reads = []host.Read{{Object: &corev1.Pod{}, By: rangewatch.ByHashKey}}
-		o.reconciler = func(c client.Client) reconciler { return &generating{c} }
+		o.reconciler = func(c client.Client) reconciler { return &generating{Client: c} }
 	},
 	// What it does not hold it takes for gone.
 	"absence": func(o *operator) {
@@ -106,6 +104,10 @@ var mistakes = map[string]func(*operator){
 				return workqueue.NewTypedRateLimitingQueue(limiter)
 			}
 		}
+	},
+	// What is there it takes for its own.
+	"anew": func(o *operator) {
+		o.reconciler = func(c client.Client) reconciler { return &vms.Reconciler{Client: content{c}} }
 	},
 	// It ends at once when it is asked to.
 	"leave": func(*operator) {
@@ -131,6 +133,8 @@ func main() {
 	o := &operator{
 		ring: &host.Config{
 			Ring: "virtualmachines",
+			// Each replica is in a place of its own: none rests after the deaths of others.
+			HolderIdentity: fmt.Sprintf("broken-%d", os.Getpid()),
 			Controllers: []host.Controller{{
 				Name: vms.Name, Workers: 5, Works: &v1.VirtualMachine{},
 				Owns: []runtime.Object{&corev1.Pod{}, &corev1.PersistentVolumeClaim{}},
@@ -244,9 +248,20 @@ func every(period time.Duration, do func(context.Context) error) manager.Runnabl
 	}
 }
 
-// generating gives pods names of their own, and relies on the cache to have those that it made.
+// content takes AlreadyExists for success.
+type content struct {
+	client.Client
+}
+
+// Create implements client.Writer.
+func (c content) Create(ctx context.Context, obj client.Object, options ...client.CreateOption) error {
+	return client.IgnoreAlreadyExists(c.Client.Create(ctx, obj, options...))
+}
+
+// generating gives pods names of their own, and remembers for which machines it has made them.
 type generating struct {
 	client.Client
+	made sync.Map
 }
 
 // AddTo adds the controller to a manager.
@@ -268,12 +283,8 @@ func (r *generating) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, err
 		}
 	}
-	var pods corev1.PodList
-	if err := r.List(ctx, &pods, client.InNamespace(vm.Namespace), client.MatchingLabels{"virtualmachine": vm.Name}); err != nil {
-		return ctrl.Result{}, err
-	}
-	if !vm.Spec.Running || len(pods.Items) > 0 {
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+	if _, made := r.made.Load(vm.UID); made || !vm.Spec.Running {
+		return ctrl.Result{}, nil
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: vm.Name + "-", Namespace: vm.Namespace, Labels: map[string]string{"virtualmachine": vm.Name}},
@@ -282,5 +293,9 @@ func (r *generating) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := controllerutil.SetControllerReference(&vm, pod, r.Scheme()); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: time.Second}, r.Create(ctx, pod)
+	if err := r.Create(ctx, pod); err != nil {
+		return ctrl.Result{}, err
+	}
+	r.made.Store(vm.UID, true)
+	return ctrl.Result{}, nil
 }
