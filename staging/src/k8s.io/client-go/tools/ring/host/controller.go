@@ -45,8 +45,12 @@ func (h *Host) newController(described Controller) (*controller, error) {
 	if err := h.addRead(Read{described.Works, rangewatch.ByHashKey}, true); err != nil {
 		return nil, err
 	}
+	i := h.read(described.Works)
+	if err := described.checkWorks(i); err != nil {
+		return nil, err
+	}
 	by, writes := rangewatch.ByControllerHashKey, shardingv1alpha1.GoverningKeyHome
-	if h.read(described.Works).By == rangewatch.ByNamespaceHashKey {
+	if i.By == rangewatch.ByNamespaceHashKey {
 		by, writes = rangewatch.ByNamespaceHashKey, shardingv1alpha1.GoverningKeyNamespace
 	}
 	if described.Writes == nil {
@@ -56,17 +60,9 @@ func (h *Host) newController(described Controller) (*controller, error) {
 		if err := h.addRead(Read{owned, by}, true); err != nil {
 			return nil, err
 		}
-		// By their own keys, an instance lacks most of what one of its objects has.
-		if i := h.read(owned); i.isDefault && i.By != by {
-			return nil, fmt.Errorf("%s owns %T, which is divided by %q for another controller: one informer cannot do for both; give each a Host, with a ring of its own", described.Name, owned, i.By)
+		if err := described.checkOwns(h.read(owned), i.By, by); err != nil {
+			return nil, err
 		}
-	}
-	i := h.read(described.Works)
-	switch {
-	case i.By != rangewatch.ByHashKey && i.By != rangewatch.ByNamespaceHashKey:
-		return nil, fmt.Errorf("%s works on %T, which Reads divides by %q: use %q or %q", described.Name, described.Works, i.By, rangewatch.ByHashKey, rangewatch.ByNamespaceHashKey)
-	case i.subjects != nil:
-		return nil, fmt.Errorf("%s works on %T, as another controller does", described.Name, described.Works)
 	}
 	// The informer brings its own store.
 	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)

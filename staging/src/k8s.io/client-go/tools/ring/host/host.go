@@ -66,7 +66,8 @@ type Config struct {
 	Controllers []Controller
 	// Reads says by which hash key the objects of the program's informers are divided among the
 	// instances, beside and before what Controllers says. An informer of anything else holds all
-	// objects, and no work waits for it.
+	// objects, and no work waits for it. New refuses a key by which an instance would lack what belongs
+	// to its own objects.
 	Reads []Read
 	// HolderIdentity names host and process, for people. Default: HOST_PID_RANDOM.
 	HolderIdentity string
@@ -171,6 +172,9 @@ func New(cfg Config) (*Host, error) {
 		workers[described.Name] = 0
 		h.controllers = append(h.controllers, c)
 		h.missing["the queue of "+described.Name] = struct{}{}
+	}
+	if err := h.checkReads(); err != nil {
+		return nil, err
 	}
 	var err error
 	if h.settings, err = NewSettingsFile(cfg.SettingsFile, workers); err != nil {

@@ -218,12 +218,12 @@ func TestInformersOfMetadataAreToldApartByKind(t *testing.T) {
 		return m
 	}
 	cfg := good()
-	cfg.Reads = []Read{{metadata("A"), Whole}, {metadata("B"), rangewatch.ByHashKey}}
+	cfg.Reads = []Read{{metadata("A"), Whole}, {metadata("B"), rangewatch.ByControllerHashKey}}
 	h, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind, want := range map[string]rangewatch.FieldPath{"A": Whole, "B": rangewatch.ByHashKey} {
+	for kind, want := range map[string]rangewatch.FieldPath{"A": Whole, "B": rangewatch.ByControllerHashKey} {
 		if i := h.read(metadata(kind)); i == nil || i.By != want {
 			t.Errorf("kind %s is read as %v, want by %s", kind, i, want)
 		}

@@ -22,10 +22,8 @@ import (
 	"reflect"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/tools/ring/guard"
@@ -46,20 +44,8 @@ type informed struct {
 
 // addRead adds what the program reads. What is a default gives way to what is listed already.
 func (h *Host) addRead(read Read, isDefault bool) error {
-	if read.Object == nil {
-		return fmt.Errorf("the ring's host is to read objects by %q without an example of them", read.By)
-	}
-	if _, ok := sharding.ParseKeyPath(string(read.By)); !ok && read.By != Whole {
-		return fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", read.Object, read.By, rangewatch.ByHashKey)
-	}
-	switch read.Object.(type) {
-	case runtime.Unstructured, *metav1.PartialObjectMetadata:
-		if read.Object.GetObjectKind().GroupVersionKind().Empty() {
-			return fmt.Errorf("the ring's host is to read %T without a kind: set its apiVersion and kind", read.Object)
-		}
-	}
-	if _, metadata := read.Object.(*metav1.PartialObjectMetadata); metadata && read.By == rangewatch.ByClaimHashKey {
-		return fmt.Errorf("Reads lists metadata by %q, which is not in it: read the whole objects", read.By)
+	if err := read.checkObject(); err != nil {
+		return err
 	}
 	if listed := h.read(read.Object); listed != nil {
 		if isDefault {
