@@ -16,6 +16,7 @@
 
 
 # Usage: hack/example.sh        run the operator of examples/virtualmachine until Ctrl-C
+#        hack/example.sh check  look at what it serves, and end
 #
 # It starts a cluster on this machine, and REPLICAS= of the operator for MACHINES= VirtualMachines,
 # and shows their ring. All of it lies in _output/example.
@@ -30,6 +31,10 @@ for name in replicas machines; do
     exit 2
   fi
 done
+if [[ $# -gt 1 || ${1-check} != check ]]; then
+  echo "unexpected: $*; the only argument is check" >&2
+  exit 2
+fi
 out=$PWD/_output/example
 config=$PWD/examples/virtualmachine/config
 export GOFLAGS=-trimpath PATH=$PWD/_output/bin:$PATH KUBECONFIG=$out/cluster/kubeconfig
@@ -75,8 +80,19 @@ kubectl config view --minify --raw >"$operator"
 kubectl --kubeconfig="$operator" config set-credentials operator --token="$token" >/dev/null
 kubectl --kubeconfig="$operator" config set-context --current --user=operator >/dev/null
 
+# The certificate that the cluster's own processes serve with is for this machine.
+mkdir -p "$out/certs"
+cp "$out/cluster/pki/serving.crt" "$out/certs/tls.crt"
+cp "$out/cluster/pki/serving.key" "$out/certs/tls.key"
+free_address() {
+  local port
+  while port=$((20000 + RANDOM % 10000)); (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+  echo "127.0.0.1:$port"
+}
 for ((i = 1; i <= replicas; i++)); do
-  KUBECONFIG=$operator setsid "$out/bin/ring" --metrics-bind-address=0 --health-probe-bind-address=0 >"$out/logs/operator-$i.log" 2>&1 &
+  address=$(free_address)
+  KUBECONFIG=$operator setsid "$out/bin/ring" --metrics-bind-address="$address" --metrics-cert-dir="$out/certs" \
+    --holder-identity="${address}_operator-$i" --health-probe-bind-address=0 >"$out/logs/operator-$i.log" 2>&1 &
   pids+=($!)
   echo "replica $i of the operator is process $!; its log is $out/logs/operator-$i.log"
 done
@@ -84,8 +100,27 @@ for ((i = 1; i <= machines; i++)); do
   sed "s/name: machine$/name: machine-$i/" "$config/machine.yaml"
   echo ---
 done | kubectl apply -f - >"$out/logs/machines.log"
+# What a token of the operator's viewers is good for: its metrics, and what each replica sees.
+views=(kubectl ring views virtualmachines --controllers-ca="$out/cluster/pki/ca.crt")
 echo "$machines VirtualMachines are created. In another terminal:"
 echo "  export KUBECONFIG=$KUBECONFIG PATH=$PWD/_output/bin:\$PATH"
 echo "  kubectl get vm,pods,pvc; kubectl ring owner vm/machine-1; kill -9 ${pids[-1]}"
+echo "  ${views[*]} --token=\$(kubectl create token viewer --namespace=virtualmachines)"
 kubectl ring status virtualmachines --wait --timeout=1m
-kubectl ring virtualmachines --watch
+if [[ ${1-} != check ]]; then
+  kubectl ring virtualmachines --watch
+  exit
+fi
+viewer=$(kubectl create token viewer --namespace=virtualmachines)
+"${views[@]}" --token="$viewer"
+# answers PATH WHO prints the code of the last replica's answer to the one with that token.
+answers() {
+  curl --silent --cacert "$out/cluster/pki/ca.crt" --oauth2-bearer "$2" --output "$out/logs/answer" --write-out '%{http_code}' "https://$address$1"
+}
+other=$(kubectl create token default)
+for path in /ringz /metrics; do
+  codes="$(answers $path "") $(answers $path "$other") $(answers $path "$viewer")"
+  echo "$path is answered to nobody, another account and a viewer with $codes"
+  [[ $codes == "401 403 200" ]]
+done
+grep '^controller_ring_owned_ratio' "$out/logs/answer"

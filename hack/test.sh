@@ -124,7 +124,8 @@ conformance() {
   _output/tools/ring-conformance -bin "$root/_output/bin" -dir "$root/_output/conformance" -config "$file" "$@"
 }
 # example tests the operator of examples/virtualmachine as its author would: its own tests, how much
-# longer it is than one that elects a leader, and the conformance suite, with the flags CONFORMANCE.
+# longer it is than one that elects a leader, what it serves to whom, and the conformance suite, with
+# the flags CONFORMANCE.
 example() {
   local plain ring
   (cd examples/virtualmachine && go vet ./... && gotest example ./... && go build -o "$root/_output/example/bin/" ./...)
@@ -132,6 +133,7 @@ example() {
   ring=$(wc -l <examples/virtualmachine/ring/main.go)
   echo "the operator has $ring lines on a ring, $plain without one"
   [ $((ring - plain)) -le 20 ]
+  hack/example.sh check
   # shellcheck disable=SC2086 # CONFORMANCE holds several flags
   conformance examples/virtualmachine/conformance.yaml -faults 9 ${CONFORMANCE-}
 }
@@ -143,7 +145,7 @@ broken() {
     log=$results/broken-$rule.log
     # The faults that show it soonest.
     BREAK=$rule conformance examples/virtualmachine/conformance-broken.yaml -only move,leave,die -faults 6 >"$log" 2>&1 || true
-    if ! awk -v rule="$rule" '$1 == rule && $2 > 0 {print "noticed:", $0; found = 1} END {exit !found}' "$log"; then
+    if ! awk -v rule="$rule" '$1 == "rule" {rules = 1} rules && $1 == rule && $2 > 0 {print "noticed:", $0; found = 1} END {exit !found}' "$log"; then
       tail -n 20 "$log"
       echo "the suite does not notice that the operator breaks the rule $rule"
       return 1

@@ -77,13 +77,16 @@ be asked. Below the table it says if the settings files of a ring's instances ev
 different ways.
 
 Each kube-controller-manager is asked on /ringz, at the host and the port in its instance's
-spec.holderIdentity; an operator's instances, which serve no such thing, only if their ring is named, or if
-their holder begins with a host and a port. That needs the right to get the path (nonResourceURLs). Its
+spec.holderIdentity; an operator's instances, which need not serve that, only if their ring is named, or if
+their holder begins with a host and a port. That needs the right to get the path (nonResourceURLs). The
 serving certificate is not verified, since it is often self-signed: so the kubeconfig's client certificate
 is sent, and never a token or a password. With --controllers-ca it is verified, and all that the kubeconfig
-has is sent.`,
+has is sent. An operator whose metrics are behind controller-runtime's filter takes nothing but a token.`,
 		Example: `  # Does every instance see the ring that ReplicaSets are on as the registry has it?
-  kubectl ring views workloads`,
+  kubectl ring views workloads
+
+  # Does every replica of an operator, which takes tokens alone?
+  kubectl ring views virtualmachines --controllers-ca=ca.crt --token="$(kubectl create token viewer)"`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := checkOutput(output, "json or yaml"); err != nil {
@@ -111,7 +114,7 @@ has is sent.`,
 	}
 	command.Flags().StringVarP(&output, "output", "o", "", "Print json or yaml, for programs, in place of a table.")
 	command.Flags().DurationVar(&timeout, "timeout", timeout, "How long to wait for an answer.")
-	command.Flags().StringVar(&authority, "controllers-ca", "", "The certificate authority of the kube-controller-managers' serving certificates: a file. Default: they are not verified.")
+	command.Flags().StringVar(&authority, "controllers-ca", "", "The certificate authority of the serving certificates of those that are asked: a file. Default: they are not verified.")
 	flags.AddFlags(command.Flags())
 	return command
 }

@@ -27,24 +27,29 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "ringmaster.example/virtualmachine/api/v1"
 	vms "ringmaster.example/virtualmachine/controller"
 )
 
+var (
+	metricsAddress = flag.String("metrics-bind-address", ":8443", "where metrics are served; 0 for nowhere")
+	certificates   = flag.String("metrics-cert-dir", "", "folder with tls.crt and tls.key for the metrics; default: self-signed")
+	probes         = flag.String("health-probe-bind-address", ":8081", "where healthz and readyz are served")
+)
+
 func main() {
-	metrics := flag.String("metrics-bind-address", ":8080", "where metrics are served; 0 for nowhere")
-	probes := flag.String("health-probe-bind-address", ":8081", "where healthz and readyz are served")
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
-	if err := run(*metrics, *probes); err != nil {
+	if err := run(); err != nil {
 		klog.ErrorS(err, "The operator has ended")
 		os.Exit(1)
 	}
 }
 
-func run(metrics, probes string) error {
+func run() error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err
@@ -56,9 +61,11 @@ func run(metrics, probes string) error {
 		}
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                 types,
-		Metrics:                server.Options{BindAddress: metrics},
-		HealthProbeBindAddress: probes,
+		Scheme: types,
+		Metrics: server.Options{
+			BindAddress: *metricsAddress, SecureServing: true, CertDir: *certificates, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		HealthProbeBindAddress: *probes,
 		LeaderElection:         true,
 		LeaderElectionID:       "virtualmachines",
 	})

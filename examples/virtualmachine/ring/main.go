@@ -19,6 +19,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"flag"
 	"net/http"
 	"os"
@@ -27,31 +28,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/ring/host"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/prometheus/controllerring"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "ringmaster.example/virtualmachine/api/v1"
 	vms "ringmaster.example/virtualmachine/controller"
 )
 
+var (
+	metricsAddress = flag.String("metrics-bind-address", ":8443", "where metrics are served; 0 for nowhere")
+	certificates   = flag.String("metrics-cert-dir", "", "folder with tls.crt and tls.key for the metrics; default: self-signed")
+	probes         = flag.String("health-probe-bind-address", ":8081", "where healthz and readyz are served")
+	settings       = flag.String("ring-settings", "", "file with settings of the ring, re-read while the operator runs")
+	holder         = flag.String("holder-identity", "", "HOST:PORT_NAME, the place of the metrics and a name, for kubectl ring views")
+)
+
 func main() {
-	metrics := flag.String("metrics-bind-address", ":8080", "where metrics are served; 0 for nowhere")
-	probes := flag.String("health-probe-bind-address", ":8081", "where healthz and readyz are served")
-	settings := flag.String("ring-settings", "", "file with settings of the ring, re-read while the operator runs")
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
-	if err := run(*metrics, *probes, *settings); err != nil {
+	if err := run(); err != nil {
 		klog.ErrorS(err, "The operator has ended")
 		os.Exit(1)
 	}
 }
 
-func run(metrics, probes, settings string) error {
+func run() error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err
@@ -63,7 +70,7 @@ func run(metrics, probes, settings string) error {
 		}
 	}
 	ring, err := host.New(host.Config{
-		REST: config, Ring: "virtualmachines", SettingsFile: settings,
+		REST: config, Ring: "virtualmachines", SettingsFile: *settings, HolderIdentity: *holder,
 		Metrics: controllerring.New("virtualmachines", []string{vms.Name}),
 		Controllers: []host.Controller{{
 			Name: vms.Name, Workers: 5, Works: &v1.VirtualMachine{},
@@ -73,19 +80,19 @@ func run(metrics, probes, settings string) error {
 	if err != nil {
 		return err
 	}
+	metrics.Registry.MustRegister(controllerring.Collector())
 	mgr, err := ctrl.NewManager(ring.Client(config, vms.Name), ctrl.Options{
-		Scheme:                 types,
-		Cache:                  cache.Options{NewInformer: ring.NewInformer},
-		Metrics:                server.Options{BindAddress: metrics, ExtraHandlers: map[string]http.Handler{"/metrics/ring": legacyregistry.Handler()}},
-		HealthProbeBindAddress: probes,
+		Scheme: types, Cache: cache.Options{NewInformer: ring.NewInformer},
+		Metrics: server.Options{
+			BindAddress: *metricsAddress, SecureServing: true, CertDir: *certificates, FilterProvider: filters.WithAuthenticationAndAuthorization,
+			ExtraHandlers: map[string]http.Handler{"/ringz": ring.Ringz()},
+		},
+		HealthProbeBindAddress: *probes,
 	})
 	if err != nil {
 		return err
 	}
-	if err := mgr.AddReadyzCheck("ring", ring.Ready); err != nil {
-		return err
-	}
-	if err := mgr.Add(ring); err != nil {
+	if err := errors.Join(mgr.AddReadyzCheck("ring", ring.Ready), mgr.Add(ring)); err != nil {
 		return err
 	}
 	reconciler := &vms.Reconciler{Client: mgr.GetClient()}

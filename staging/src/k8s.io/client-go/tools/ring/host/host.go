@@ -69,7 +69,8 @@ type Config struct {
 	// objects, and no work waits for it. New refuses a key by which an instance would lack what belongs
 	// to its own objects.
 	Reads []Read
-	// HolderIdentity names host and process, for people. Default: HOST_PID_RANDOM.
+	// HolderIdentity names host and process, for people. It begins with HOST:PORT_ where Ringz is served
+	// there. Default: HOST_PID_RANDOM.
 	HolderIdentity string
 	// SettingsFile is the path of the settings, which are read again when they change. Default:
 	// there is no file, and the defaults of Settings apply.
@@ -125,7 +126,9 @@ type Read struct {
 
 // Host runs a process's controllers on a ring. Its methods may be called from any goroutine.
 type Host struct {
-	cfg      Config
+	cfg Config
+	// made is when New was called.
+	made     time.Time
 	settings *SettingsFile
 	gate     *member.Gate
 	heap     *member.Heap
@@ -153,7 +156,7 @@ func New(cfg Config) (*Host, error) {
 	if cfg.REST == nil || cfg.Ring == "" || len(cfg.Controllers) == 0 {
 		return nil, errors.New("a ring's host needs REST, Ring and Controllers")
 	}
-	h := &Host{cfg: cfg, gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), missing: map[string]struct{}{}, complete: make(chan struct{})}
+	h := &Host{cfg: cfg, made: time.Now(), gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), missing: map[string]struct{}{}, complete: make(chan struct{})}
 	for _, read := range cfg.Reads {
 		if err := h.addRead(read, false); err != nil {
 			return nil, err

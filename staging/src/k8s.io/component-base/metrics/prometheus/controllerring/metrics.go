@@ -18,8 +18,11 @@ limitations under the License.
 package controllerring
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/client-go/tools/ring"
@@ -100,9 +103,35 @@ var (
 	}, []string{"ring", "by"})
 )
 
-var register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(phaseMetric, ownedMetric, weightMetric, heaviestMetric, workMetric, balanceMetric, busyMetric, workingMetric, stuckMetric, registrationsMetric, renewalsMetric, newsMetric, handoversMetric, stepsMetric, unservedMetric, refusedMetric)
-})
+// all are the metrics of rings.
+var all = collectors{phaseMetric, ownedMetric, weightMetric, heaviestMetric, workMetric, balanceMetric, busyMetric, workingMetric, stuckMetric, registrationsMetric, renewalsMetric, newsMetric, handoversMetric, stepsMetric, unservedMetric, refusedMetric}
+
+var register = sync.OnceFunc(func() { legacyregistry.MustRegister(all...) })
+
+// Collector returns the metrics of all rings of the process, for a program that serves another registry
+// than the legacyregistry, as controller-runtime's manager does.
+func Collector() prometheus.Collector {
+	register()
+	// Those that a flag has disabled cannot be created.
+	return slices.DeleteFunc(slices.Clone(all), func(m metrics.Registerable) bool { return !m.Create(nil) })
+}
+
+// collectors are several in one.
+type collectors []metrics.Registerable
+
+// Describe implements prometheus.Collector.
+func (c collectors) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, m := range c {
+		m.Describe(descriptions)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collectors) Collect(samples chan<- prometheus.Metric) {
+	for _, m := range c {
+		m.Collect(samples)
+	}
+}
 
 // ofRing are those of the ring with that name.
 type ofRing string
@@ -110,7 +139,7 @@ type ofRing string
 var _ member.Metrics = ofRing("")
 
 // New returns the metrics of an instance that is about to run these controllers on the ring of that
-// name. They are in the legacyregistry.
+// name. They are in the legacyregistry, and in what Collector returns.
 func New(name string, controllers []string) member.Metrics {
 	register()
 	m := ofRing(name)

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
@@ -42,7 +44,15 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 	m.Unserved(ring.KindJoin, time.Second)
 	m.Refused(member.RefusedByServer)
 
-	families, err := legacyregistry.DefaultGatherer.Gather()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(Collector())
+	for name, gatherer := range map[string]prometheus.Gatherer{"legacyregistry": legacyregistry.DefaultGatherer, "another registry": registry} {
+		t.Run(name, func(t *testing.T) { everyMetricNamesItsRing(t, gatherer) })
+	}
+}
+
+func everyMetricNamesItsRing(t *testing.T, gatherer prometheus.Gatherer) {
+	families, err := gatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
