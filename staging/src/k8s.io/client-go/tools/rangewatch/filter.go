@@ -33,12 +33,14 @@ import (
 // when that opens, and forgets what it knew when it is shut. Handlers run behind the store, and a
 // change of ranges looks to them like changes of objects. They are told
 //
-//   - ADDED, for a key that is open, of what is newer than the opening, or has come back with a
-//     restored server. What the store had at the opening is known. An older ADDED that came late
-//     would be taken for the arrival of what the controller has created since.
-//   - MODIFIED, for a key that is open.
-//   - DELETED, for a key that is held, open or not, of what the store does not have. What has left
-//     with a range is not deleted, and may have come back already.
+//   - ADDED and MODIFIED, for a key that is open, of what is newer than the opening, or has come back
+//     with a restored server. What the store had at the opening is known. Something older that came
+//     late would be taken for the arrival, or the end, of what the controller has created or deleted
+//     since.
+//   - MODIFIED without a change, by a resync or a relist, and MODIFIED back to an older state.
+//   - DELETED, for a key that is held, open or not, of what the store does not have, unless that is
+//     known to be older than the opening. What has left with a range is not deleted, and may have come
+//     back already.
 //
 // They are told nothing of keys that are not wanted. An object without a key is in all ranges. A
 // Filter may be used from any goroutine.
@@ -144,22 +146,18 @@ type filtered struct {
 
 // OnAdd implements cache.ResourceEventHandler.
 func (h filtered) OnAdd(obj any, isInInitialList bool) {
-	revision, ok := h.openedAt(obj)
-	if !ok {
-		return
+	if revision, ok := h.openedAt(obj); ok && !h.isOlder(obj, revision) {
+		h.handler.OnAdd(obj, isInInitialList)
 	}
-	if accessor, err := meta.Accessor(obj); err == nil {
-		if r, err := parseRevision(accessor.GetResourceVersion()); err == nil && r <= revision && !h.source.wasRestored(accessor, obj) {
-			return
-		}
-	}
-	h.handler.OnAdd(obj, isInInitialList)
 }
 
 // OnUpdate implements cache.ResourceEventHandler.
 func (h filtered) OnUpdate(oldObj, newObj any) {
-	_, wasOpen := h.openedAt(oldObj)
-	if _, isOpen := h.openedAt(newObj); wasOpen || isOpen {
+	revision, open := h.openedAt(newObj)
+	if !open {
+		revision, open = h.openedAt(oldObj)
+	}
+	if open && (!goesOn(oldObj, newObj) || !h.isOlder(newObj, revision)) {
 		h.handler.OnUpdate(oldObj, newObj)
 	}
 }
@@ -167,13 +165,48 @@ func (h filtered) OnUpdate(oldObj, newObj any) {
 // OnDelete implements cache.ResourceEventHandler.
 func (h filtered) OnDelete(obj any) {
 	last := obj
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+	tombstone, missed := obj.(cache.DeletedFinalStateUnknown)
+	if missed {
 		last = tombstone.Obj
 	}
 	key, known := h.source.keyOf(last)
-	if held := h.source.Held(); (!known && !held.Empty() || key.In(held)) && !h.source.has(last) {
-		h.handler.OnDelete(obj)
+	if held := h.source.Held(); known && !key.In(held) || held.Empty() || h.source.has(last) {
+		return
 	}
+	// What a watch has reported as deleted has the revision of that.
+	if revision, open := h.openedAt(last); open && !missed && h.isOlder(last, revision) {
+		return
+	}
+	h.handler.OnDelete(obj)
+}
+
+// isOlder says whether the object was in the store as it is, or gone from it, when the store was at that
+// revision.
+func (f *Filter) isOlder(obj any, revision uint64) bool {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	r, err := parseRevision(accessor.GetResourceVersion())
+	return err == nil && r <= revision && !f.source.wasRestored(accessor, obj)
+}
+
+// goesOn says whether the new object is of a later revision than the old one.
+func goesOn(oldObj, newObj any) bool {
+	before, err := meta.Accessor(oldObj)
+	if err != nil {
+		return false
+	}
+	from, err := parseRevision(before.GetResourceVersion())
+	if err != nil {
+		return false
+	}
+	after, err := meta.Accessor(newObj)
+	if err != nil {
+		return false
+	}
+	to, err := parseRevision(after.GetResourceVersion())
+	return err == nil && from < to
 }
 
 // openedAt returns the store's revision when the Filter was opened for the key of obj, and whether

@@ -140,6 +140,41 @@ func TestFilterDropsWhatWasAddedBeforeTheOpening(t *testing.T) {
 	s.end(30)
 }
 
+// A late MODIFIED or DELETED would lower the expectations of what the controller has deleted since, as a
+// late ADDED would those of what it has created.
+func TestFilterDropsWhatWasModifiedOrDeletedBeforeTheOpening(t *testing.T) {
+	h := newHarness(t, ByHashKey)
+	s := newSlowHandler(h)
+	all := percents(0, 50)
+	h.put("a", 10)
+	h.put("b", 20)
+	h.source.SetRanges(all)
+	h.settled(all)
+	h.change("a", 10)
+	h.delete("b")
+	h.settled(all)
+	s.filter.Open(all)
+	h.change("a", 10)
+	h.settled(all)
+	h.delete("a")
+	h.settled(all)
+	s.handles(6, "update a", "delete a")
+
+	// One that is gone from a list that the handler hears of late may have gone at any time.
+	h.put("c", 30)
+	h.settled(all)
+	s.handles(1, "add c")
+	h.server.hold()
+	h.delete("c")
+	h.server.forget()
+	h.server.release()
+	h.settled(all)
+	s.filter.Shut(all)
+	s.filter.Open(all)
+	s.handles(1, "delete c")
+	s.end(5)
+}
+
 func TestFilterDropsWhatIsNotOpen(t *testing.T) {
 	h := newHarness(t, ByHashKey)
 	s := newSlowHandler(h)
