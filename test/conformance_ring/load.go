@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -67,7 +67,7 @@ func (r *run) load(ctx context.Context) {
 			r.change(bounded, random)
 			r.makeAnew(bounded)
 			if kept := r.kept(); len(kept) > maxKept {
-				_ = r.release(bounded, kept[random.IntN(len(kept))])
+				_ = r.release(bounded, kept[0])
 			}
 			cancel()
 		}
@@ -137,41 +137,42 @@ func (r *run) keepDependents(ctx context.Context, name string) {
 	}
 }
 
-// kept returns the dependents that are kept.
+// kept returns the dependents that are kept, those first that have not changed for longest: how long one
+// is kept tells how long an operator may pause before it tries again.
 func (r *run) kept() (all []*unstructured.Unstructured) {
 	r.history.see(func(c *checker) { all = c.dependents(isKept) })
+	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return cmp.Compare(revisionOf(a), revisionOf(b)) })
 	return all
 }
 
 func isKept(o *unstructured.Unstructured) bool { return slices.Contains(o.GetFinalizers(), keeper) }
 
-// letGo lets all go that are kept, and those whose workload is gone. The garbage collector may have
-// missed that: where the API server restarts, all that its informer is told of a workload that was made
-// anew meanwhile is a change.
+// letGo lets all go that are kept, and those whose workload is gone, until ctx ends. It returns why it
+// could not do so the last time. The garbage collector may have missed that a workload is gone: where the
+// API server restarts, all that its informer is told of one that was made anew meanwhile is a change. And
+// an operator that does not know it yet makes dependents for it.
 func (r *run) letGo(ctx context.Context) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, loadInterval, soon, true, func(ctx context.Context) (bool, error) {
+	for {
 		var left []*unstructured.Unstructured
 		r.history.see(func(c *checker) {
 			left = c.dependents(func(o *unstructured.Unstructured) bool {
 				return isKept(o) || isLive(o) && c.past[types.UID(controllerOf(o))]
 			})
 		})
+		var failed []error
 		for _, o := range left {
 			do := r.remove
 			if isKept(o) {
 				do = r.release
 			}
-			if err := do(ctx, o); err != nil {
-				last = err
-			}
+			failed = append(failed, do(ctx, o))
 		}
-		return len(left) == 0, nil
-	})
-	if err != nil {
-		return fmt.Errorf("letting dependents go: %w", errors.Join(err, last))
+		select {
+		case <-time.After(loadInterval):
+		case <-ctx.Done():
+			return errors.Join(failed...)
+		}
 	}
-	return nil
 }
 
 // remove deletes a dependent.

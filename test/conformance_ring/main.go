@@ -203,7 +203,7 @@ func (r *run) underLoad(ctx context.Context, f fault) error {
 	}
 	unload()
 	<-unloaded
-	return errors.Join(err, r.letGo(ctx))
+	return err
 }
 
 // judge adds what was found since the last time.

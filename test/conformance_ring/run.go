@@ -485,11 +485,18 @@ func (r *run) catchUp(ctx context.Context) error {
 // settle waits until the operator has nothing left to do and the ring is complete. Nothing else may
 // change a workload meanwhile.
 func (r *run) settle(ctx context.Context) error {
+	letting, stop := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.letGo(letting) }()
 	err := r.awaitNothing(ctx, func(c *checker) []leftover {
 		return slices.Concat(c.unsettled(), c.incomplete(r.runningNames()))
 	})
+	stop()
+	last := <-stopped
 	if err == nil {
 		r.history.see((*checker).calm)
+	} else if last != nil {
+		fmt.Fprintln(os.Stderr, "dependents could not be let go:", last)
 	}
 	return err
 }
