@@ -111,7 +111,9 @@ type Write struct {
 	By shardingv1alpha1.GoverningKey
 }
 
-// Whole divides nothing: each instance holds all objects.
+// Whole divides nothing: each instance that has a range, or fills its caches for one, holds all objects. An
+// instance without a range holds none, so what is asked before that, such as a webhook, must not read
+// them; an informer that the configuration does not list holds all at any time, and no work waits for it.
 const Whole rangewatch.FieldPath = "*"
 
 // Read is what an informer of the program holds. A controller begins to work on a range only when all
