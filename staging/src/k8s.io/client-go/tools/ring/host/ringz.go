@@ -28,6 +28,7 @@ import (
 
 	"github.com/munnerz/goautoneg"
 
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 )
 
@@ -92,14 +93,24 @@ func writeRingz(out io.Writer, component string, p *member.Process, now time.Tim
 
 func writeRing(out io.Writer, s *member.Snapshot, now time.Time) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	// No cell is of several lines, or controls a terminal.
+	row := func(cells ...any) {
+		for n, cell := range cells {
+			if n > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, ring.Printable(fmt.Sprint(cell)))
+		}
+		fmt.Fprintln(w)
+	}
+	line := func(name, format string, args ...any) { row(name, fmt.Sprintf(format, args...)) }
 	// table ends what was begun, so its columns are its own.
 	table := func(title, columns string) {
 		_ = w.Flush()
 		fmt.Fprintf(out, "\n%s\n", title)
 		fmt.Fprintln(w, columns)
 	}
-	fmt.Fprintf(out, "\n==== ring %s ====\n\n", s.Ring)
+	fmt.Fprintf(out, "\n==== ring %s ====\n\n", ring.Printable(s.Ring))
 	line("Holder", "%s", s.Holder)
 	line("Balance", "%s", s.Balance)
 	if s.Name == "" {
@@ -128,7 +139,7 @@ func writeRing(out io.Writer, s *member.Snapshot, now time.Time) {
 
 	table(fmt.Sprintf("Records as of the last round: %d", len(s.Records)), "NAME\tUID\tKEY\tNEXT KEY\tPHASE\tGENERATION\tREVISION")
 	for _, r := range s.Records {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", r.Name, r.UID, cmp.Or(r.HashKey, "none"), cmp.Or(r.NextHashKey, "none"), r.Phase, r.Generation, r.Revision)
+		row(r.Name, r.UID, cmp.Or(r.HashKey, "none"), cmp.Or(r.NextHashKey, "none"), r.Phase, r.Generation, r.Revision)
 	}
 	table("Doors", "CONTROLLER\tWORKS ON IT\tOPEN FOR\tWHY NOT")
 	for _, d := range s.Doors {
@@ -136,11 +147,11 @@ func writeRing(out io.Writer, s *member.Snapshot, now time.Time) {
 		if d.Working {
 			works = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.Controller, works, d.Open, d.Reason)
+		row(d.Controller, works, d.Open, d.Reason)
 	}
-	table("Sources", "SOURCE\tHOLDS\tLACKS")
+	table("Sources", "SOURCE\tHOLDS\tLACKS\tWAITS FOR")
 	for _, source := range s.Sources {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", source.Name, source.Held, source.Lacks)
+		row(source.Name, source.Held, source.Lacks, cmp.Or(source.Waits, "nothing"))
 	}
 	shown := ""
 	if len(s.Oldest) < s.Busy {
@@ -148,11 +159,11 @@ func writeRing(out io.Writer, s *member.Snapshot, now time.Time) {
 	}
 	table(fmt.Sprintf("Work under way: %d%s", s.Busy, shown), "AGE\tCONTROLLER\tKEY")
 	for _, p := range s.Oldest {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", age(p.AgeSeconds), p.Controller, p.HashKey)
+		row(age(p.AgeSeconds), p.Controller, p.HashKey)
 	}
 	table("Last decisions, the newest first", "AGE\tTIMES\tREVISION\tWHAT\t")
 	for _, d := range slices.Backward(s.Decided) {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", age(now.Sub(d.Time).Seconds()), d.Times, d.Revision, d.What, d.Text)
+		row(age(now.Sub(d.Time).Seconds()), d.Times, d.Revision, d.What, d.Text)
 	}
 	_ = w.Flush()
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
+	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 )
 
@@ -52,7 +53,7 @@ func ringzProcess(now time.Time) member.Process {
 			{Controller: "job", Open: "nothing", Reason: "the leader runs it"},
 			{Controller: "replicaset-controller", Open: "all", Working: true},
 		},
-		Sources: []member.SourceState{{Name: "pods by home", Held: "all", Lacks: "nothing"}},
+		Sources: []member.SourceState{{Name: "pods by home", Held: "all", Lacks: "nothing", Waits: "a watch"}},
 		Busy:    2, Oldest: []member.PieceState{{Controller: "replicaset-controller", HashKey: "0000000000000007", AgeSeconds: 61}},
 		Decided: []member.Decided{
 			{Time: now.Add(-2 * time.Hour), Times: 1, Revision: 30, What: member.DecidedRegistered, Text: "workloads-a"},
@@ -88,7 +89,7 @@ CONTROLLER      WORKS ON IT  OPEN FOR  WHY NOT
 pvc-protection  no           nothing   
 
 Sources
-SOURCE  HOLDS  LACKS
+SOURCE  HOLDS  LACKS  WAITS FOR
 
 Work under way: 0
 AGE  CONTROLLER  KEY
@@ -125,8 +126,8 @@ job                    no           nothing   the leader runs it
 replicaset-controller  yes          all       
 
 Sources
-SOURCE        HOLDS  LACKS
-pods by home  all    nothing
+SOURCE        HOLDS  LACKS    WAITS FOR
+pods by home  all    nothing  a watch
 
 Work under way: 2, the oldest 1 of them
 AGE   CONTROLLER             KEY
@@ -193,5 +194,37 @@ func TestAHostServesRingz(t *testing.T) {
 	}
 	if text := getRingz(h.Ringz(), "/ringz", "").Body.String(); !strings.HasPrefix(text, "\na ringz\n") || !strings.Contains(text, "none: it is not registered") {
 		t.Errorf("got\n%s", text)
+	}
+}
+
+// What others have written, such as an answer of a server, neither controls a terminal nor forges a
+// line.
+func TestRingzAsTextIsPrintable(t *testing.T) {
+	const hostile = "x\x1b[2J\nFORGED\u202e\xff"
+	now := time.Now()
+	process := ringzProcess(now)
+	for i := range process.Instances {
+		s := &process.Instances[i]
+		s.Holder, s.Name, s.Write, s.Proposal, s.Gives, s.Barred = hostile, hostile, hostile, hostile, hostile, hostile
+		for n := range s.Records {
+			s.Records[n].Name, s.Records[n].Phase = hostile, hostile
+		}
+		for n := range s.Doors {
+			s.Doors[n].Controller, s.Doors[n].Reason = hostile, hostile
+		}
+		for n := range s.Sources {
+			s.Sources[n].Name = hostile
+		}
+		for n := range s.Oldest {
+			s.Oldest[n].Controller = hostile
+		}
+		for n := range s.Decided {
+			s.Decided[n].Text = hostile
+		}
+	}
+	var out strings.Builder
+	writeRingz(&out, "any", &process, now)
+	if text := out.String(); text != ring.PrintableLines(text) || strings.Contains(text, "\nFORGED") || !strings.Contains(text, `x\u001b[2J\nFORGED\u202e\xff`) {
+		t.Errorf("got %q", text)
 	}
 }
