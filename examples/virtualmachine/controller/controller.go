@@ -20,9 +20,11 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -39,8 +41,12 @@ type Reconciler struct {
 	client.Client
 }
 
+// maxPause is the longest pause before something is tried again: nobody says when a name is free.
+const maxPause = 10 * time.Second
+
 // AddTo adds the controller to a manager.
 func (r *Reconciler) AddTo(mgr ctrl.Manager, options controller.Options) error {
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](5*time.Millisecond, maxPause)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1.VirtualMachine{}).
