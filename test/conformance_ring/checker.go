@@ -51,9 +51,8 @@ type checker struct {
 	// objects has what is stored now.
 	objects   map[objectID]*unstructured.Unstructured
 	workloads map[types.UID]*workload
-	// last has the last workload of each name, and past those that are gone.
-	last map[objectID]types.UID
-	past map[types.UID]bool
+	// past has the workloads that are gone.
+	past map[types.UID]objectID
 	// changes are those that are not judged yet, and requests those that may have made them. Both
 	// stay for one conclusion more, as a request may be answered after it.
 	changes, earlierChanges   []*change
@@ -159,7 +158,7 @@ type workload struct {
 	// calm is the generation at the last time that everything was settled, and calmBefore at the
 	// time before.
 	calm, calmBefore int64
-	// anew means that it was made under the name of another, while dependents of that were there.
+	// anew means that it has the name of another that is gone, of which it has met dependents.
 	anew bool
 }
 
@@ -171,7 +170,7 @@ func (s span) with(n int) span { return span{min(s.least, n), max(s.most, n)} }
 func newChecker(c *config) *checker {
 	return &checker{
 		config: c, records: map[string]*record{}, known: map[types.UID]*record{}, objects: map[objectID]*unstructured.Unstructured{},
-		workloads: map[types.UID]*workload{}, last: map[objectID]types.UID{}, past: map[types.UID]bool{},
+		workloads: map[types.UID]*workload{}, past: map[types.UID]objectID{},
 		processes: map[types.UID]string{}, touched: map[string]bool{}, leaving: map[string]bool{},
 	}
 }
@@ -257,14 +256,14 @@ func revisionOf(o *unstructured.Unstructured) int64 {
 func (c *checker) workloadStored(made *change) error {
 	if made.after == nil {
 		delete(c.workloads, made.uid)
-		c.past[made.uid] = true
+		c.past[made.uid] = made.object
 		return nil
 	}
 	w := c.workloads[made.uid]
 	if w == nil {
-		last := c.last[made.object]
-		w = &workload{wants: map[int64][]span{}, anew: last != "" && len(c.dependents(func(o *unstructured.Unstructured) bool { return controllerOf(o) == string(last) })) > 0}
-		c.last[made.object] = made.uid
+		w = &workload{wants: map[int64][]span{}, anew: len(c.dependents(func(o *unstructured.Unstructured) bool {
+			return c.past[types.UID(controllerOf(o))] == made.object
+		})) > 0}
 		for range c.config.Dependents {
 			w.live = append(w.live, map[types.UID]bool{})
 		}
@@ -337,6 +336,13 @@ func (c *checker) dependentStored(made *change, i int) {
 	}
 	if made.after != nil && isLive(made.after) {
 		has = c.workloads[types.UID(controllerOf(made.after))]
+	}
+	if made.after != nil {
+		if name, gone := c.past[types.UID(controllerOf(made.after))]; gone {
+			for _, w := range c.workloads {
+				w.anew = w.anew || idOf(w.object) == name
+			}
+		}
 	}
 	if had == has {
 		return

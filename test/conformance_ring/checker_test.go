@@ -491,6 +491,11 @@ func TestWhatIsLeftOfAWorkloadMadeAnew(t *testing.T) {
 			s.workload("w", high, 1, 1, 1)
 			s.remove(p)
 		}, anew},
+		"while a dependent is made for the earlier one": {func(s *story) {
+			s.remove(s.workload("w", low, 1, 1, 1))
+			s.workload("w", high, 1, 1, 1)
+			s.remove(s.pod("p", low))
+		}, anew},
 		"after its dependents have gone": {func(s *story) {
 			w := s.workload("w", low, 1, 1, 1)
 			s.remove(s.pod("p", low))

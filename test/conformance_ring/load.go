@@ -156,7 +156,8 @@ func (r *run) letGo(ctx context.Context) error {
 		var left []*unstructured.Unstructured
 		r.history.see(func(c *checker) {
 			left = c.dependents(func(o *unstructured.Unstructured) bool {
-				return isKept(o) || isLive(o) && c.past[types.UID(controllerOf(o))]
+				_, gone := c.past[types.UID(controllerOf(o))]
+				return isKept(o) || isLive(o) && gone
 			})
 		})
 		var failed []error
