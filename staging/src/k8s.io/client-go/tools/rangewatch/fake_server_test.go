@@ -61,6 +61,9 @@ type fakeServer struct {
 	old bool
 	// refuses makes an old server refuse selectors with an internal error.
 	refuses bool
+	// impatient and patient say how long clients wait before they list what it does not answer: not at
+	// all, or as long as a test lasts. An old server's clients are impatient.
+	impatient, patient bool
 	// streams makes the server stream lists too.
 	streams   bool
 	snapshots map[string]*v1.PodList

@@ -63,8 +63,11 @@ func newHarnessFor(t *testing.T, server *fakeServer, indexers cache.Indexers) *h
 	source.backoff = quick
 	// Tests show that a new server's answers are enough, and do not wait for an old one's.
 	source.overdue = patience
-	if server.old {
+	if server.old || server.impatient {
 		source.overdue = time.Millisecond
+	}
+	if server.patient {
+		source.overdue = patience
 	}
 	h := &harness{T: t, server: server, source: source, ctx: ctx, record: r}
 	h.informer = source.NewInformer(cache.SharedIndexInformerOptions{Indexers: indexers})

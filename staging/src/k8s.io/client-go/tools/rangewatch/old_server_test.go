@@ -80,9 +80,8 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 // and its bookmarks come in time.
 func TestOldServerWatchLeavesTheGrowthToTheList(t *testing.T) {
 	server := newFakeServer(ByHashKey)
-	server.old, server.streams = true, true
+	server.old, server.streams, server.patient = true, true, true
 	h := newHarnessFor(t, server, cache.Indexers{})
-	h.source.overdue = patience
 	for i := range 40 {
 		h.put(fmt.Sprintf("pod-%02d", i), i*2)
 	}

@@ -42,11 +42,8 @@ func TestClaimsHoldWhateverHappens(t *testing.T) {
 				t.Run(fmt.Sprintf("%d/%s/old=%t/streams=%t", seed, field, old, streams), func(t *testing.T) {
 					t.Parallel()
 					server := newFakeServer(field)
-					server.old, server.streams = old, streams
+					server.old, server.streams, server.impatient = old, streams, seed%2 == 0
 					r := &random{Rand: rand.New(rand.NewSource(seed)), harness: newHarnessFor(t, server, cache.Indexers{})}
-					if seed%2 == 0 {
-						r.source.overdue = time.Millisecond
-					}
 					r.expiries = 6
 					if !cache.WaitFor(r.ctx, "sync", r.informer.HasSyncedChecker()) {
 						t.Fatal("not synced")

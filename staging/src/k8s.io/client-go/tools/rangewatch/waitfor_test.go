@@ -260,8 +260,8 @@ func TestWhatAServerDoesNotAnswerIsListed(t *testing.T) {
 // Each of these does not come while something else goes wrong, and people are told.
 func TestASourceSaysWhatItWaitsFor(t *testing.T) {
 	server := newFakeServer(ByHashKey)
+	server.impatient = true
 	h := newHarnessFor(t, server, cache.Indexers{})
-	h.source.overdue = time.Millisecond
 	says := func(what string) {
 		t.Helper()
 		h.eventually(what, func() bool { return strings.Contains(h.source.Waits(), what) })

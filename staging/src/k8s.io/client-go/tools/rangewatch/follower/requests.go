@@ -241,13 +241,12 @@ func (f *Follower) Silent() { f.silent = true }
 
 // Lacks returns what has yet to come.
 func (f *Follower) Lacks() Lacks {
-	l := Lacks{Listed: f.pending.revision}
+	l := Lacks{Listed: f.pending.revision, Watch: !f.ranges.Empty() && !f.following && !f.replacing}
 	if f.listing != nil && f.listing.complete {
-		l.Listed = f.listing.revision
+		l.Listed, l.Watch = f.listing.revision, true
 	} else {
 		l.List = f.replacing && !f.target.Empty() || !f.ranges.Covers(f.target)
 	}
-	l.Watch = !f.ranges.Empty() && !f.following && !f.replacing
 	for _, w := range f.waiters {
 		if f.target.Covers(w.ranges) {
 			l.Waiter = w.number
