@@ -79,6 +79,26 @@ func TestAQuestionIsAskedOnce(t *testing.T) {
 	f.none(Watch)
 }
 
+// A server that has refused a question is listed, and is asked again with the next watch: it may have
+// been replaced.
+func TestAfterARefusalEachWatchAsks(t *testing.T) {
+	f := begin(t)
+	f.Wait(1, rangeAB)
+	if !f.next(Watch).Asks {
+		t.Error("a watch for a waiter does not ask")
+	}
+	f.OpenFailed(Refused)
+	f.next(List)
+	f.ListEnded(f.revision)
+	if !f.next(Watch).Asks {
+		t.Error("does not ask again")
+	}
+	f.OpenFailed(Refused)
+	if f.next(Watch).Asks {
+		t.Error("asks again at once")
+	}
+}
+
 // A server is asked for all again when the watch ends: it may have been replaced.
 func TestARefusalLastsAsLongAsTheWatch(t *testing.T) {
 	for name, end := range map[string]func(asked){
