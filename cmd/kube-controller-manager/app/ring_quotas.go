@@ -24,7 +24,6 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // recountAfter is when quotas are counted again, after an instance has gone or has given keys away. An
@@ -57,7 +56,7 @@ func (e *ringElection) recountQuotas(ctx context.Context, recount func(context.C
 		return
 	}
 	defer e.records.RemoveEventHandler(handler)
-	recountAfterChanges(ctx, clock.RealClock{}, changed, recount)
+	recountAfterChanges(ctx, changed, recount)
 }
 
 // hasGiven says whether an instance has given keys away, or is another.
@@ -67,21 +66,21 @@ func hasGiven(before, after *shardingv1alpha1.ControllerInstance) bool {
 
 // recountAfterChanges calls recount at each of recountAfter after the last change, until ctx ends. A
 // change does not put off what is due soon.
-func recountAfterChanges(ctx context.Context, c clock.Clock, changed <-chan struct{}, recount func(context.Context)) {
+func recountAfterChanges(ctx context.Context, changed <-chan struct{}, recount func(context.Context)) {
 	var due []time.Time
 	for {
 		var timer <-chan time.Time
 		if len(due) > 0 {
-			timer = c.After(due[0].Sub(c.Now()))
+			timer = time.After(time.Until(due[0]))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			soon := c.Now().Add(recountAfter[0])
+			soon := time.Now().Add(recountAfter[0])
 			due = slices.DeleteFunc(due, func(at time.Time) bool { return at.After(soon) })
 			for _, after := range recountAfter {
-				if at := c.Now().Add(after); len(due) == 0 || at.Sub(due[len(due)-1]) >= recountAfter[0] {
+				if at := time.Now().Add(after); len(due) == 0 || at.Sub(due[len(due)-1]) >= recountAfter[0] {
 					due = append(due, at)
 				}
 			}

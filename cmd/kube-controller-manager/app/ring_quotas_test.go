@@ -22,8 +22,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // However many changes there are, quotas are counted again soon after the first, and until a minute
@@ -41,7 +39,7 @@ func TestQuotasAreCountedAgainAfterChanges(t *testing.T) {
 				began := time.Now()
 				changed := make(chan struct{})
 				var got []time.Duration
-				go recountAfterChanges(ctx, clock.RealClock{}, changed, func(context.Context) {
+				go recountAfterChanges(ctx, changed, func(context.Context) {
 					got = append(got, time.Since(began)/time.Second)
 				})
 				for _, at := range tc.changes {

@@ -183,30 +183,14 @@ func (h filtered) OnDelete(obj any) {
 // isOlder says whether the object was in the store as it is, or gone from it, when the store was at that
 // revision.
 func (f *Filter) isOlder(obj any, revision uint64) bool {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return false
-	}
-	r, err := parseRevision(accessor.GetResourceVersion())
-	return err == nil && r <= revision && !f.source.wasRestored(accessor, obj)
+	r := revisionOf(obj)
+	return r > 0 && r <= revision && !f.source.wasRestored(obj)
 }
 
 // goesOn says whether the new object is of a later revision than the old one.
 func goesOn(oldObj, newObj any) bool {
-	before, err := meta.Accessor(oldObj)
-	if err != nil {
-		return false
-	}
-	from, err := parseRevision(before.GetResourceVersion())
-	if err != nil {
-		return false
-	}
-	after, err := meta.Accessor(newObj)
-	if err != nil {
-		return false
-	}
-	to, err := parseRevision(after.GetResourceVersion())
-	return err == nil && from < to
+	from := revisionOf(oldObj)
+	return from > 0 && from < revisionOf(newObj)
 }
 
 // openedAt returns the store's revision when the Filter was opened for the key of obj, and whether

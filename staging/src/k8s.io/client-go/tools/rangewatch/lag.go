@@ -17,8 +17,7 @@ limitations under the License.
 package rangewatch
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // lag says how the store's revision is behind what the informer was given.
@@ -67,8 +66,8 @@ func (d *driver) catchUp() {
 }
 
 // revisionOf returns the revision of an object, 0 if it has none.
-func revisionOf(obj runtime.Object) uint64 {
-	if accessor, ok := obj.(metav1.Object); ok {
+func revisionOf(obj any) uint64 {
+	if accessor, err := meta.Accessor(obj); err == nil {
 		if revision, err := parseRevision(accessor.GetResourceVersion()); err == nil {
 			return revision
 		}

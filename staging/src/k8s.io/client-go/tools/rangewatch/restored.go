@@ -19,7 +19,7 @@ package rangewatch
 import (
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch/follower"
 )
@@ -31,12 +31,8 @@ import (
 // is complete as of a later revision.
 func (s *Source) isRestored(id follower.ID, obj any) bool {
 	held := s.Held()
-	accessor, ok := obj.(metav1.Object)
-	if !ok || held.Empty() {
-		return false
-	}
-	revision, err := parseRevision(accessor.GetResourceVersion())
-	if err != nil {
+	revision := revisionOf(obj)
+	if revision == 0 || held.Empty() {
 		return false
 	}
 	complete, err := parseRevision(s.store.LastStoreSyncResourceVersion())
@@ -63,7 +59,11 @@ func (s *Source) setRestored(restored map[follower.ID]any) {
 
 // wasRestored says whether this is the object that came back, and not the same one of before, of which
 // a handler hears late.
-func (s *Source) wasRestored(accessor metav1.Object, obj any) bool {
+func (s *Source) wasRestored(obj any) bool {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.restored[follower.ID(cache.MetaObjectToName(accessor))] == obj
