@@ -393,11 +393,11 @@ func (s *registryServer) testSize() {
 	annotation := func(size int) []byte {
 		return fmt.Appendf(nil, `{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("x", size))
 	}
-	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, annotation(60<<10), metav1.PatchOptions{}); err != nil {
-		t.Errorf("60 KiB: %v", err)
+	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, annotation(255<<10), metav1.PatchOptions{}); err != nil {
+		t.Errorf("255 KiB: %v", err)
 	}
-	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, annotation(64<<10), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("more than 64 KiB: got %v, want it refused as invalid", err)
+	if _, err := s.instances().Patch(ctx, "a", types.MergePatchType, annotation(256<<10), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("more than 256 KiB: got %v, want it refused as invalid", err)
 	}
 	// Each manager of a field is remembered.
 	var err error

@@ -64,8 +64,9 @@ const (
 	// maxLiveBytes is more memory than any machine has.
 	maxLiveBytes = int64(1) << 50
 
-	// maxMetadata is in bytes, encoded. With all else of a record at its bounds that is a third of what
-	// etcd stores in one object, so nobody who writes metadata keeps an instance from its reports.
+	// maxMetadata is in bytes, encoded, without annotations: those of every object have a bound of
+	// 256 KiB. With all else of a record at its bounds that is half of what etcd stores in one
+	// object, so nobody who writes metadata keeps an instance from its reports.
 	maxMetadata = 64 << 10
 
 	// maxRanges is far above what the caches of an instance hold: its own range, which the seam
@@ -156,15 +157,22 @@ func ValidateControllerInstanceStatusUpdate(instance, old *sharding.ControllerIn
 // metadata of a ControllerInstance. It may not grow beyond its bound, whatever it consists of.
 // Instances are not refused for what others have written there.
 func ValidateControllerInstanceMetadataUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
-	return validateMetadata(instance, old.ObjectMeta.Size())
+	return validateMetadata(instance, metadataSize(old))
 }
 
 // validateMetadata bounds the metadata of an instance whose size was that before.
 func validateMetadata(instance *sharding.ControllerInstance, before int) field.ErrorList {
-	if size := instance.ObjectMeta.Size(); size > maxMetadata && size > before {
-		return field.ErrorList{field.Invalid(field.NewPath("metadata"), fmt.Sprintf("%d bytes", size), fmt.Sprintf("may not be more than %d bytes in all, encoded: remove labels, annotations, finalizers, owner references or field managers", maxMetadata))}
+	if size := metadataSize(instance); size > maxMetadata && size > before {
+		return field.ErrorList{field.Invalid(field.NewPath("metadata"), fmt.Sprintf("%d bytes", size), fmt.Sprintf("may not be more than %d bytes without annotations, encoded: remove labels, finalizers, owner references or field managers", maxMetadata))}
 	}
 	return nil
+}
+
+// metadataSize is what maxMetadata bounds.
+func metadataSize(instance *sharding.ControllerInstance) int {
+	bounded := instance.ObjectMeta
+	bounded.Annotations = nil
+	return bounded.Size()
 }
 
 // validatePhase requires a phase that the instance can have by what it owns. The instance may have
