@@ -18,6 +18,7 @@ package controllerinstance
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,7 +205,7 @@ func TestUpdate(t *testing.T) {
 		"too much metadata": {
 			strategy: Strategy,
 			change: func(i *sharding.ControllerInstance) {
-				i.Annotations = map[string]string{"a": strings.Repeat("x", 64<<10)}
+				i.Finalizers = slices.Repeat([]string{"example.com/hold"}, 4<<10)
 			},
 			wantErr: true,
 		},
