@@ -39,6 +39,7 @@ type binary struct {
 
 var binaries = []binary{
 	{"etcd", "go.etcd.io/etcd/server/v3", false, false},
+	{"etcdutl", "go.etcd.io/etcd/etcdutl/v3", false, false},
 	{"kwok", "sigs.k8s.io/kwok/cmd/kwok", false, false},
 	{"kube-apiserver", "./cmd/kube-apiserver", true, false},
 	{"kube-controller-manager", "./cmd/kube-controller-manager", true, false},
