@@ -1,0 +1,75 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package history
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+)
+
+// WrapStorage returns what stands in for s, whose client c is: it reads nothing before the history of
+// its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
+func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebackend.ConfigForResource) storage.Interface {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) || isEvents(config) {
+		return s
+	}
+	return &store{Interface: s, etcd: follow(c.Client, config.Transport.ServerList, config.Prefix)}
+}
+
+// isEvents says whether these are events: nobody works from them, and their etcd may be one that
+// others need not wait for.
+func isEvents(config storagebackend.ConfigForResource) bool {
+	return config.GroupResource.Resource == "events" && (config.GroupResource.Group == "" || config.GroupResource.Group == "events.k8s.io")
+}
+
+// store is the storage of a resource.
+type store struct {
+	storage.Interface
+	etcd *etcd
+}
+
+// Get implements storage.Interface.
+func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
+	if err := s.etcd.wait(ctx); err != nil {
+		return err
+	}
+	return s.Interface.Get(ctx, key, opts, into)
+}
+
+// GetList implements storage.Interface.
+func (s *store) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
+	if err := s.etcd.wait(ctx); err != nil {
+		return err
+	}
+	return s.Interface.GetList(ctx, key, opts, into)
+}
+
+// Watch implements storage.Interface.
+func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if err := s.etcd.wait(ctx); err != nil {
+		return nil, err
+	}
+	return s.Interface.Watch(ctx, key, opts)
+}
