@@ -93,21 +93,23 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := rootClientBuilder.Client(ringComponent)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for the rings: %w", err)
-	}
-	leadership := newRingLeadership(client, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace, c.ComponentConfig.Generic.LeaderElection.ResourceName)
 	h := &ringHost{
 		config:            c,
 		settings:          settings,
 		enabled:           enabledRingControllers(c),
 		identity:          fmt.Sprintf("%s_%d_%s", slot, os.Getpid(), utilrand.String(5)),
 		heap:              member.NewHeap(),
-		leadership:        leadership,
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,
 	}
+	// Whatever fills a cache is a client of this.
+	c.Kubeconfig.Wrap(member.NewHistories(func(reason string) { h.diverge(ctx, reason) }).WrapTransport)
+	client, err := rootClientBuilder.Client(ringComponent)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for the rings: %w", err)
+	}
+	leadership := newRingLeadership(client, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace, c.ComponentConfig.Generic.LeaderElection.ResourceName)
+	h.leadership = leadership
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	if err := h.share(watching); err != nil {
 		unwatch()

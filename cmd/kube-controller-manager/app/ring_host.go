@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -324,6 +325,17 @@ func (h *ringHost) left(ring string) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	delete(h.members, ring)
+}
+
+// diverge ends the process, as etcd has another history than what it has seen.
+func (h *ringHost) diverge(ctx context.Context, reason string) {
+	h.lock.Lock()
+	members := slices.Collect(maps.Values(h.members))
+	h.lock.Unlock()
+	for _, m := range members {
+		m.Diverge(ctx, reason)
+	}
+	exitFor(klog.FromContext(ctx), "", reason)
 }
 
 func (h *ringHost) isAbandoned() bool {

@@ -138,6 +138,10 @@ type Host struct {
 	reads       []*informed
 	controllers []*controller
 
+	// histories notices that etcd was restored, and exit has why the process should end.
+	histories *member.Histories
+	exit      chan error
+
 	// filtering is held while filters are opened and shut: controllers share them.
 	filtering sync.Mutex
 
@@ -158,7 +162,10 @@ func New(cfg Config) (*Host, error) {
 	if cfg.REST == nil || cfg.Ring == "" || len(cfg.Controllers) == 0 {
 		return nil, errors.New("a ring's host needs REST, Ring and Controllers")
 	}
-	h := &Host{cfg: cfg, made: time.Now(), gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), missing: map[string]struct{}{}, complete: make(chan struct{})}
+	h := &Host{cfg: cfg, made: time.Now(), gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), exit: make(chan error, 1), missing: map[string]struct{}{}, complete: make(chan struct{})}
+	h.histories = member.NewHistories(h.diverge)
+	h.cfg.REST = rest.CopyConfig(cfg.REST)
+	h.cfg.REST.Wrap(h.histories.WrapTransport)
 	for _, read := range cfg.Reads {
 		if err := h.addRead(read, false); err != nil {
 			return nil, err
@@ -203,8 +210,9 @@ func (h *Host) NeedLeaderElection() bool { return false }
 // another instance has the range, after two leases at the latest. The informers and the controllers must
 // go on until then. It begins when the program has asked for all informers of what its
 // controllers work on, own and read, and for their queues. It fails where a client cannot be made, and
-// where work goes on for a lease after the record of the instance has gone: then the process should
-// end, since it takes no part any more. What else fails is logged, and tried again.
+// where work goes on for a lease after the record of the instance has gone, or etcd was restored to an
+// earlier state: then the process should end, since it takes no part any more. What else fails is
+// logged, and tried again.
 func (h *Host) Start(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
@@ -248,10 +256,31 @@ func (h *Host) Start(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-retry:
+		case err := <-h.exit:
+			return err
 		case <-ctx.Done():
 		}
 	}
 	return nil
+}
+
+// exitFor has Start fail for that reason.
+func (h *Host) exitFor(reason string) {
+	select {
+	case h.exit <- fmt.Errorf("%w: %s", errExit, reason):
+	default: // it is to fail already
+	}
+}
+
+// diverge ends the process's part in the ring, as etcd has another history than what it has seen.
+func (h *Host) diverge(reason string) {
+	h.lock.Lock()
+	instance := h.member
+	h.lock.Unlock()
+	if instance != nil {
+		instance.Diverge(context.Background(), reason)
+	}
+	h.exitFor(reason)
 }
 
 // waitForProgram waits until the program has asked for all that it must. It returns false if ctx ends.
@@ -321,7 +350,6 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	for _, i := range h.reads {
 		sources = append(sources, i.asSource())
 	}
-	exit := make(chan error, 1)
 	instance, err := member.New(member.Config{
 		Client:         registry,
 		Ring:           h.cfg.Ring,
@@ -332,12 +360,7 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 		Gate:           h.gate,
 		Sources:        sources,
 		Heap:           h.heap,
-		Exit: func(reason string) {
-			select {
-			case exit <- fmt.Errorf("%w: %s", errExit, reason):
-			default: // it is asked to already
-			}
-		},
+		Exit:           h.exitFor,
 		Capacity: func() int64 {
 			settings, _ := h.settings.Get()
 			return settings.Limit()
@@ -367,7 +390,7 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	}()
 	select {
 	case <-ended:
-	case err := <-exit:
+	case err := <-h.exit:
 		return err
 	}
 	// Work that outlives this part must see neither the next one nor an empty store.

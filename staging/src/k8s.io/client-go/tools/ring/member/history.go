@@ -102,9 +102,9 @@ func (h *history) replace(view *ring.View) {
 	}
 }
 
-// diverge ends the member's part in the ring, since what it has seen is of another history, and asks the
-// process to exit.
-func (m *Member) diverge(ctx context.Context, reason string) {
+// Diverge ends the member's part in the ring, since what the process has seen is of another history, and
+// asks it to exit.
+func (m *Member) Diverge(ctx context.Context, reason string) {
 	if m.diverged.Swap(true) {
 		return
 	}
@@ -120,7 +120,7 @@ func (m *Member) diverge(ctx context.Context, reason string) {
 func (t *term) checkSources(ctx context.Context) {
 	for _, s := range t.cfg.Sources {
 		if reason := s.Diverged(); reason != "" {
-			t.diverge(ctx, reason)
+			t.Diverge(ctx, reason)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (m *Member) list(ctx context.Context, known *history, options metav1.ListOp
 	}
 	view := views.Ring(m.cfg.Ring)
 	if reason := known.judge(view); reason != "" {
-		m.diverge(ctx, reason)
+		m.Diverge(ctx, reason)
 		return nil, errDiverged
 	}
 	m.history.replace(view)

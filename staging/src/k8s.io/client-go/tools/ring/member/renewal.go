@@ -181,7 +181,7 @@ func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, er
 		return sent, err
 	}
 	if reason := judgeRecord(record.Name, record.Revision, known); reason != "" {
-		t.diverge(ctx, reason)
+		t.Diverge(ctx, reason)
 		return sent, errDiverged
 	}
 	return sent, nil
