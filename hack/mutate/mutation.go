@@ -29,11 +29,12 @@ import (
 const (
 	ring     = "staging/src/k8s.io/client-go/tools/ring"
 	follower = "staging/src/k8s.io/client-go/tools/rangewatch/follower"
+	history  = "staging/src/k8s.io/apiserver/pkg/storage/etcd3/history"
 )
 
 // mutations returns the mutations of all packages.
 func mutations() []mutation {
-	return slices.Concat(in(ring, ringMutations), in(follower, followerMutations))
+	return slices.Concat(in(ring, ringMutations), in(follower, followerMutations), in(history, historyMutations))
 }
 
 func in(folder string, mutations []change) []mutation {

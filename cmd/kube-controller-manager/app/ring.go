@@ -102,8 +102,10 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,
 	}
-	// Whatever fills a cache is a client of this.
-	c.Kubeconfig.Wrap(member.NewHistories(func(reason string) { h.diverge(ctx, reason) }).WrapTransport)
+	logging := context.WithoutCancel(ctx)
+	h.histories = member.NewHistories(func(reason string) { h.diverge(logging, reason) })
+	// All informers here, and the elections, are clients of this.
+	c.Kubeconfig.Wrap(h.histories.WrapTransport)
 	client, err := rootClientBuilder.Client(ringComponent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for the rings: %w", err)

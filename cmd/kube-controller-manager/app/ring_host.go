@@ -61,6 +61,8 @@ type ringHost struct {
 	identity string
 	// heap is what the members of this process share.
 	heap *member.Heap
+	// histories notices that etcd was restored.
+	histories *member.Histories
 	// leadership says who leads; the rings leave to the leader what it runs itself.
 	leadership                       member.Leadership
 	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
@@ -277,6 +279,7 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *contr
 		if err != nil {
 			return nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
 		}
+		config.Wrap(h.histories.WrapTransport)
 		config.Wrap(gate.WrapTransport(described.Name))
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {

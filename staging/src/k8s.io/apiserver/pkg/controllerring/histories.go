@@ -69,6 +69,8 @@ func (t *telling) tell() {
 		return
 	}
 	t.told = true
+	// An aggregated API server may have told its own, to which its etcd is another.
+	t.Header().Del(fence.HistoryHeader)
 	if known := history.Identities(); len(known) > 0 {
 		t.Header().Set(fence.HistoryHeader, fence.FormatHistories(known))
 	}

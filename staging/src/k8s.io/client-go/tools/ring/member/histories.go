@@ -18,6 +18,7 @@ package member
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 
@@ -30,16 +31,23 @@ type Histories struct {
 	changed func(reason string)
 
 	lock sync.Mutex
-	// known has the identities that were told, by the names of etcds.
+	// heard has what was told at each host that API servers are reached at: etcds of several clusters
+	// may have the same name.
+	heard map[string]*heard
+}
+
+// heard is what API servers at one host have told.
+type heard struct {
+	// known has the identities by the names of etcds.
 	known map[string]string
-	// last is the value that was judged last: hardly any differs from the one before.
+	// last is the value of the last header: hardly any differs from the one before.
 	last string
 }
 
 // NewHistories returns one that calls changed, once at least and not while it judges an answer, when a
 // history is another than before. What the process has seen cannot be relied on then, and it has to end.
 func NewHistories(changed func(reason string)) *Histories {
-	return &Histories{changed: changed, known: map[string]string{}}
+	return &Histories{changed: changed, heard: map[string]*heard{}}
 }
 
 // WrapTransport returns a transport whose requests ask for the history, and fail where that is another
@@ -48,24 +56,27 @@ func (h *Histories) WrapTransport(next http.RoundTripper) http.RoundTripper {
 	return &historyTransport{histories: h, next: next}
 }
 
-// judge returns why the value of a header tells another history than one before; "" if it tells the
-// same.
-func (h *Histories) judge(told string) string {
+// judge returns why the value of a header of an API server at that host tells another history than one
+// before; "" if it tells the same.
+func (h *Histories) judge(host, value string) string {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	if told == h.last {
+	here, ok := h.heard[host]
+	if !ok {
+		here = &heard{known: map[string]string{}}
+		h.heard[host] = here
+	}
+	if value == here.last {
 		return ""
 	}
-	histories := fence.ParseHistories(told)
+	histories := fence.ParseHistories(value)
 	for name, identity := range histories {
-		if before, ok := h.known[name]; ok && before != identity {
+		if before, ok := here.known[name]; ok && before != identity {
 			return fmt.Sprintf("the API server says that the history of etcd has the identity %s, and it had %s before", identity, before)
 		}
 	}
-	for name, identity := range histories {
-		h.known[name] = identity
-	}
-	h.last = told
+	maps.Copy(here.known, histories)
+	here.last = value
 	return ""
 }
 
@@ -82,11 +93,12 @@ func (t *historyTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	told := resp.Header.Get(fence.HistoryHeader)
-	if told == "" {
+	value := resp.Header.Get(fence.HistoryHeader)
+	// A process that ends for another history deletes its records, and has to know that it has.
+	if value == "" || req.Method == http.MethodDelete {
 		return resp, nil
 	}
-	if reason := t.histories.judge(told); reason != "" {
+	if reason := t.histories.judge(req.URL.Host, value); reason != "" {
 		resp.Body.Close()
 		go t.histories.changed(reason)
 		return nil, fmt.Errorf("%s %s: %s", req.Method, req.URL.Path, reason)

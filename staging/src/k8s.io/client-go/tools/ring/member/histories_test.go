@@ -73,6 +73,18 @@ func TestHistoriesNoticeAnother(t *testing.T) {
 			for range len(test.told) - test.want {
 				<-changed
 			}
+			// What is deleted is told even so, and what another cluster's API server says is another's.
+			for method, url := range map[string]string{http.MethodDelete: server.URL, http.MethodGet: strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
+				req, err := http.NewRequest(method, url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := clients[0].Do(req)
+				if err != nil {
+					t.Fatalf("%s %s: %v", method, url, err)
+				}
+				resp.Body.Close()
+			}
 			if len(changed) > 0 {
 				t.Errorf("the process is told %s", <-changed)
 			}

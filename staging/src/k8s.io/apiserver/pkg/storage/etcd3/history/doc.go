@@ -31,8 +31,12 @@ limitations under the License.
 //     as had been written.
 //
 // An API server looks at its start, and reads nothing else before. Where the history is another, it
-// stores a new identity. It looks again every ten seconds, and exits if the history is another:
-// its watch caches are of one that never was, and nothing else would renew them.
+// stores a new identity. It looks again every ten seconds, and exits if the history is another, or
+// revisions have gone back: its watch caches are of one that never was, and nothing else would renew
+// them.
+//
+// What nothing tells, where all API servers were stopped, is a data directory or a disk that was put
+// back as it had been: index and revision go back together.
 //
 // A request with the header fence.HistoryHeader is answered with the identities of all etcds that the
 // API server reads (Identities). Clients that do not ask see no difference.

@@ -29,8 +29,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -40,9 +38,8 @@ const (
 	// retryInterval takes the place of lookInterval until the history is known: nothing is read
 	// meanwhile.
 	retryInterval = 500 * time.Millisecond
-	// lookTimeout bounds a look, which is three requests, one after the other, of an etcd that may
-	// be slow.
-	lookTimeout = time.Minute
+	// checkTimeout bounds a few looks, at an etcd that may be slow.
+	checkTimeout = 2 * time.Minute
 )
 
 // Tests replace these.
@@ -65,9 +62,10 @@ type etcd struct {
 	closeOnce sync.Once
 
 	lock sync.Mutex
-	// last is the record of the history that has been read since the first look; nil before, and
-	// where there is none.
-	last *record
+	// last is the record of the history that has been read since the first look; empty before, and
+	// where there is none. revision is the highest that a look has read.
+	last     record
+	revision int64
 }
 
 var (
@@ -83,7 +81,7 @@ func newEtcd(name, prefix string) *etcd {
 // of the first call is closed.
 func follow(c *clientv3.Client, servers []string, prefix string) *etcd {
 	h := fnv.New64a()
-	for _, s := range append(slices.Clone(servers), prefix) {
+	for _, s := range append(slices.Sorted(slices.Values(servers)), prefix) {
 		fmt.Fprintln(h, s)
 	}
 	name := fmt.Sprintf("%016x", h.Sum64())
@@ -126,33 +124,31 @@ func (e *etcd) run(c *clientv3.Client) {
 	defer release()
 	ctx := c.Ctx()
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "servers", c.Endpoints())
+	l := newLooker(c, e.key)
 	for ctx.Err() == nil {
 		pause := lookInterval
-		last, err := e.check(ctx, c)
+		last, err := e.check(ctx, l)
 		var diverged *divergedError
-		var unstored *unstoredError
-		switch {
+		switch known := e.lastRecord().ID != ""; {
 		case ctx.Err() != nil:
 			return
 		case errors.As(err, &diverged):
 			logger.Error(err, "This API server has to end: etcd was restored, and what it has read is of another history. Start it again")
 			exit()
 			return
-		case cannotTell(err) && e.lastRecord() == nil:
+		case err != nil && isRefused(err) && !known:
 			logger.Info("The history of the storage backend has no identity, as an etcd's has: clients are not told if it is restored to an earlier state. Restart them then", "err", err)
 			return
-		case errors.As(err, &unstored):
-			logger.Error(err, "Could not store an identity of etcd's history, so clients are not told of it; will try again", "in", pause)
+		case err != nil && mayRead(err):
+			logger.Error(err, "Could not tell the history of etcd by an identity, so clients are not told of it; will try again", "in", pause)
 			release()
 		case err != nil:
-			if e.lastRecord() == nil {
+			if !known {
 				pause = retryInterval
 			}
 			logger.Error(err, "Could not look at the history of etcd; will try again", "in", pause)
 		default:
-			e.lock.Lock()
-			e.last = last
-			e.lock.Unlock()
+			e.setLast(last)
 			release()
 		}
 		select {
@@ -162,8 +158,11 @@ func (e *etcd) run(c *clientv3.Client) {
 	}
 }
 
-// unstoredError says that the identity of a history could not be stored.
-type unstoredError struct{ error }
+// mayRead says whether what is wrong can last, so that nobody must wait until it is over: etcd has no
+// space for another key, or there is a balancer before it.
+func mayRead(err error) bool {
+	return errors.Is(err, errNoMember) || errors.Is(err, rpctypes.ErrNoSpace)
+}
 
 // divergedError says that the history is another than that which this process has read.
 type divergedError struct{ reason string }
@@ -174,78 +173,84 @@ func (e *divergedError) Error() string { return "etcd has another history than b
 // check looks once, and stores a new identity if the history is another than that of the record, or
 // has none. It returns the history's record, and a divergedError if it is another than that which this
 // process has read.
-func (e *etcd) check(ctx context.Context, c *clientv3.Client) (*record, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (e *etcd) check(ctx context.Context, l *looker) (record, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	for {
-		l, err := look(ctx, c, e.key)
+		seen, err := l.look(ctx)
 		if err != nil {
-			return nil, err
+			return record{}, err
 		}
-		current, reason := l.stored, ""
-		if l.stored == nil {
-			reason = "it has no identity"
-		} else {
-			reason = l.divergence(l.stored)
+		if reason := e.divergence(seen); reason != "" {
+			return record{}, &divergedError{reason}
 		}
-		if reason != "" {
-			current = e.renew(l)
-			value, err := json.Marshal(current)
-			if err != nil {
-				return nil, err
-			}
-			stored, err := c.KV.Txn(ctx).
-				If(clientv3.Compare(clientv3.ModRevision(e.key), "=", l.revision)).
-				Then(clientv3.OpPut(e.key, string(value))).
-				Commit()
-			if err != nil {
-				return nil, &unstoredError{err}
-			}
-			if !stored.Succeeded {
-				// Another API server was faster.
-				continue
-			}
-			klog.FromContext(ctx).Info("The history of etcd has a new identity", "identity", current.ID, "reason", reason, "servers", c.Endpoints())
+		if seen.divergence(seen.stored) == "" {
+			return seen.stored, nil
 		}
-		last := e.lastRecord()
-		if last == nil || last.ID == current.ID {
-			return current, nil
+		// What is rare is looked at twice. The second revision is not below that at which the index
+		// was that which the first look saw.
+		again, err := l.look(ctx)
+		if err != nil {
+			return record{}, err
 		}
-		if reason = l.divergence(last); reason == "" {
-			reason = fmt.Sprintf("its identity is %s, and was %s", current.ID, last.ID)
+		reason := again.divergence(again.stored)
+		if reason == "" || e.divergence(again) != "" {
+			continue
 		}
-		return nil, &divergedError{reason}
+		next := e.lastRecord()
+		if next.ID == "" {
+			next = record{ID: string(uuid.NewUUID()), Cluster: again.cluster, Lead: seen.applied - again.revision}
+		}
+		value, err := json.Marshal(next)
+		if err != nil {
+			return record{}, err
+		}
+		stored, err := l.KV.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(e.key), "=", again.modified)).
+			Then(clientv3.OpPut(e.key, string(value))).
+			Commit()
+		if err != nil {
+			return record{}, err
+		}
+		if stored.Succeeded {
+			klog.FromContext(ctx).Info("The history of etcd has a new identity", "identity", next.ID, "reason", reason, "servers", l.Endpoints())
+			return next, nil
+		}
+		// Another API server was faster.
 	}
 }
 
-// renew returns the record that is to be stored. Where somebody has deleted that of the same history it
-// has the same identity.
-func (e *etcd) renew(l *looked) *record {
-	if last := e.lastRecord(); last != nil && l.stored == nil && l.divergence(last) == "" {
-		return last
+// divergence returns why what a look has seen is of another history than that which this process has
+// read; "" if it may be the same, or nothing was read yet.
+func (e *etcd) divergence(seen *looked) string {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	if e.last.ID == "" {
+		return ""
 	}
-	return &record{ID: string(uuid.NewUUID()), Cluster: l.cluster, Lead: l.min}
+	if reason := seen.divergence(e.last); reason != "" {
+		return reason
+	}
+	if seen.revision < e.revision {
+		return fmt.Sprintf("its revision is %d, and was %d", seen.revision, e.revision)
+	}
+	if stored := seen.stored; stored.ID != "" && stored.ID != e.last.ID {
+		return fmt.Sprintf("its identity is %s, and was %s", stored.ID, e.last.ID)
+	}
+	e.revision = seen.revision
+	return ""
 }
 
-func (e *etcd) lastRecord() *record {
+func (e *etcd) lastRecord() record {
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	return e.last
 }
 
-// cannotTell says whether an error shows that the backend has no history that can be told.
-func cannotTell(err error) bool {
-	if err == nil {
-		return false
-	}
-	if errors.Is(err, errNoIndex) {
-		return true
-	}
-	code := status.Code(err)
-	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
-		code = known.Code()
-	}
-	return code == codes.Unimplemented || code == codes.PermissionDenied
+func (e *etcd) setLast(last record) {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	e.last = last
 }
 
 // Identities returns those of the histories of all etcds that this process reads, as far as they are
@@ -255,7 +260,7 @@ func Identities() map[string]string {
 	defer etcdsLock.Unlock()
 	told := map[string]string{}
 	for name, e := range etcds {
-		if last := e.lastRecord(); last != nil {
+		if last := e.lastRecord(); last.ID != "" {
 			told[name] = last.ID
 		}
 	}

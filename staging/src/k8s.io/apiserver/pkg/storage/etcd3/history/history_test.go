@@ -21,12 +21,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
 )
 
@@ -34,11 +37,11 @@ import (
 func newServer() *etcd { return newEtcd("test", "registry") }
 
 // looks lets the API server look once, and returns what it knows then.
-func (e *etcd) looks(t *testing.T, c *clientv3.Client) (*record, error) {
+func (e *etcd) looks(t *testing.T, c *clientv3.Client) (record, error) {
 	t.Helper()
-	last, err := e.check(t.Context(), c)
+	last, err := e.check(t.Context(), newLooker(c, e.key))
 	if err == nil {
-		e.last = last
+		e.setLast(last)
 	}
 	return last, err
 }
@@ -54,18 +57,18 @@ func (e *etcd) identity(t *testing.T, c *clientv3.Client) string {
 }
 
 // stored returns the record in etcd, after change has changed it.
-func stored(t *testing.T, c *clientv3.Client, change func(*record)) *record {
+func stored(t *testing.T, c *clientv3.Client, change func(*record)) record {
 	t.Helper()
 	key := newServer().key
 	read, err := c.KV.Get(t.Context(), key)
 	if err != nil || len(read.Kvs) != 1 {
 		t.Fatalf("%s: %v, %v", key, read, err)
 	}
-	r := parse(read.Kvs[0].Value)
-	if r == nil || change == nil {
+	r := parse(read.Kvs[0])
+	if change == nil {
 		return r
 	}
-	change(r)
+	change(&r)
 	value, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -107,24 +110,26 @@ func TestNoLookTakesAHistoryForAnother(t *testing.T) {
 			}
 		})
 	}
-	var seen []*looked
+	l := newLooker(c, newServer().key)
+	var bounds []record
 	for range 100 {
-		l, err := look(ctx, c, newServer().key)
+		first, err := l.look(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.min > l.max {
-			t.Errorf("the lead is %d or more and %d or less", l.min, l.max)
+		second, err := l.look(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, before := range seen {
-			if reason := l.divergence(&record{Cluster: before.cluster, Lead: before.min}); reason != "" {
+		bounds = append(bounds, record{ID: "a", Cluster: first.cluster, Lead: first.applied - second.revision})
+		for _, before := range bounds {
+			if reason := second.divergence(before); reason != "" {
 				t.Fatal(reason)
 			}
 		}
-		seen = append(seen, l)
 	}
-	if first, last := seen[0], seen[len(seen)-1]; last.min <= first.max {
-		t.Errorf("the lead is %d to %d, and was %d to %d: the writers have not raised it", last.min, last.max, first.min, first.max)
+	if first, last := bounds[0], bounds[len(bounds)-1]; last.Lead <= first.Lead {
+		t.Errorf("the lead was %d or more, and is %d or more: the writers have not raised it", first.Lead, last.Lead)
 	}
 }
 
@@ -135,7 +140,7 @@ func TestAllAPIServersTellTheIdentityThatIsStored(t *testing.T) {
 	var started sync.WaitGroup
 	for n := range servers {
 		started.Go(func() {
-			if last, err := newServer().check(t.Context(), c); err == nil {
+			if last, err := newServer().looks(t, c); err == nil {
 				identities[n] = last.ID
 			}
 		})
@@ -175,7 +180,7 @@ func TestAnotherHistoryHasAnotherIdentity(t *testing.T) {
 				t.Errorf("the next API server that starts tells %s, want %s", again, after)
 			}
 			// The same, as the one that ran meanwhile sees it.
-			test.change(runs.last)
+			test.change(&runs.last)
 			var diverged *divergedError
 			if _, err := runs.looks(t, c); !errors.As(err, &diverged) || !strings.Contains(err.Error(), test.reason) {
 				t.Errorf("an API server that has run meanwhile: got %v, want %q", err, test.reason)
@@ -232,6 +237,54 @@ func TestFollow(t *testing.T) {
 	if told := Identities(); told[e.name] != stored(t, c, nil).ID || len(told) != 1 {
 		t.Errorf("identities %v, want %s", told, stored(t, c, nil).ID)
 	}
-	stored(t, c, func(r *record) { r.Cluster = "1" })
-	<-exited
+	stored(t, c, func(r *record) { r.ID = "another" })
+	select {
+	case <-exited:
+	case <-time.After(wait.ForeverTestTimeout):
+		t.Error("the API server lives on")
+	}
+}
+
+// Nothing raises the lead of a directory that was put back, with raft's log and all; a process that has
+// seen more notices it.
+func TestAnAPIServerEndsWhenRevisionsGoBack(t *testing.T) {
+	c := testserver.RunEtcd(t, nil).Client
+	runs := newServer()
+	for range 2 {
+		runs.identity(t, c)
+	}
+	runs.revision += 100
+	var diverged *divergedError
+	if _, err := runs.looks(t, c); !errors.As(err, &diverged) || !strings.Contains(err.Error(), "its revision is") {
+		t.Errorf("got %v, want that the revision was higher", err)
+	}
+}
+
+// One endpoint of etcd is dead, another one is a proxy to a member, and what is no etcd is none.
+func TestLooksAtEndpoints(t *testing.T) {
+	etcd := testserver.RunEtcd(t, nil).Client
+	e := newServer()
+	if _, err := newLooker(etcd, e.key).statusOf(t.Context(), 1); !errors.Is(err, errNoMember) {
+		t.Errorf("a member that does not answer: got %v, want %v", err, errNoMember)
+	}
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	etcd.SetEndpoints(append([]string{"http://" + dead.Addr().String()}, etcd.Endpoints()...)...)
+	for range 3 {
+		e.identity(t, etcd)
+	}
+	other := grpc.NewServer()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = other.Serve(listener) }()
+	defer other.Stop()
+	etcd.SetEndpoints("http://" + listener.Addr().String())
+	if _, err := newLooker(etcd, e.key).look(t.Context()); !isRefused(err) {
+		t.Errorf("a backend that is no etcd: got %v, want that it will not tell", err)
+	}
 }

@@ -21,14 +21,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // record is what etcd has stored about its history.
 type record struct {
-	// ID is the history's identity.
+	// ID is the history's identity; empty where none is stored.
 	ID string `json:"id"`
 	// Cluster is etcd's cluster ID, in hexadecimal digits.
 	Cluster string `json:"cluster"`
@@ -37,107 +43,169 @@ type record struct {
 	Lead int64 `json:"lead"`
 }
 
-// parse returns the record in a value, nil if it has none.
-func parse(value []byte) *record {
-	r := &record{}
-	if err := json.Unmarshal(value, r); err != nil || r.ID == "" {
-		return nil
-	}
-	return r
-}
-
 // looked is what a look at etcd has seen.
 type looked struct {
-	cluster string
-	// The lead was min or more before the record was read, and max or less after it.
-	min, max int64
-	// stored is nil if there is none. revision is the mod revision of its key, 0 without one.
-	stored   *record
+	cluster  string
 	revision int64
+	// index is one of raft's log that was committed when the revision was read, or later, and applied
+	// one that was applied soon after.
+	index, applied int64
+	// stored is the record, and modified the mod revision of its key, 0 where there is none.
+	stored   record
+	modified int64
 }
 
 // divergence returns why the history is another than that in which the record was written; "" if it
 // may be the same.
-func (l *looked) divergence(r *record) string {
-	switch {
+func (l *looked) divergence(r record) string {
+	switch most := l.index - l.revision; {
+	case r.ID == "":
+		return "it has no identity"
 	case l.cluster != r.Cluster:
 		return fmt.Sprintf("etcd has cluster ID %s, and had %s before", l.cluster, r.Cluster)
-	case l.max < r.Lead:
-		return fmt.Sprintf("raft's index less the revision is %d at most, and was %d or more before", l.max, r.Lead)
+	case most < r.Lead:
+		return fmt.Sprintf("raft's index less the revision is %d at most, and was %d or more before", most, r.Lead)
 	}
 	return ""
 }
 
-// errNoIndex says that the storage backend does not tell raft's index.
-var errNoIndex = errors.New("the storage backend tells no index of raft for the member that answers, as etcd does")
+var (
+	// errNoIndex says that the storage backend does not tell raft's index, now or ever.
+	errNoIndex = errors.New("the storage backend tells no index of raft, as etcd does")
+	// errNoMember says that no answer came from the member that had answered before.
+	errNoMember = errors.New("the status of the member of etcd that answers reads cannot be had: is there a balancer or a proxy before etcd?")
+)
 
-// memberTries is how often a look tries to have one member answer both, behind a balancer.
-const memberTries = 20
+const (
+	// memberTries is how often the status of the member that answered a read is asked for.
+	memberTries = 20
+	// statusTimeout bounds one such request, of an endpoint that may be dead.
+	statusTimeout = 30 * time.Second
+)
 
-// look reads the record at that key, and bounds the lead. It fails with errNoIndex where that cannot
-// be done.
-func look(ctx context.Context, c *clientv3.Client, key string) (*looked, error) {
-	for range memberTries {
-		before, err := ask(ctx, c, func(*clientv3.StatusResponse) bool { return true })
-		if err != nil {
-			return nil, err
-		}
-		// Linearizable: it has the revision of all that was committed before, and the member that
-		// answers has applied that.
-		read, err := c.KV.Get(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		after, err := ask(ctx, c, func(s *clientv3.StatusResponse) bool { return s.Header.MemberId == read.Header.MemberId })
-		if err != nil && !errors.Is(err, errNoIndex) {
-			return nil, err
-		}
-		if after == nil {
-			continue
-		}
-		l := &looked{
-			cluster: strconv.FormatUint(read.Header.ClusterId, 16),
-			min:     int64(before.RaftAppliedIndex) - read.Header.Revision,
-			// What is being applied has raised the revision, perhaps, and is committed.
-			max: int64(max(after.RaftIndex, after.RaftAppliedIndex)) - read.Header.Revision,
-		}
-		if len(read.Kvs) > 0 {
-			l.revision, l.stored = read.Kvs[0].ModRevision, parse(read.Kvs[0].Value)
-		}
-		return l, nil
-	}
-	return nil, errNoIndex
+// looker looks at an etcd.
+type looker struct {
+	*clientv3.Client
+	key string
+	// endpoints has those at which members have answered.
+	endpoints map[uint64]string
 }
 
-// ask returns the status of a member that is wanted, the first to answer. It fails with errNoIndex if
-// others answer alone, or without an index of raft, and with their errors if none answers.
-func ask(ctx context.Context, c *clientv3.Client, wanted func(*clientv3.StatusResponse) bool) (*clientv3.StatusResponse, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type answer struct {
-		status *clientv3.StatusResponse
-		err    error
+func newLooker(c *clientv3.Client, key string) *looker {
+	return &looker{Client: c, key: key, endpoints: map[uint64]string{}}
+}
+
+// look reads the record, and the index after the revision. It fails with errNoIndex or errNoMember
+// where the latter cannot be told.
+func (l *looker) look(ctx context.Context) (*looked, error) {
+	// Linearizable: it has the revision of all that was committed before, and the member that
+	// answers has applied that.
+	read, err := l.KV.Get(ctx, l.key)
+	if err != nil {
+		return nil, err
 	}
-	endpoints := c.Endpoints()
+	status, err := l.statusOf(ctx, read.Header.MemberId)
+	if err != nil {
+		return nil, err
+	}
+	seen := &looked{
+		cluster:  strconv.FormatUint(read.Header.ClusterId, 16),
+		revision: read.Header.Revision,
+		// What is being applied has raised the revision, perhaps, and is committed.
+		index:   int64(max(status.RaftIndex, status.RaftAppliedIndex)),
+		applied: int64(status.RaftAppliedIndex),
+	}
+	if len(read.Kvs) > 0 {
+		seen.stored, seen.modified = parse(read.Kvs[0]), read.Kvs[0].ModRevision
+	}
+	return seen, nil
+}
+
+// parse returns the record at a key, an empty one if there is none.
+func parse(kv *mvccpb.KeyValue) record {
+	var r record
+	if json.Unmarshal(kv.Value, &r) != nil {
+		return record{}
+	}
+	return r
+}
+
+// statusOf returns the status of a member.
+func (l *looker) statusOf(ctx context.Context, member uint64) (*clientv3.StatusResponse, error) {
+	for range memberTries {
+		if endpoint, ok := l.endpoints[member]; ok {
+			status, err := l.status(ctx, endpoint)
+			if err == nil && status.Header.MemberId == member {
+				return status, nil
+			}
+			delete(l.endpoints, member)
+		}
+		if err := l.findMembers(ctx, member); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errNoMember
+}
+
+// findMembers asks endpoints who answers there, until that member has.
+func (l *looker) findMembers(ctx context.Context, member uint64) error {
+	type answer struct {
+		endpoint string
+		status   *clientv3.StatusResponse
+		err      error
+	}
+	endpoints := l.Endpoints()
 	answers := make(chan answer, len(endpoints))
 	for _, endpoint := range endpoints {
 		go func() {
-			status, err := c.Status(ctx, endpoint)
-			answers <- answer{status, err}
+			status, err := l.status(ctx, endpoint)
+			answers <- answer{endpoint, status, err}
 		}()
 	}
 	var errs []error
 	for range endpoints {
 		a := <-answers
-		switch {
-		case a.err != nil:
+		if a.err != nil {
 			errs = append(errs, a.err)
-		case a.status.RaftTerm > 0 && wanted(a.status):
-			return a.status, nil
+			continue
+		}
+		l.endpoints[a.status.Header.MemberId] = a.endpoint
+		if a.status.Header.MemberId == member {
+			return nil
 		}
 	}
-	if len(errs) == len(endpoints) {
-		return nil, errors.Join(errs...)
+	switch err := errors.Join(errs...); {
+	case len(errs) < len(endpoints):
+		return nil
+	case !slices.ContainsFunc(errs, func(err error) bool { return !isRefused(err) }):
+		return fmt.Errorf("%w: %w", errNoIndex, err)
+	default:
+		return err
 	}
-	return nil, errNoIndex
+}
+
+// status asks the endpoint. It fails with errNoIndex if there is no raft.
+func (l *looker) status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	status, err := l.Status(ctx, endpoint)
+	if err == nil && status.RaftTerm == 0 {
+		return nil, errNoIndex
+	}
+	return status, err
+}
+
+// isRefused says whether an error shows that the backend will not tell, however often it is asked.
+func isRefused(err error) bool {
+	if errors.Is(err, errNoIndex) {
+		return true
+	}
+	code := status.Code(err)
+	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
+		code = known.Code()
+	}
+	return code == codes.Unimplemented || code == codes.PermissionDenied
 }

@@ -29,8 +29,8 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// WrapStorage returns what stands in for s, whose client c is: it reads nothing before the history of
-// its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
+// WrapStorage returns what stands in for s, whose client c is: it reads and writes no object before the
+// history of its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
 func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebackend.ConfigForResource) storage.Interface {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) || isEvents(config) {
 		return s
@@ -48,6 +48,32 @@ func isEvents(config storagebackend.ConfigForResource) bool {
 type store struct {
 	storage.Interface
 	etcd *etcd
+}
+
+// Create implements storage.Interface.
+func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	if err := s.etcd.wait(ctx); err != nil {
+		return err
+	}
+	return s.Interface.Create(ctx, key, obj, out, ttl)
+}
+
+// Delete implements storage.Interface.
+func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions) error {
+	if err := s.etcd.wait(ctx); err != nil {
+		return err
+	}
+	return s.Interface.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s *store) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object) error {
+	if err := s.etcd.wait(ctx); err != nil {
+		return err
+	}
+	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
 }
 
 // Get implements storage.Interface.
