@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults conformance leader explore explore-driver simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance bench-slowness rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
+.PHONY: help up test faults conformance leader explore explore-driver simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance bench-slowness bench-restore rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench-balance: build ## measure how the ring of workloads evens out its load, in
 
 bench-slowness: build ## compare what slowness, outages and deaths cost with stock's leader, into docs/benchmarks-slowness.md; an hour and a half; SLOWNESS="-only=kill" passes flags
 	@cd _output/kubernetes && go run ./test/benchmark/slowness -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/slowness" -out="$(CURDIR)/docs/benchmarks-slowness.md" $(SLOWNESS)
+
+bench-restore: build ## restore etcd under running controller managers, with and without rings, into docs/benchmarks-restore.md; an hour; RESTORE="-times=1 -only=ours,paused" passes flags
+	@cd _output/kubernetes && go run ./test/benchmark/restore -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/restore" -out="$(CURDIR)/docs/benchmarks-restore.md" $(RESTORE)
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin="$(CURDIR)/_output/bin" $(ROLLOUT)

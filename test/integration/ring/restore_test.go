@@ -22,6 +22,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -149,7 +150,16 @@ func newNoticing() *noticing {
 func (n *noticing) get(r *restorable) error {
 	config := rest.CopyConfig(r.server.ClientConfig)
 	config.Wrap(n.WrapTransport)
-	_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Get(r.Context(), "default", metav1.GetOptions{})
+	// The API server is another after each start, at the same address to its clients.
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		return err
+	}
+	config.Host = "https://127.0.0.1:1"
+	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Host)
+	}
+	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Get(r.Context(), "default", metav1.GetOptions{})
 	return err
 }
 
