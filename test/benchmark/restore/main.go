@@ -51,8 +51,9 @@ var kinds = []kind{
 	{"copy", "as another cluster's data", []string{"--initial-cluster-token=another"}},
 }
 
-// modes are what happens to the controller managers.
-var modes = []string{"alive", "restarted", "paused"}
+// modes are what happens to the controller managers. Where it is served, the API server lives on as
+// they do, which it should not.
+var modes = []string{"alive", "restarted", "paused", "served"}
 
 // side is one of the two that are compared.
 type side struct {
@@ -83,7 +84,7 @@ func main() {
 	flag.IntVar(&b.times, "times", 10, "restore this many times in each way")
 	flag.IntVar(&b.writes, "writes", 3000, "how much is written after each backup")
 	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
-	only := flag.String("only", "", "only these sides, ways and states of the managers: names from the table's first columns, such as ours,older,paused")
+	only := flag.String("only", "", "only these sides, ways and modes, such as ours,older,paused; an unknown one lists all")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

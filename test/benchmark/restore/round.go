@@ -64,7 +64,7 @@ type cluster struct {
 	rounds int
 
 	lock sync.Mutex
-	// kept are the managers that are started again whenever they have ended.
+	// kept are the processes that are started again whenever they have ended.
 	kept map[string]bool
 }
 
@@ -97,7 +97,7 @@ func (b *bench) onCluster(ctx context.Context, s side, f func(*cluster) error) (
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	for _, name := range c.ControllerManagers() {
+	for _, name := range append(c.ControllerManagers(), string(localcluster.KubeAPIServer)) {
 		c.keep(name, true)
 		beside.Go(func() { c.startAgain(ctx, name) })
 	}
@@ -105,14 +105,14 @@ func (b *bench) onCluster(ctx context.Context, s side, f func(*cluster) error) (
 	return f(c)
 }
 
-// keep says whether a manager is to be started again.
+// keep says whether a process is to be started again.
 func (c *cluster) keep(name string, is bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.kept[name] = is
 }
 
-// startAgain does for a manager what a kubelet does.
+// startAgain does for a process what a kubelet does.
 func (c *cluster) startAgain(ctx context.Context, name string) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		c.lock.Lock()
@@ -236,10 +236,27 @@ func (c *cluster) round(ctx context.Context, k kind, mode string) (outcome, erro
 		return outcome{}, err
 	}
 	asked := name("asked")
-	if err := c.createDeployment(ctx, asked, 3); err != nil {
+	err = until(ctx, asked+" is created", func(ctx context.Context) (bool, error) { return c.createDeployment(ctx, asked, 3) == nil, nil })
+	if err != nil {
 		return outcome{}, err
 	}
-	return c.watch(ctx, map[string]int{rolled: 3, back: 3, lost: 0, asked: 3})
+	got, err := c.watch(ctx, map[string]int{rolled: 3, back: 3, lost: 0, asked: 3})
+	if err == nil && mode == "served" {
+		// The next round begins with one whose caches are right.
+		err = c.startServerAnew(ctx)
+	}
+	return got, err
+}
+
+// startServerAnew ends the API server, and waits until the next one serves.
+func (c *cluster) startServerAnew(ctx context.Context) error {
+	if err := c.Kill(string(localcluster.KubeAPIServer)); err != nil {
+		return err
+	}
+	return until(ctx, "the API server serves again", func(ctx context.Context) (bool, error) {
+		_, err := c.client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, nil
+	})
 }
 
 // restoreUnder restores etcd. The function that it returns lets the managers go on.
@@ -279,7 +296,11 @@ func (c *cluster) restoreUnder(ctx context.Context, k kind, mode, backup string,
 		}
 	}
 	servers := []string{string(localcluster.Etcd), string(localcluster.KubeAPIServer)}
+	if mode == "served" {
+		servers = servers[:1]
+	}
 	for _, server := range servers {
+		c.keep(server, false)
 		if err := c.Kill(server); err != nil {
 			return nil, err
 		}
@@ -292,6 +313,7 @@ func (c *cluster) restoreUnder(ctx context.Context, k kind, mode, backup string,
 			return nil, err
 		}
 	}
+	c.keep(string(localcluster.KubeAPIServer), true)
 	return goOn, nil
 }
 
