@@ -24,6 +24,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,8 +88,9 @@ type run struct {
 
 // process is one controller manager.
 type process struct {
-	name  string
-	pid   int
+	name string
+	// port is where it serves.
+	port  string
 	proxy *proxy
 	// settingsFile is the file of its ring settings.
 	settingsFile string
@@ -275,14 +277,15 @@ func (r *run) from(ips []string) *process {
 	return nil
 }
 
-// processOf returns the name of the process whose holderIdentity, HOST:PORT_PID_RANDOM, is
-// given. No two processes of a run have the same pid.
+// processOf returns the name of the process whose holderIdentity, HOST:PORT_PID_RANDOM, is given. No
+// two processes of a cluster have the same port, while a pid may come again within an hour.
 func (r *run) processOf(holder string) string {
-	parts := strings.Split(holder, "_")
+	slot, _, _ := strings.Cut(holder, "_")
+	_, port, _ := net.SplitHostPort(slot)
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for _, p := range r.processes {
-		if len(parts) >= 3 && parts[len(parts)-2] == fmt.Sprint(p.pid) {
+		if port != "" && port == p.port {
 			return p.name
 		}
 	}
@@ -334,18 +337,17 @@ func (r *run) startProcess(ctx context.Context, p *process, server string, args 
 	if err != nil {
 		return err
 	}
-	pid, err := r.cluster.PID(name)
+	served, err := r.cluster.Endpoint(name)
+	if err != nil {
+		return err
+	}
+	at, err := url.Parse(served)
 	if err != nil {
 		return err
 	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	for _, other := range r.processes {
-		if other.pid == pid {
-			return fmt.Errorf("%s has the same pid %d as %s before it", name, pid, other.name)
-		}
-	}
-	p.name, p.pid = name, pid
+	p.name, p.port = name, at.Port()
 	return nil
 }
 
