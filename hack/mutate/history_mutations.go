@@ -27,7 +27,7 @@ var historyMutations = []change{
 	{"an API server lives on though its history is another", "etcd.go", "if reason := seen.divergence(e.last); reason != \"\" {", "if false {"},
 	{"an API server lives on though others have found another history", "etcd.go", "stored.ID != \"\" && stored.ID != e.last.ID", "false"},
 	{"an API server lives on though revisions go back", "etcd.go", "seen.revision < e.revision", "false"},
-	{"a read does not wait for the history", "etcd.go", "go e.run(c)\n", "close(e.known)\n"},
+	{"a read does not wait for the history", "etcd.go", "go e.run(e.client)\n", "close(e.known)\n"},
 	{"the status is that of any member", "lead.go", "err == nil && status.Header.MemberId == member", "err == nil"},
 	{"what is no etcd is asked again and again", "lead.go", "return code == codes.Unimplemented || code == codes.PermissionDenied", "return false"},
 }

@@ -23,6 +23,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -45,7 +46,10 @@ func TestHistoriesAreToldToWhoAsks(t *testing.T) {
 	etcd := testserver.RunEtcd(t, nil)
 	// Nothing is known before the first read.
 	open := func() {
-		s := history.WrapStorage(nothing{}, etcd, storagebackend.ConfigForResource{Config: storagebackend.Config{Prefix: "registry"}})
+		s := history.WrapStorage(nothing{}, etcd, storagebackend.ConfigForResource{
+			Config:        storagebackend.Config{Prefix: "registry"},
+			GroupResource: shardingv1alpha1.Resource("controllerinstances"),
+		})
 		if err := s.Get(t.Context(), "/pods/a", storage.GetOptions{}, nil); err != nil {
 			t.Error(err)
 		}

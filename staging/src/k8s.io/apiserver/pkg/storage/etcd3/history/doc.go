@@ -30,7 +30,8 @@ limitations under the License.
 //     revision of the backup (or a higher one, if it is bumped): the lead falls by as many entries
 //     as had been written.
 //
-// An API server looks at its start, and reads nothing else before. Where the history is another, it
+// An API server that stores the registry of rings looks at its start, and reads nothing else before
+// (but CustomResourceDefinitions). Where the history is another, it
 // stores a new identity. It looks again every ten seconds, and exits if the history is another, or
 // revisions have gone back: its watch caches are of one that never was, and nothing else would renew
 // them.

@@ -25,6 +25,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -56,6 +57,9 @@ type etcd struct {
 	name string
 	// key is where its record is stored.
 	key string
+	// client is that of who has named it first, and started says that it is looked at.
+	client  *clientv3.Client
+	started atomic.Bool
 
 	// known is closed once the history is known, or cannot be.
 	known     chan struct{}
@@ -71,14 +75,34 @@ type etcd struct {
 var (
 	etcdsLock sync.Mutex
 	etcds     = map[string]*etcd{}
+	// looks says that etcds are looked at.
+	looks bool
 )
 
-func newEtcd(name, prefix string) *etcd {
-	return &etcd{name: name, key: path.Join("/", prefix, "etcd-history"), known: make(chan struct{})}
+func newEtcd(name, prefix string, c *clientv3.Client) *etcd {
+	return &etcd{name: name, client: c, key: path.Join("/", prefix, "etcd-history"), known: make(chan struct{})}
 }
 
-// follow returns the etcd with these servers and prefix, whose history is looked at until the client
-// of the first call is closed.
+// start has all etcds looked at, also those that are named later. An API server without rings has
+// nobody who asks, and writes nothing into its etcd.
+func start() {
+	etcdsLock.Lock()
+	defer etcdsLock.Unlock()
+	looks = true
+	for _, e := range etcds {
+		e.start()
+	}
+}
+
+// start looks at the history until the client is closed.
+func (e *etcd) start() {
+	if !e.started.Swap(true) {
+		go e.run(e.client)
+	}
+}
+
+// follow returns the etcd with these servers and prefix, whose history is looked at after start, until
+// the client of the first call is closed.
 func follow(c *clientv3.Client, servers []string, prefix string) *etcd {
 	h := fnv.New64a()
 	for _, s := range append(slices.Sorted(slices.Values(servers)), prefix) {
@@ -90,7 +114,7 @@ func follow(c *clientv3.Client, servers []string, prefix string) *etcd {
 	if e, ok := etcds[name]; ok {
 		return e
 	}
-	e := newEtcd(name, prefix)
+	e := newEtcd(name, prefix, c)
 	etcds[name] = e
 	context.AfterFunc(c.Ctx(), func() {
 		etcdsLock.Lock()
@@ -99,12 +123,17 @@ func follow(c *clientv3.Client, servers []string, prefix string) *etcd {
 			delete(etcds, name)
 		}
 	})
-	go e.run(c)
+	if looks {
+		e.start()
+	}
 	return e
 }
 
-// wait returns once the history is known, or cannot be. It fails if ctx ends first.
+// wait returns once the history is known, or cannot be, or nobody looks. It fails if ctx ends first.
 func (e *etcd) wait(ctx context.Context) error {
+	if !e.started.Load() {
+		return nil
+	}
 	select {
 	case <-e.known:
 		return nil

@@ -34,7 +34,7 @@ import (
 )
 
 // newServer returns what an API server that starts now knows of its etcd.
-func newServer() *etcd { return newEtcd("test", "registry") }
+func newServer() *etcd { return newEtcd("test", "registry", nil) }
 
 // looks lets the API server look once, and returns what it knows then.
 func (e *etcd) looks(t *testing.T, c *clientv3.Client) (record, error) {
@@ -227,14 +227,25 @@ func TestFollow(t *testing.T) {
 	exited := make(chan struct{})
 	defer func(interval time.Duration, end func()) { lookInterval, exit = interval, end }(lookInterval, exit)
 	lookInterval, exit = 10*time.Millisecond, func() { close(exited) }
-	e := follow(c, []string{"here"}, "registry")
-	if again := follow(c, []string{"here"}, "registry"); again != e {
+	defer func(before bool) { looks = before }(looks)
+	looks = false
+	here, there := []string{t.TempDir()}, []string{t.TempDir()}
+	e := follow(c, here, "registry")
+	if err := e.wait(t.Context()); err != nil || Identities()[e.name] != "" {
+		t.Errorf("without a registry: %v, %v; want that nobody looks", err, Identities())
+	}
+	start()
+	other := testserver.RunEtcd(t, nil).Client
+	if later := follow(other, there, "registry"); later.wait(t.Context()) != nil || Identities()[later.name] == "" {
+		t.Errorf("an etcd that is named later is not looked at")
+	}
+	if again := follow(c, here, "registry"); again != e {
 		t.Error("two follow the same etcd")
 	}
 	if err := e.wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if told := Identities(); told[e.name] != stored(t, c, nil).ID || len(told) != 1 {
+	if told := Identities(); told[e.name] != stored(t, c, nil).ID {
 		t.Errorf("identities %v, want %s", told, stored(t, c, nil).ID)
 	}
 	stored(t, c, func(r *record) { r.ID = "another" })

@@ -19,6 +19,7 @@ package history
 import (
 	"context"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/features"
@@ -29,13 +30,17 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// WrapStorage returns what stands in for s, whose client c is: it reads and writes no object before the
-// history of its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
+// WrapStorage returns what stands in for s, whose client c is: once this process stores the registry of
+// rings, it reads and writes no object before the history of its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
 func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebackend.ConfigForResource) storage.Interface {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) || isEvents(config) {
 		return s
 	}
-	return &store{Interface: s, etcd: follow(c.Client, config.Transport.ServerList, config.Prefix)}
+	etcd := follow(c.Client, config.Transport.ServerList, config.Prefix)
+	if config.GroupResource.Group == shardingv1alpha1.GroupName {
+		start()
+	}
+	return &store{Interface: s, etcd: etcd}
 }
 
 // isEvents says whether these are events: nobody works from them, and their etcd may be one that
