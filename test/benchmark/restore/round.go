@@ -241,9 +241,14 @@ func (c *cluster) round(ctx context.Context, k kind, mode string) (outcome, erro
 		return outcome{}, err
 	}
 	got, err := c.watch(ctx, map[string]int{rolled: 3, back: 3, lost: 0, asked: 3})
+	// The next round begins with right caches.
 	if err == nil && mode == "served" {
-		// The next round begins with one whose caches are right.
 		err = c.startServerAnew(ctx)
+	}
+	if err == nil && got.right >= limit {
+		for _, manager := range c.ControllerManagers() {
+			err = errors.Join(err, c.Kill(manager))
+		}
 	}
 	return got, err
 }
