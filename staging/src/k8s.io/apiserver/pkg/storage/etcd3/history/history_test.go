@@ -271,12 +271,22 @@ func TestAnAPIServerEndsWhenRevisionsGoBack(t *testing.T) {
 	}
 }
 
-// One endpoint of etcd is dead, another one is a proxy to a member, and what is no etcd is none.
+// Endpoints may be dead, or those of others, or no etcd's.
 func TestLooksAtEndpoints(t *testing.T) {
 	etcd := testserver.RunEtcd(t, nil).Client
 	e := newServer()
 	if _, err := newLooker(etcd, e.key).statusOf(t.Context(), 1); !errors.Is(err, errNoMember) {
 		t.Errorf("a member that does not answer: got %v, want %v", err, errNoMember)
+	}
+	// Another member answers where this one did.
+	l := newLooker(etcd, e.key)
+	read, err := etcd.KV.Get(t.Context(), e.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.endpoints[read.Header.MemberId] = testserver.RunEtcd(t, nil).Endpoints()[0]
+	if status, err := l.statusOf(t.Context(), read.Header.MemberId); err != nil || status.Header.MemberId != read.Header.MemberId {
+		t.Errorf("got the status %v, %v, want that of member %x", status, err, read.Header.MemberId)
 	}
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
