@@ -145,13 +145,14 @@ func choose(only string) ([]*cell, error) {
 	if only != "" {
 		names = strings.Split(only, ",")
 	}
-	known := slices.Clone(modes)
+	var sideNames, kindNames []string
 	for _, s := range sides {
-		known = append(known, s.name)
+		sideNames = append(sideNames, s.name)
 	}
 	for _, k := range kinds {
-		known = append(known, k.name)
+		kindNames = append(kindNames, k.name)
 	}
+	known := slices.Concat(sideNames, kindNames, modes)
 	var errs []error
 	for _, name := range names {
 		if !slices.Contains(known, name) {
@@ -159,14 +160,14 @@ func choose(only string) ([]*cell, error) {
 		}
 	}
 	// meant says whether one of a dimension is named, or none of it.
-	meant := func(name string, dimension ...string) bool {
+	meant := func(name string, dimension []string) bool {
 		return slices.Contains(names, name) || !slices.ContainsFunc(dimension, func(d string) bool { return slices.Contains(names, d) })
 	}
 	var cells []*cell
 	for _, k := range kinds {
 		for _, m := range modes {
 			for _, s := range sides {
-				if meant(s.name, sides[0].name, sides[1].name) && meant(m, modes...) && meant(k.name, kinds[0].name, kinds[1].name, kinds[2].name) {
+				if meant(s.name, sideNames) && meant(k.name, kindNames) && meant(m, modes) {
 					cells = append(cells, &cell{side: s, kind: k, mode: m})
 				}
 			}

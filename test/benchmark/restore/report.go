@@ -49,14 +49,14 @@ func (b *bench) report(cells []*cell) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, `# Restores of etcd under running controller managers
 
-This is what `+"`make bench-restore`"+` writes. Three
-Deployments: one that the restore rolls back, one that it brings back, one that it takes away; a
-fourth is created after it. Beside them the pods of ReplicaSets are deleted all the time. Writes
-after each backup: %d; restores in each way: %d. There are three controller managers, which are
-started again when they exit. They live on, are stopped meanwhile, or are paused until revisions have
-passed those that they have seen. Where they are *served*, the API server lives on as they do, which
-it should not. *Right* is when there are the pods that all four want, and no others, for good: after
-the API server's first answer, or after the paused managers went on.
+This is what `+"`make bench-restore`"+` writes. Three Deployments: one that the restore rolls back, one
+that it brings back, one that it takes away; a fourth is created after it. Beside them the pods of
+ReplicaSets are deleted all the time. Writes after each backup: %d; restores in each way: %d. There
+are three controller managers, which are started again when they exit. They live on, are stopped
+meanwhile, or are paused until revisions have passed those that they have seen. Where they are
+*served*, the API server lives on as they do, which it should not. *Right* is when there are the pods
+that all four want, and no others, for good: after the API server's first answer, or after the paused
+managers went on.
 
 | restore | managers | side | right, median | longest | pods in excess, most |
 | --- | --- | --- | ---: | ---: | ---: |

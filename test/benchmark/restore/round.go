@@ -20,17 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	apps "k8s.io/api/apps/v1"
@@ -40,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/utils/etcdbackup"
 	"k8s.io/utils/ptr"
 )
 
@@ -203,8 +200,12 @@ func (c *cluster) round(ctx context.Context, k kind, mode string) (outcome, erro
 			return outcome{}, err
 		}
 	}
-	backup, err := c.backUp(ctx)
+	endpoint, err := c.Endpoint(string(localcluster.Etcd))
 	if err != nil {
+		return outcome{}, err
+	}
+	backup := filepath.Join(c.dir, "backup.db")
+	if err := etcdbackup.Take(ctx, endpoint, backup); err != nil {
 		return outcome{}, err
 	}
 	defer os.Remove(backup)
@@ -335,44 +336,13 @@ func (c *cluster) pass(ctx context.Context, seen int64) error {
 	}
 }
 
-// backUp takes a snapshot of etcd.
-func (c *cluster) backUp(ctx context.Context) (file string, err error) {
-	endpoint, err := c.Endpoint(string(localcluster.Etcd))
-	if err != nil {
-		return "", err
-	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	snapshot, err := client.Snapshot(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer snapshot.Close()
-	f, err := os.Create(filepath.Join(c.dir, "backup.db"))
-	if err != nil {
-		return "", err
-	}
-	_, err = io.Copy(f, snapshot)
-	return f.Name(), errors.Join(err, f.Close())
-}
-
 // restore puts the data of a backup in the place of etcd's.
 func (c *cluster) restore(backup string, flags []string) error {
 	data := filepath.Join(c.dir, "cluster", "etcd")
 	if err := os.RemoveAll(data); err != nil {
 		return err
 	}
-	const peer = "http://127.0.0.1:2380"
-	args := append([]string{"snapshot", "restore", backup, "--data-dir=" + data, "--name=local",
-		"--initial-cluster=local=" + peer, "--initial-advertise-peer-urls=" + peer}, flags...)
-	out, err := exec.Command(filepath.Join(c.bin, "etcdutl"), args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("etcdutl %v: %w\n%s", args, err, out)
-	}
-	return nil
+	return etcdbackup.Restore(filepath.Join(c.bin, "etcdutl"), backup, data, "local", "http://127.0.0.1:2380", flags...)
 }
 
 // write writes that many objects.

@@ -19,7 +19,6 @@ package ring
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -31,7 +30,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -42,6 +40,7 @@ import (
 	ringmember "k8s.io/client-go/tools/ring/member"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/test/integration/framework"
+	"k8s.io/kubernetes/test/utils/etcdbackup"
 )
 
 // restorable is an etcd and an API server that can be stopped and started, with other data.
@@ -97,44 +96,17 @@ func (r *restorable) revision(writes int) string {
 	return list.ResourceVersion
 }
 
-// backUp takes a snapshot of etcd.
-func (r *restorable) backUp() string {
-	r.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{r.url}})
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer client.Close()
-	snapshot, err := client.Snapshot(r.Context())
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer snapshot.Close()
-	file, err := os.CreateTemp(r.dir, "backup-")
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer file.Close()
-	if _, err := io.Copy(file, snapshot); err != nil {
-		r.Fatal(err)
-	}
-	return file.Name()
-}
-
 // restore makes data of a backup, with further flags.
 func (r *restorable) restore(backup string, flags ...string) (data string) {
 	r.Helper()
 	data = backup + ".data"
-	args := append([]string{"snapshot", "restore", backup, "--data-dir", data,
-		"--initial-cluster", "default=" + r.peer, "--initial-advertise-peer-urls", r.peer}, flags...)
-	if out, err := exec.Command("etcdutl", args...).CombinedOutput(); err != nil {
-		r.Fatalf("etcdutl %v: %v\n%s", args, err, out)
+	if err := etcdbackup.Restore("etcdutl", backup, data, "default", r.peer, flags...); err != nil {
+		r.Fatal(err)
 	}
 	return data
 }
 
-// client returns one that notices other histories, of the API server that runs. What it says goes
-// into changed.
+// noticing is what the clients of one process notice. What they say goes into changed.
 type noticing struct {
 	*ringmember.Histories
 	changed chan string
@@ -198,7 +170,10 @@ func TestARestoreIsNoticedAtAnyRevision(t *testing.T) {
 		{"with a bump", []string{"--bump-revision", "1000000", "--mark-compacted"}},
 		{"of another cluster's data", []string{"--initial-cluster-token", "another"}},
 	} {
-		backup := r.backUp()
+		backup := filepath.Join(dir, test.name)
+		if err := etcdbackup.Take(t.Context(), r.url, backup); err != nil {
+			t.Fatal(err)
+		}
 		before := r.revision(20)
 		r.stop()
 		r.start(r.restore(backup, test.flags...))
