@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3/history"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/ring/fence"
@@ -46,7 +47,7 @@ func WrapStorage(s storage.Interface, client *kubernetes.Client, config storageb
 		return s
 	}
 	resource := config.GroupResource
-	if resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {
+	if history.IsEvents(resource) {
 		return s
 	}
 	registerMetrics()

@@ -21,6 +21,7 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -33,7 +34,7 @@ import (
 // WrapStorage returns what stands in for s, whose client c is: once this process stores the registry of
 // rings, it reads and writes no object before the history of its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
 func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebackend.ConfigForResource) storage.Interface {
-	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) || isEvents(config) {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) || IsEvents(config.GroupResource) {
 		return s
 	}
 	etcd := follow(c.Client, config.Transport.ServerList, config.Prefix)
@@ -43,10 +44,10 @@ func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebacken
 	return &store{Interface: s, etcd: etcd}
 }
 
-// isEvents says whether these are events: nobody works from them, and their etcd may be one that
-// others need not wait for.
-func isEvents(config storagebackend.ConfigForResource) bool {
-	return config.GroupResource.Resource == "events" && (config.GroupResource.Group == "" || config.GroupResource.Group == "events.k8s.io")
+// IsEvents says whether a resource is that of events: nobody works from them, so neither a restore of an
+// etcd that has them alone, nor who owns their objects, is of interest.
+func IsEvents(resource schema.GroupResource) bool {
+	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }
 
 // store is the storage of a resource.
