@@ -26,7 +26,7 @@ explore-driver: tree ## let members live through random histories of slowness, o
 simulate: tree ## let 1,000 instances share a million objects for a simulated day, with balance and without, in half an hour; INSTANCES=200 is one minute, SEED= picks another day
 	@hack/test.sh simulate
 
-mutate: tree ## break the pure packages (ring, follower) in one place at a time and see their tests notice
+mutate: tree ## break some packages (ring, follower, history) in one place at a time and see their tests notice
 	@go run ./hack/mutate
 
 podreads: tree ## print what the leader's controllers read of pods, and check what they declare

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Mutate shows that the tests of the pure packages notice when a rule is missing: those of the ring
-// and of the follower of ranges. It breaks a package in one place at a time and runs the package's
-// own tests on each mutant, through the -overlay of go test: the tree is never touched.
+// Mutate shows that the tests of some packages notice when a rule is missing: those of the ring,
+// of the follower of ranges and of etcd's history. It breaks a package in one place at a time and runs
+// the package's own tests on each mutant, through the -overlay of go test: the tree is never touched.
 //
 // It fails if a mutant survives, or if the text that a mutation replaces is not in its
 // file exactly once.
@@ -38,7 +38,7 @@ import (
 
 const usage = `usage: go run ./hack/mutate [-tree FOLDER] [-run REGEXP]
 
-Breaks the pure packages in one place at a time, and says which test notices.
+Breaks some packages in one place at a time, and says which test notices.
 
 `
 
