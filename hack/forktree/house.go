@@ -38,6 +38,8 @@ type house struct {
 	started  time.Time
 	// codegen updates the generated files of a tree that are out of date, and no others.
 	codegen func(tree string) error
+	// leftOut are the sources that the tree does without, by their path here.
+	leftOut map[string]error
 }
 
 // say prints a line of progress, with the time since the start.
@@ -65,13 +67,18 @@ const patchSuffix = ".patch"
 // sources returns the repository's files for the tree by their path here: files of ours,
 // and patches.
 func (h *house) sources() (map[string]*file, error) {
+	return h.files(func(path string) bool { return !ours(path) && h.leftOut[path] == nil })
+}
+
+// files returns those of the repository's files that are wanted, by their path here.
+func (h *house) files(wanted func(path string) bool) (map[string]*file, error) {
 	paths, err := git{h.root}.names("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]*file{}
 	for _, path := range paths {
-		if ours(path) {
+		if !wanted(path) {
 			continue
 		}
 		f, err := readFile(filepath.Join(h.root, path))

@@ -44,7 +44,7 @@ const usage = `usage: go run ./hack/forktree VERB
   save              copy the edits of the tree into the repository
   check             check that every patch applies, without making the tree
   verify            check the round trip: make a scratch tree, save it, expect no diff
-  rebase VERSION    try all patches on another upstream version (v1.37.2); changes nothing
+  rebase VERSION    report what another upstream version (v1.37.2) asks of this repository
   build [NAME...]   make the tree and build the binaries into _output/bin
   static PLATFORM [NAME...]
                     build them for a release, static, into _output/static/linux-arm64, say

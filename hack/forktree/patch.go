@@ -33,6 +33,7 @@ type hunk struct {
 	header   string
 	oldStart int // 1-based; 0 only for an empty file
 	old, new []string
+	text     string // as it is in the patch
 }
 
 // placed is where a hunk applied. The offset is in lines from the place in its header.
@@ -49,6 +50,9 @@ type hunkError struct {
 	line   int // where the file differs, 1-based
 	want   string
 	got    string
+	text   string   // the hunk
+	at     int      // the first line of the nearest place, 1-based
+	around []string // what the file has there, from that line on
 }
 
 func (e *hunkError) Error() string {
@@ -135,6 +139,7 @@ func parseHunk(lines []string, i int) (hunk, int, error) {
 	if len(h.old) != oldCount || len(h.new) != newCount {
 		return hunk{}, 0, fmt.Errorf("line %d: hunk %s ends early or has too many lines", at, h.header)
 	}
+	h.text = strings.Join(lines[at-1:i], "")
 	return h, i, nil
 }
 
@@ -226,7 +231,8 @@ func mismatch(lines []string, h hunk, want, least, n, of int) *hunkError {
 			at, most = start, same
 		}
 	}
-	e := &hunkError{hunk: n, of: of, header: h.header, line: at + 1}
+	e := &hunkError{hunk: n, of: of, header: h.header, line: at + 1, text: h.text, at: at + 1}
+	e.around = lines[min(at, len(lines)):min(at+len(h.old), len(lines))]
 	for i, want := range h.old {
 		got := "the end of the file"
 		if at+i < len(lines) {

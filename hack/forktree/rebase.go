@@ -19,72 +19,228 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ringmaster/hack/rebase"
 )
 
-// rebase tries all patches on another version of upstream, and lists what to review before
-// go.mod requires it. It changes nothing.
+// rebase writes a report of what another version of upstream asks of this repository, and with it the
+// files that follow from the version alone. All of that goes into a folder of _output. The quick parts
+// come first, and the report is there before the tree of that version is made and compiled.
 func (h *house) rebase(version string) error {
-	old, err := h.pinned()
-	if err != nil {
+	r := &rebasing{house: h, dir: filepath.Join(h.root, "_output", "rebase", version), since: time.Now()}
+	for _, step := range []struct {
+		name string
+		run  func(version string) error
+	}{
+		{"downloading both versions", r.download},
+		{"trying all patches", r.try},
+		{"comparing both versions", r.compare},
+		{"looking into the differences", r.look},
+		{"making the tree and compiling it", r.compile},
+	} {
+		h.say("%s", step.name)
+		if err := step.run(version); err != nil {
+			return err
+		}
+		r.report.Times = append(r.report.Times, rebase.Time{Step: step.name, Took: time.Since(r.since)})
+		r.since = time.Now()
+	}
+	if err := r.write(); err != nil {
 		return err
 	}
-	if err := old.download(); err != nil {
-		return err
-	}
-	sources, err := h.sources()
-	if err != nil {
-		return err
-	}
-	h.say("downloading upstream %s", version)
-	u, err := h.released(version, sorted(sources))
-	if err != nil {
-		return err
-	}
-	o, err := overlayOn(u, sources)
-	if err != nil {
-		return err
-	}
-	changed, err := changedUpstream(o, old, u)
-	if err != nil {
-		return err
-	}
-	h.say("tried everything")
-	fmt.Fprintf(h.out, "On upstream %s (now %s)\n%4d patches apply, %d of them at other lines\n", u.version, old.version, o.patches, len(o.moved))
-	for _, path := range sorted(o.moved) {
-		fmt.Fprintf(h.out, "       %s: %s\n", path, describe(o.moved[path]))
-	}
-	fmt.Fprintf(h.out, "%4d files of ours go in\n", len(o.files)-o.patches)
-	fmt.Fprintf(h.out, "%4d patched files upstream changed too: read what changed, even where the patch applies\n", len(changed))
-	for _, path := range changed {
-		fmt.Fprintf(h.out, "       %s\n", path)
-	}
-	fmt.Fprintf(h.out, "%4d files do not apply\n", len(o.problems))
-	for _, path := range sorted(o.problems) {
-		fmt.Fprintf(h.out, "       %s: %v\n", path, o.problems[path])
-	}
-	if len(o.problems) > 0 {
-		return errors.New("not everything applies")
-	}
+	fmt.Fprintln(h.out)
+	r.report.Summary(h.out)
+	h.say("read %s", r.file("report.md"))
 	return nil
 }
 
-// changedUpstream returns the patched files that differ between two versions of upstream.
-func changedUpstream(o *overlay, old, new *upstream) ([]string, error) {
-	var changed []string
-	for _, path := range o.patched {
-		before, err := old.read(path)
+// rebasing is a rebase under way.
+type rebasing struct {
+	*house
+	dir        string
+	since      time.Time // when the present step began
+	old, new   *upstream
+	sources    map[string]*file
+	overlay    *overlay // on the new version
+	comparison *rebase.Comparison
+	compiled   *rebase.Section
+	report     rebase.Report
+}
+
+func (r *rebasing) file(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *rebasing) download(version string) (err error) {
+	if r.old, err = r.pinned(); err != nil {
+		return err
+	}
+	if err := r.old.download(); err != nil {
+		return err
+	}
+	if r.sources, err = r.house.sources(); err != nil {
+		return err
+	}
+	r.new, err = r.released(version, sorted(r.sources))
+	return err
+}
+
+func (r *rebasing) try(string) (err error) {
+	r.overlay, err = overlayOn(r.new, r.sources)
+	return err
+}
+
+func (r *rebasing) compare(string) error {
+	all, err := r.files(func(string) bool { return true })
+	if err != nil {
+		return err
+	}
+	ours := map[string][]byte{}
+	for path, f := range all {
+		ours[path] = f.data
+	}
+	patches := map[string]rebase.Patch{}
+	for _, target := range r.overlay.patched {
+		old, err := r.old.read(target)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		after, err := new.read(path)
+		p, err := parsePatch(ours[target+patchSuffix])
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("%s: %w", target+patchSuffix, err)
 		}
-		if !before.equal(after) {
-			changed = append(changed, path)
+		if old == nil {
+			continue // said where patches are tried
+		}
+		patches[target] = rebase.Patch{Path: target, Hunks: p.lines(old.data)}
+	}
+	r.comparison, err = rebase.Compare(r.old.compared(), r.new.compared(), ours, patches)
+	if err == nil {
+		r.say("%d files of upstream's differ, without generated ones", len(r.comparison.Changes))
+	}
+	return err
+}
+
+// compared returns a version of upstream as hack/rebase takes it.
+func (u *upstream) compared() *rebase.Upstream {
+	c := &rebase.Upstream{Version: u.version, Files: u}
+	for _, m := range u.modules {
+		c.Folders = append(c.Folders, filepath.Join(".", m.at))
+	}
+	return c
+}
+
+// look adds all sections to the report but that of what does not compile, which it leaves for later.
+func (r *rebasing) look(version string) error {
+	r.report.Old, r.report.New = r.old.version, r.new.version
+	c := r.comparison
+	var notServed []string
+	for _, m := range r.new.notServed {
+		notServed = append(notServed, m.path)
+	}
+	requirements, files, err := c.Requirements(notServed)
+	if err != nil {
+		return err
+	}
+	requirements.Do = fmt.Sprintf("`cp -r _output/rebase/%s/repository/. .` and `go mod tidy` do these:", version)
+	neighbours, diff, err := c.Neighbours()
+	if err != nil {
+		return err
+	}
+	files["../neighbours.diff"] = diff
+	for path, data := range files {
+		at := r.file(filepath.Join("repository", path))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, data, 0o644)); err != nil {
+			return err
 		}
 	}
-	slices.Sort(changed)
-	return changed, nil
+	r.report.Add(requirements)
+	r.report.Add(r.overlay.section())
+	patched, err := c.PatchedFiles()
+	if err != nil {
+		return err
+	}
+	r.report.Add(patched)
+	r.report.Add(neighbours)
+	r.compiled = &rebase.Section{Title: "what does not compile", Untried: "this is still under way"}
+	r.report.Add(r.compiled)
+	for _, look := range []func() (*rebase.Section, error){c.Controllers, c.Fields, c.Gates, c.Admission, c.Callers, c.Sharding} {
+		s, err := look()
+		if err != nil {
+			return err
+		}
+		r.report.Add(s)
+	}
+	if err := r.write(); err != nil {
+		return err
+	}
+	r.say("%s is there, but for what does not compile", r.file("report.md"))
+	return nil
+}
+
+func (r *rebasing) write() error {
+	var text strings.Builder
+	r.report.Write(&text)
+	return os.WriteFile(r.file("report.md"), []byte(text.String()), 0o644)
+}
+
+// section lists what does not apply.
+func (o *overlay) section() *rebase.Section {
+	s := &rebase.Section{
+		Title: "patches and files that do not apply",
+		Do:    "Once go.mod requires the new version, move these patches out of the way, run `make tree`, do their changes in `_output/kubernetes` by hand, and run `make save`.",
+	}
+	for _, path := range sorted(o.problems) {
+		var failed []*hunkError
+		for _, err := range flatten(o.problems[path]) {
+			var e *hunkError
+			if errors.As(err, &e) {
+				failed = append(failed, e)
+				continue
+			}
+			s.Findings = append(s.Findings, rebase.Finding{Text: fmt.Sprintf("`%s`: %v", path, err)})
+		}
+		for _, e := range failed {
+			s.Findings = append(s.Findings, rebase.Finding{
+				Text:     fmt.Sprintf("`%s`, hunk %d of %d: the nearest place, from line %d on, differs from it at line %d", path, e.hunk, e.of, e.at, e.line),
+				Detail:   e.text + "# upstream has there:\n" + strings.Join(e.around, ""),
+				Language: "diff",
+			})
+		}
+	}
+	return s
+}
+
+// flatten returns the errors that were joined into one.
+func flatten(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return all.Unwrap()
+	}
+	return []error{err}
+}
+
+// lines returns which lines of a file each hunk changes, without its context.
+func (p *patch) lines(data []byte) []rebase.Lines {
+	_, moved, _ := p.apply(data)
+	var all []rebase.Lines
+	for i, h := range p.hunks {
+		from := max(h.oldStart, 1)
+		for _, m := range moved {
+			if m.hunk == i+1 {
+				from += m.offset
+			}
+		}
+		same := 0
+		for same < min(len(h.old), len(h.new)) && h.old[same] == h.new[same] {
+			same++
+		}
+		after := 0
+		for after < min(len(h.old), len(h.new))-same && h.old[len(h.old)-1-after] == h.new[len(h.new)-1-after] {
+			after++
+		}
+		all = append(all, rebase.Lines{From: from + same, To: from + len(h.old) - after - 1})
+	}
+	return all
 }

@@ -24,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	goversion "go/version"
 	"io/fs"
 	"iter"
 	"os"
@@ -31,6 +32,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
 )
 
 // The places of upstream's modules in its tree: the main module at the root, and those
@@ -45,6 +49,8 @@ type upstream struct {
 	version string
 	modules []module
 	root    string // the folder with go.sum
+	// notServed are modules that could not be had. Only another version than the pinned one may lack any.
+	notServed []module
 }
 
 type module struct {
@@ -52,6 +58,7 @@ type module struct {
 	sum           string // as in go.sum: the hash of its files
 	at            string // the module's folder in the tree, ending in a slash, or empty for the root
 	dir           string // its folder in the module cache, set by download
+	failed        error  // why it could not be downloaded
 }
 
 // pinned returns the version that go.mod requires, with the sums of go.sum.
@@ -113,7 +120,7 @@ func newModule(path, version string) module {
 // such as v0.37.1 for v1.37.1.
 func stagingVersion(version string) (string, error) {
 	rest, found := strings.CutPrefix(version, "v1.")
-	if !found || strings.Count(rest, ".") != 1 {
+	if !found || semver.Canonical(version) != version {
 		return "", fmt.Errorf("%q is not a version of Kubernetes, such as v1.37.1", version)
 	}
 	return "v0." + rest, nil
@@ -131,10 +138,11 @@ func (u *upstream) key() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// released returns another version of upstream, with the modules that hold the given files.
-// go.sum does not have their hashes; the checksum database does.
-func released(version string, paths []string) (*upstream, error) {
-	staging, err := stagingVersion(version)
+// released returns another version of upstream. go.sum does not have the hashes of its modules; the
+// checksum database does. Modules that hold one of the given files must be there. Of the others, those
+// that cannot be had are named in notServed.
+func released(of string, paths []string) (*upstream, error) {
+	staging, err := stagingVersion(of)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +151,10 @@ func released(version string, paths []string) (*upstream, error) {
 		return nil, err
 	}
 	defer os.Remove(root)
-	u := &upstream{version: version, root: root, modules: []module{newModule(mainModule, version)}}
+	u := &upstream{version: of, root: root, modules: []module{newModule(mainModule, of)}}
+	if err := u.useToolchain(); err != nil {
+		return nil, err
+	}
 	if err := u.fetch(); err != nil {
 		return nil, err
 	}
@@ -152,12 +163,50 @@ func released(version string, paths []string) (*upstream, error) {
 		return nil, err
 	}
 	for _, path := range modules {
-		m := newModule(path, staging)
-		if slices.ContainsFunc(paths, func(path string) bool { return strings.HasPrefix(path, m.at) }) {
-			u.modules = append(u.modules, m)
-		}
+		u.modules = append(u.modules, newModule(path, staging))
 	}
-	return u, u.fetch()
+	if err := u.fetch(); err == nil {
+		return u, nil
+	}
+	u.modules = slices.DeleteFunc(u.modules, func(m module) bool {
+		if m.failed == nil {
+			return false
+		}
+		if slices.ContainsFunc(paths, func(path string) bool { return strings.HasPrefix(path, m.at) }) {
+			err = errors.Join(err, m.failed)
+		}
+		u.notServed = append(u.notServed, m)
+		return true
+	})
+	return u, err
+}
+
+// useToolchain has all go commands from now on use a newer Go, if this version of upstream needs one.
+func (u *upstream) useToolchain() error {
+	m := u.modules[0]
+	cmd := exec.Command("go", "mod", "download", "-json", m.path+"@"+m.version)
+	cmd.Dir = u.root
+	out, err := cmd.Output() // an error if Go is too old
+	var got struct{ GoMod, Error string }
+	if jsonErr := json.Unmarshal(out, &got); jsonErr != nil || got.GoMod == "" {
+		return fmt.Errorf("go mod download %s %s: %w", m.path, m.version, errors.Join(withStderr(err), jsonErr, errors.New(got.Error)))
+	}
+	data, err := os.ReadFile(got.GoMod)
+	if err != nil {
+		return err
+	}
+	mod, err := modfile.ParseLax(got.GoMod, data, nil)
+	if err != nil || mod.Go == nil {
+		return err
+	}
+	out, err = exec.Command("go", "env", "GOVERSION").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", withStderr(err))
+	}
+	if needs := "go" + mod.Go.Version; goversion.Compare(strings.TrimSpace(string(out)), needs) < 0 {
+		return os.Setenv("GOTOOLCHAIN", needs)
+	}
+	return nil
 }
 
 // download downloads the modules into the module cache, and checks that none is missing.
@@ -170,7 +219,8 @@ func (u *upstream) download() error {
 		return err
 	}
 	for _, path := range paths {
-		if !slices.ContainsFunc(u.modules, func(m module) bool { return m.path == path }) {
+		is := func(m module) bool { return m.path == path }
+		if !slices.ContainsFunc(u.modules, is) && !slices.ContainsFunc(u.notServed, is) {
 			return fmt.Errorf("upstream's workspace uses %s, which go.mod does not pin: import it in hack/pins, and run go mod tidy", path)
 		}
 	}
@@ -195,14 +245,20 @@ func (u *upstream) fetch() error {
 	cmd.Dir = u.root
 	out, runErr := cmd.Output()
 	answers := json.NewDecoder(bytes.NewReader(out))
+	var failed []error
 	for range missing {
 		var got struct{ Path, Dir, Sum, Error string }
 		if err := answers.Decode(&got); err != nil {
 			return fmt.Errorf("go mod download: %w", errors.Join(withStderr(runErr), err))
 		}
 		m := missing[got.Path]
-		if got.Error != "" || m == nil {
+		if m == nil {
 			return fmt.Errorf("go mod download %s: %s", got.Path, got.Error)
+		}
+		if got.Error != "" {
+			m.failed = fmt.Errorf("go mod download %s: %s", got.Path, got.Error)
+			failed = append(failed, m.failed)
+			continue
 		}
 		if m.sum == "" {
 			m.sum = got.Sum
@@ -212,10 +268,10 @@ func (u *upstream) fetch() error {
 		}
 		m.dir = got.Dir
 	}
-	if runErr != nil {
+	if len(failed) == 0 && runErr != nil {
 		return fmt.Errorf("go mod download: %w", withStderr(runErr))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // workspace returns the modules that upstream's go.work uses from the staging folder.
@@ -238,17 +294,30 @@ func (u *upstream) workspace() ([]string, error) {
 
 // read returns a file by its path in the tree, or nil if upstream has no such file.
 func (u *upstream) read(path string) (*file, error) {
-	m := u.modules[slices.IndexFunc(u.modules, func(m module) bool { return m.path == mainModule })]
-	for _, other := range u.modules {
-		if other.at != "" && strings.HasPrefix(path, other.at) {
-			m = other
-		}
-	}
-	f, err := readFile(filepath.Join(m.dir, strings.TrimPrefix(path, m.at)))
+	f, err := readFile(u.place(path))
 	if f != nil {
 		f.exec = isScript(f)
 	}
 	return f, err
+}
+
+// place returns where a file of the tree is in the module cache, if it is there.
+func (u *upstream) place(path string) string {
+	m := u.modules[slices.IndexFunc(u.modules, func(m module) bool { return m.path == mainModule })]
+	for _, other := range u.modules {
+		if other.at != "" && strings.HasPrefix(path+"/", other.at) {
+			m = other
+		}
+	}
+	return filepath.Join(m.dir, strings.TrimPrefix(path+"/", m.at))
+}
+
+// Open opens a file or a folder by its path in the tree. So an upstream is a fs.FS.
+func (u *upstream) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	return os.Open(u.place(name))
 }
 
 // isScript reports whether upstream's file is executable, which modules do not record.
@@ -256,10 +325,16 @@ func isScript(f *file) bool {
 	return bytes.HasPrefix(f.data, []byte("#!"))
 }
 
-// files yields all files by their path in the tree. It also hashes each module's files, and
+// files yields all files by their path in the tree. A module that is not served has a go.mod alone, as
+// the workspace uses it. It also hashes each module's files, and
 // sets failed if a hash is not the pinned one.
 func (u *upstream) files(failed *error) iter.Seq2[string, *file] {
 	return func(yield func(string, *file) bool) {
+		for _, m := range u.notServed {
+			if !yield(m.at+"go.mod", &file{data: []byte("module " + m.path + "\n")}) {
+				return
+			}
+		}
 		for _, m := range u.modules {
 			sums := map[string]string{}
 			stopped := false

@@ -1,0 +1,140 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rebase
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// PatchedFiles returns how upstream changed the files that have a patch.
+func (c *Comparison) PatchedFiles() (*Section, error) {
+	s := &Section{
+		Title: "patched files that upstream changed",
+		Do:    "Read them even where the patch applies: does upstream now do, or undo, what the patch relies on?",
+	}
+	for _, name := range sortedKeys(c.Patches) {
+		change := c.change(name)
+		if change == nil {
+			continue
+		}
+		if change.New == nil {
+			s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("`%s` is gone", name)})
+			continue
+		}
+		text, touched, err := marked(change, c.Patches[name])
+		if err != nil {
+			return nil, err
+		}
+		where := "near none of our hunks"
+		if len(touched) > 0 {
+			where = fmt.Sprintf("**near our hunks %s** of %d", numbers(touched), len(c.Patches[name].Hunks))
+		}
+		s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("`%s` (%s), %s", name, change.size(), where), Detail: text, Language: "diff"})
+	}
+	return s, nil
+}
+
+func numbers(all []int) string {
+	var texts []string
+	for _, n := range all {
+		texts = append(texts, fmt.Sprint(n))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Neighbours returns the changed files of upstream's that have no patch, but are in a package with code
+// of ours, or are named in our own files. It also returns how they changed, as a diff.
+func (c *Comparison) Neighbours() (*Section, []byte, error) {
+	s := &Section{
+		Title: "files beside ours that upstream changed",
+		Do:    "Our code in the same package may rely on them, or does what they do (`hack/codegen` runs the generators as `hack/update-codegen.sh` does). `neighbours.diff`, beside this report, has the changes.",
+	}
+	var text bytes.Buffer
+	ours := map[string]bool{}
+	for name := range c.Ours {
+		target := strings.TrimSuffix(name, ".patch")
+		if isSource(target) {
+			ours[path.Dir(target)] = true
+		}
+	}
+	byFolder := map[string][]string{}
+	for i := range c.Changes {
+		change := &c.Changes[i]
+		folder := path.Dir(change.Path)
+		if _, patched := c.Patches[change.Path]; patched {
+			continue
+		}
+		beside, by := ours[folder] && isSource(change.Path), c.namedBy(change.Path)
+		if !beside && len(by) == 0 {
+			continue
+		}
+		hunks, err := diff(change.Old, change.New)
+		if err != nil {
+			return nil, nil, err
+		}
+		fmt.Fprintf(&text, "--- a/%[1]s\n+++ b/%[1]s\n%[2]s", change.Path, join(hunks))
+		if beside {
+			byFolder[folder] = append(byFolder[folder], fmt.Sprintf("`%s` (%s)", path.Base(change.Path), change.size()))
+		}
+		if len(by) > 0 {
+			s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("`%s` (%s) is named in %s", change.Path, change.size(), strings.Join(by, ", "))})
+		}
+	}
+	for _, folder := range sortedKeys(byFolder) {
+		s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("in `%s`: %s", folder, strings.Join(byFolder[folder], ", "))})
+	}
+	return s, text.Bytes(), nil
+}
+
+// namedBy returns the files of ours that name a path, patches aside.
+func (c *Comparison) namedBy(name string) []string {
+	if !strings.Contains(name, "/") {
+		return nil
+	}
+	var by []string
+	for _, our := range sortedKeys(c.Ours) {
+		if !strings.HasSuffix(our, ".patch") && mentions(c.Ours[our], name) {
+			by = append(by, "`"+our+"`")
+		}
+	}
+	return by
+}
+
+// mentions reports whether a text has a name that is not part of a longer one.
+func mentions(text []byte, name string) bool {
+	for rest := string(text); ; {
+		before, after, found := strings.Cut(rest, name)
+		if !found {
+			return false
+		}
+		if (before == "" || !isNamePart(before[len(before)-1])) && (after == "" || !isNamePart(after[0]) || after[0] == '.') {
+			return true
+		}
+		rest = after
+	}
+}
+
+func isNamePart(b byte) bool {
+	return b == '_' || b == '/' || b == '-' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
+}
