@@ -114,13 +114,18 @@ func newHouse(t *testing.T, files folder) *house {
 func fakeUpstream(t *testing.T, version string, files folder) *upstream {
 	t.Helper()
 	u := &upstream{version: version}
-	for _, path := range []string{mainModule, "k8s.io/api"} {
+	staged := map[string]bool{}
+	for name := range files {
+		if rest, found := strings.CutPrefix(name, stagingFolder); found {
+			staged[strings.Join(strings.Split(rest, "/")[:2], "/")] = true
+		}
+	}
+	for _, path := range append([]string{mainModule}, sorted(staged)...) {
 		m := newModule(path, version)
 		m.dir = t.TempDir()
 		sums := map[string]string{}
 		for name, data := range files {
-			inStaging := strings.HasPrefix(name, stagingFolder)
-			if inStaging == (m.at == "") {
+			if strings.HasPrefix(name, stagingFolder) == (m.at == "") || !strings.HasPrefix(name, m.at) {
 				continue
 			}
 			name = strings.TrimPrefix(name, m.at)

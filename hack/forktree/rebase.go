@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,17 +117,21 @@ func (r *rebasing) compare(string) error {
 		}
 		patches[target] = rebase.Patch{Path: target, Hunks: p.lines(old.data)}
 	}
-	r.comparison, err = rebase.Compare(r.old.compared(), r.new.compared(), ours, patches)
+	r.comparison, err = rebase.Compare(r.old.compared(r.new.notServed), r.new.compared(nil), ours, patches)
 	if err == nil {
 		r.say("%d files of upstream's differ, without generated ones", len(r.comparison.Changes))
 	}
 	return err
 }
 
-// compared returns a version of upstream as hack/rebase takes it.
-func (u *upstream) compared() *rebase.Upstream {
+// compared returns a version of upstream as hack/rebase takes it, without modules that the other
+// version should have, but cannot be had in.
+func (u *upstream) compared(without []module) *rebase.Upstream {
 	c := &rebase.Upstream{Version: u.version, Files: u}
 	for _, m := range u.modules {
+		if slices.ContainsFunc(without, func(other module) bool { return other.path == m.path }) {
+			continue
+		}
 		c.Folders = append(c.Folders, filepath.Join(".", m.at))
 	}
 	return c
@@ -156,22 +161,20 @@ func (r *rebasing) look(version string) error {
 			return err
 		}
 	}
-	r.report.Add(requirements)
-	r.report.Add(r.overlay.section())
-	patched, err := c.PatchedFiles()
-	if err != nil {
-		return err
-	}
-	r.report.Add(patched)
-	r.report.Add(neighbours)
 	r.compiled = &rebase.Section{Title: "what does not compile", Untried: "this is still under way"}
-	r.report.Add(r.compiled)
-	for _, look := range []func() (*rebase.Section, error){c.Controllers, c.Fields, c.Gates, c.Admission, c.Callers, c.Sharding} {
+	have := func(s *rebase.Section) func() (*rebase.Section, error) {
+		return func() (*rebase.Section, error) { return s, nil }
+	}
+	for _, look := range []func() (*rebase.Section, error){
+		have(requirements), have(r.overlay.section()), c.PatchedFiles, have(neighbours), have(r.compiled),
+		c.Controllers, c.Fields, c.Gates, c.Admission, c.Callers, c.Sharding,
+	} {
 		s, err := look()
 		if err != nil {
 			return err
 		}
 		r.report.Add(s)
+		r.say("  %s: %d", s.Title, len(s.Findings))
 	}
 	if err := r.write(); err != nil {
 		return err

@@ -96,7 +96,7 @@ func pluginsIn(name string, data []byte) (*plugins, error) {
 		}
 		return all
 	}
-	ast.Inspect(s, func(n ast.Node) bool {
+	ast.Inspect(s.File, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ValueSpec:
 			if literal, ok := first(n.Values).(*ast.CompositeLit); ok && n.Names[0].Name == "AllOrderedPlugins" {

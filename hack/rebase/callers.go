@@ -29,14 +29,16 @@ type hooked struct {
 	folder string // of its package in the tree
 	name   string // with the receiver's type, if that is known
 	method bool
-	why    string
+	// exported says of a method that other packages can have its type.
+	exported bool
+	why      string
 }
 
 // Callers returns the new calls of functions that our patches hook into, replace or wrap.
 func (c *Comparison) Callers() (*Section, error) {
 	s := &Section{
 		Title: "new callers of what our patches hook into",
-		Do:    "Does the new caller want what the patch does? A patch that replaces or wraps calls does not have the new ones. Methods are told by their names and by the imports of the file, not by types: another type may have one of that name.",
+		Do:    "Does the new caller want what the patch does? A patch that replaces or wraps calls does not have the new ones. Methods are told by their names and by what the file imports, not by types: another type may have one of that name.",
 	}
 	all, err := c.hookedByPatches()
 	if err != nil {
@@ -46,7 +48,7 @@ func (c *Comparison) Callers() (*Section, error) {
 	calls := map[string][]call{}
 	for i := range c.Changes {
 		change := &c.Changes[i]
-		if !isSource(change.Path) || change.New == nil {
+		if !isSource(change.Path) || strings.HasPrefix(change.Path, "test/") || change.New == nil {
 			continue
 		}
 		before, err := parse(change.Path, change.Old)
@@ -61,11 +63,11 @@ func (c *Comparison) Callers() (*Section, error) {
 		for _, h := range sortedKeys(new) {
 			known := map[string]int{}
 			for _, site := range old[h] {
-				known[site.in+" "+site.text]++
+				known[site.text]++
 			}
 			for _, site := range new[h] {
-				if key := site.in + " " + site.text; known[key] > 0 {
-					known[key]--
+				if known[site.text] > 0 {
+					known[site.text]--
 					continue
 				}
 				calls[h] = append(calls[h], call{fmt.Sprintf("%s:%d in %s", change.Path, site.line, site.in), site.text})
@@ -89,7 +91,7 @@ func (c *Comparison) hookedByPatches() (map[string]hooked, error) {
 		at := strings.LastIndexByte(name, '.')
 		key := importPath(folder) + "." + name
 		if _, there := all[key]; !there {
-			all[key] = hooked{folder: folder, name: name[at+1:], method: at >= 0, why: why}
+			all[key] = hooked{folder: folder, name: name[at+1:], method: at >= 0, exported: ast.IsExported(name), why: why}
 		}
 	}
 	for _, name := range sortedKeys(c.Patches) {
@@ -181,7 +183,7 @@ func callsOf(s *source, all map[string]hooked) map[string][]site {
 				var is bool
 				switch {
 				case h.method:
-					is = selected && !qualified && (h.folder == folder || slices.Contains(sortedValues(imports), of))
+					is = selected && !qualified && (h.folder == folder || h.exported && slices.Contains(sortedValues(imports), of))
 				case selected:
 					is = qualified && from == of
 				default:

@@ -85,11 +85,14 @@ func (c *Comparison) Neighbours() (*Section, []byte, error) {
 		if _, patched := c.Patches[change.Path]; patched {
 			continue
 		}
-		beside, by := ours[folder] && isSource(change.Path), c.namedBy(change.Path)
+		beside, by := ours[folder] && isSource(change.Path), c.index().paths[change.Path]
+		if c.Ours[change.Path] != nil { // the name is that of a file of ours, which stays here
+			by = nil
+		}
 		if !beside && len(by) == 0 {
 			continue
 		}
-		hunks, err := diff(change.Old, change.New)
+		hunks, err := change.hunks()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -98,43 +101,11 @@ func (c *Comparison) Neighbours() (*Section, []byte, error) {
 			byFolder[folder] = append(byFolder[folder], fmt.Sprintf("`%s` (%s)", path.Base(change.Path), change.size()))
 		}
 		if len(by) > 0 {
-			s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("`%s` (%s) is named in %s", change.Path, change.size(), strings.Join(by, ", "))})
+			s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("`%s` (%s) is named in %s", change.Path, change.size(), quoted(by))})
 		}
 	}
 	for _, folder := range sortedKeys(byFolder) {
 		s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("in `%s`: %s", folder, strings.Join(byFolder[folder], ", "))})
 	}
 	return s, text.Bytes(), nil
-}
-
-// namedBy returns the files of ours that name a path, patches aside.
-func (c *Comparison) namedBy(name string) []string {
-	if !strings.Contains(name, "/") {
-		return nil
-	}
-	var by []string
-	for _, our := range sortedKeys(c.Ours) {
-		if !strings.HasSuffix(our, ".patch") && mentions(c.Ours[our], name) {
-			by = append(by, "`"+our+"`")
-		}
-	}
-	return by
-}
-
-// mentions reports whether a text has a name that is not part of a longer one.
-func mentions(text []byte, name string) bool {
-	for rest := string(text); ; {
-		before, after, found := strings.Cut(rest, name)
-		if !found {
-			return false
-		}
-		if (before == "" || !isNamePart(before[len(before)-1])) && (after == "" || !isNamePart(after[0]) || after[0] == '.') {
-			return true
-		}
-		rest = after
-	}
-}
-
-func isNamePart(b byte) bool {
-	return b == '_' || b == '/' || b == '-' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }

@@ -62,6 +62,8 @@ type Comparison struct {
 	Ours map[string][]byte
 	// Patches are those among them, by the path of the patched file.
 	Patches map[string]Patch
+
+	indexed *index
 }
 
 // Change is a file that differs between the two versions of upstream.
@@ -69,6 +71,16 @@ type Change struct {
 	Path string
 	// Old or New is nil if that version has no such file.
 	Old, New []byte
+
+	diffed []hunk
+}
+
+// hunks returns where the file differs.
+func (c *Change) hunks() (_ []hunk, err error) {
+	if c.diffed == nil {
+		c.diffed, err = diff(c.Old, c.New)
+	}
+	return c.diffed, err
 }
 
 // Compare compares two versions of upstream.

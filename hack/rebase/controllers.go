@@ -127,7 +127,7 @@ func descriptors(u *Upstream) (map[string]descriptor, error) {
 	names, functions := stringConstants(named), functionsIn(files)
 	all := map[string]descriptor{}
 	for _, file := range files {
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			literal, ok := n.(*ast.CompositeLit)
 			if !ok || lastName(literal.Type) != "ControllerDescriptor" {
 				return true
@@ -175,7 +175,7 @@ func (c *Comparison) controllersOfOurs() (map[string][]string, error) {
 			}
 			continue
 		}
-		ast.Inspect(s, func(n ast.Node) bool {
+		ast.Inspect(s.File, func(n ast.Node) bool {
 			if selector, ok := n.(*ast.SelectorExpr); ok && lastName(selector.X) == "names" {
 				// A controller that is new upstream has its constant there only.
 				if value, ok := names[selector.Sel.Name]; ok {
@@ -186,7 +186,7 @@ func (c *Comparison) controllersOfOurs() (map[string][]string, error) {
 		})
 	}
 	for _, name := range names {
-		if mentions(c.Ours[controllersDoc], name) {
+		if strings.Contains(string(c.Ours[controllersDoc]), "`"+name+"`") {
 			known[controllersDoc] = append(known[controllersDoc], name)
 		}
 	}

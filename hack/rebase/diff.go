@@ -92,7 +92,7 @@ func (c *Change) size() string {
 	case c.New == nil:
 		return "gone"
 	}
-	hunks, err := diff(c.Old, c.New)
+	hunks, err := c.hunks()
 	if err != nil {
 		return err.Error()
 	}
@@ -120,7 +120,7 @@ func distance(a, b Lines) int {
 // marked returns a diff of upstream's change with a line above each hunk for those of ours that lie in
 // it or near it, and the numbers of all of these.
 func marked(change *Change, p Patch) (text string, touched []int, err error) {
-	hunks, err := diff(change.Old, change.New)
+	hunks, err := change.hunks()
 	if err != nil {
 		return "", nil, err
 	}

@@ -52,9 +52,11 @@ func (c *Comparison) Fields() (*Section, error) {
 	}
 	old, new := &schema{u: c.Old}, &schema{u: c.New}
 	why := map[typeName]string{}
-	for _, sch := range []*schema{old, new} {
-		for _, root := range sortedTypes(roots) {
-			if err := sch.reach(root, roots[root], why); err != nil {
+	inOrder := sortedTypes(roots)
+	slices.SortStableFunc(inOrder, func(a, b typeName) int { return roots[a].rank - roots[b].rank })
+	for _, root := range inOrder {
+		for _, sch := range []*schema{old, new} {
+			if err := sch.visit(root, roots[root].text, why, map[typeName]bool{}); err != nil {
 				return nil, err
 			}
 		}
@@ -118,19 +120,25 @@ func sortedTypes[V any](m map[typeName]V) []typeName {
 	return all
 }
 
+// reason is why a type matters. Where there are several, the one with the lowest rank counts.
+type reason struct {
+	rank int
+	text string
+}
+
 // objectsOfOurs returns the API types that code of ours names where it trims, shares or caches, with the
 // reason, and those that it builds anew, with the function that does.
-func (c *Comparison) objectsOfOurs() (roots, anew map[typeName]string, err error) {
-	roots, anew = map[typeName]string{}, map[typeName]string{}
+func (c *Comparison) objectsOfOurs() (roots map[typeName]reason, anew map[typeName]string, err error) {
+	roots, anew = map[typeName]reason{}, map[typeName]string{}
 	for name, does := range metadata {
-		roots[typeName{metaPackage, name}] = does
+		roots[typeName{metaPackage, name}] = reason{0, does}
 	}
 	for _, name := range sortedKeys(c.Ours) {
 		folder := path.Dir(name)
-		holds := "held by range"
+		holds := reason{2, "held by range, as "}
 		switch folder {
 		case podtrimFolder:
-			holds = "trimmed by podtrim"
+			holds = reason{1, "trimmed by podtrim, as "}
 		case path.Dir(catalogueFolder):
 		default:
 			continue
@@ -156,8 +164,8 @@ func (c *Comparison) objectsOfOurs() (roots, anew map[typeName]string, err error
 			trims := f != nil && (folder == podtrimFolder || strings.HasPrefix(strings.ToLower(f.Name.Name), "trim"))
 			ast.Inspect(decl, func(n ast.Node) bool {
 				if expr, ok := n.(ast.Expr); ok {
-					if t, ok := apiType(expr); ok && roots[t] == "" {
-						roots[t] = holds + ", as " + t.String()
+					if t, ok := apiType(expr); ok && (roots[t].text == "" || holds.rank < roots[t].rank) {
+						roots[t] = reason{holds.rank, holds.text + t.String()}
 					}
 				}
 				if !trims {
@@ -221,7 +229,7 @@ func (s *schema) fieldsOf(t typeName) (map[string]structField, error) {
 	}
 	for _, file := range files {
 		imports := file.imports()
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {
 				return true
@@ -263,11 +271,7 @@ func refs(expr ast.Expr, pkg string, imports map[string]string) (all []typeName)
 	return all
 }
 
-// reach notes why all structs matter that a type leads to.
-func (s *schema) reach(t typeName, because string, why map[typeName]string) error {
-	return s.visit(t, because, why, map[typeName]bool{})
-}
-
+// visit notes why all structs matter that a type leads to.
 func (s *schema) visit(t typeName, because string, why map[typeName]string, seen map[typeName]bool) error {
 	fields, err := s.fieldsOf(t)
 	if err != nil || fields == nil || seen[t] {

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"go/ast"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -61,8 +60,8 @@ func (c *Comparison) Gates() (*Section, error) {
 		default:
 			continue
 		}
-		if by := c.naming(name); len(by) > 0 {
-			ours = append(ours, Finding{Text: text + "; **named in** " + strings.Join(by, ", ")})
+		if by := c.index().words[name]; len(by) > 0 {
+			ours = append(ours, Finding{Text: text + "; **named in** " + quoted(by)})
 		} else {
 			others = append(others, Finding{Text: text})
 		}
@@ -81,29 +80,6 @@ func merge[V any](a, b map[string]V) map[string]V {
 	return all
 }
 
-// naming returns the files of ours that have a word, in code or prose.
-func (c *Comparison) naming(word string) []string {
-	pattern := regexp.MustCompile(`\b` + regexp.QuoteMeta(word) + `\b`)
-	var by []string
-	for _, name := range sortedKeys(c.Ours) {
-		if !strings.HasSuffix(name, ".patch") && pattern.Match(c.Ours[name]) || strings.HasSuffix(name, ".patch") && pattern.Match(changedText(c.Ours[name])) {
-			by = append(by, "`"+name+"`")
-		}
-	}
-	return by
-}
-
-// changedText returns the lines that a patch adds or removes.
-func changedText(patch []byte) []byte {
-	var b strings.Builder
-	for line := range strings.Lines(string(patch)) {
-		if line[0] == '+' || line[0] == '-' {
-			b.WriteString(line)
-		}
-	}
-	return []byte(b.String())
-}
-
 // gates returns the feature gates in files that changed.
 func gates(c *Comparison, u *Upstream, content func(*Change) []byte) (map[string]gate, error) {
 	all := map[string]gate{}
@@ -117,7 +93,7 @@ func gates(c *Comparison, u *Upstream, content func(*Change) []byte) (map[string
 		if err != nil {
 			return nil, err
 		}
-		ast.Inspect(s, func(n ast.Node) bool {
+		ast.Inspect(s.File, func(n ast.Node) bool {
 			literal, ok := n.(*ast.CompositeLit)
 			if !ok {
 				return true
