@@ -28,9 +28,10 @@ import (
 	"ringmaster/hack/rebase"
 )
 
-// rebase writes a report of what another version of upstream asks of this repository, and with it the
-// files that follow from the version alone. All of that goes into a folder of _output. The quick parts
-// come first, and the report is there before the tree of that version is made and compiled.
+// rebase writes a report of what another version of upstream asks of this repository, and with it
+// the files that follow from the version alone. All of that goes into a folder of _output. The
+// quick parts come first, and the report is there before the tree of that version is made and
+// compiled.
 func (h *house) rebase(version string) error {
 	r := &rebasing{house: h, dir: filepath.Join(h.root, "_output", "rebase", version), since: time.Now()}
 	for _, step := range []struct {
@@ -137,7 +138,8 @@ func (u *upstream) compared(without []module) *rebase.Upstream {
 	return c
 }
 
-// look adds all sections to the report but that of what does not compile, which it leaves for later.
+// look adds all sections to the report but that of what does not compile, which it leaves for
+// later.
 func (r *rebasing) look(version string) error {
 	r.report.Old, r.report.New = r.old.version, r.new.version
 	c := r.comparison

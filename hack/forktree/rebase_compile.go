@@ -33,8 +33,8 @@ import (
 	"ringmaster/hack/rebase"
 )
 
-// compile makes a tree of the new version with all that applies, and compiles the packages that we have
-// files in, with their tests.
+// compile makes a tree of the new version with all that applies, and compiles the packages that we
+// have files in, with their tests.
 func (r *rebasing) compile(string) error {
 	s := r.compiled
 	s.Untried = ""
@@ -91,8 +91,8 @@ type compilation struct {
 	absent map[string][]string // packages that were not tried, by what they lack
 }
 
-// list returns those of the packages whose imports are all there, and those of which that is true of the
-// tests, too. What the others lack is an error.
+// list returns those of the packages whose imports are all there, and those of which that is true
+// of the tests, too. What the others lack is an error.
 func (b *compilation) list(packages []string) (built, tested []string, err error) {
 	cmd := exec.Command("go", append([]string{"list", "-e", "-test", "-json=ImportPath,ForTest,Error,DepsErrors"}, packages...)...)
 	cmd.Dir = b.dir
@@ -144,8 +144,8 @@ func (b *compilation) list(packages []string) (built, tested []string, err error
 // compileError is a line of an error with its place.
 var compileError = regexp.MustCompile(`^(?:vet: )?(?:\./)?(\S+\.go):(\d+)(?::\d+)?: (.*)$`)
 
-// run runs the go command, which names each package when it begins it, and says now and then how far
-// it is.
+// run runs the go command, which names each package when it begins it, and says now and then how
+// far it is.
 func (b *compilation) run(what string, args []string) error {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = b.dir

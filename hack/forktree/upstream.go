@@ -49,7 +49,8 @@ type upstream struct {
 	version string
 	modules []module
 	root    string // the folder with go.sum
-	// notServed are modules that could not be had. Only another version than the pinned one may lack any.
+	// notServed are modules that could not be had. Only another version than the pinned one may
+	// lack any.
 	notServed []module
 }
 
@@ -139,8 +140,8 @@ func (u *upstream) key() string {
 }
 
 // released returns another version of upstream. go.sum does not have the hashes of its modules; the
-// checksum database does. Modules that hold one of the given files must be there. Of the others, those
-// that cannot be had are named in notServed.
+// checksum database does. Modules that hold one of the given files must be there. Of the others,
+// those that cannot be had are named in notServed.
 func released(of string, paths []string) (*upstream, error) {
 	staging, err := stagingVersion(of)
 	if err != nil {
@@ -181,7 +182,8 @@ func released(of string, paths []string) (*upstream, error) {
 	return u, err
 }
 
-// useToolchain has all go commands from now on use a newer Go, if this version of upstream needs one.
+// useToolchain has all go commands from now on use a newer Go, if this version of upstream needs
+// one.
 func (u *upstream) useToolchain() error {
 	m := u.modules[0]
 	cmd := exec.Command("go", "mod", "download", "-json", m.path+"@"+m.version)
@@ -325,9 +327,9 @@ func isScript(f *file) bool {
 	return bytes.HasPrefix(f.data, []byte("#!"))
 }
 
-// files yields all files by their path in the tree. A module that is not served has a go.mod alone, as
-// the workspace uses it. It also hashes each module's files, and
-// sets failed if a hash is not the pinned one.
+// files yields all files by their path in the tree. A module that is not served has a go.mod alone,
+// as the workspace uses it. It also hashes each module's files, and sets failed if a hash is not
+// the pinned one.
 func (u *upstream) files(failed *error) iter.Seq2[string, *file] {
 	return func(yield func(string, *file) bool) {
 		for _, m := range u.notServed {

@@ -23,12 +23,12 @@ import (
 	"strings"
 )
 
-// Admission returns the admission plugins that are new, are gone, have moved in the order or are on or off
-// by default otherwise than before.
+// Admission returns the admission plugins that are new, are gone, have moved in the order or are on
+// or off by default otherwise than before.
 func (c *Comparison) Admission() (*Section, error) {
 	s := &Section{
 		Title: "admission plugins",
-		Do:    "`ControllerRing` has to see the object as it will be stored: nothing that mutates may come after it, but for upstream's webhooks and policies. See what a new plugin does to ControllerInstances, and to pods that controllers on rings create.",
+		Do:    "See whether `ControllerRing` still has its place in the order, and what a new plugin does to ControllerInstances and to pods that controllers on rings create.",
 	}
 	const file = "pkg/kubeapiserver/options/plugins.go"
 	change := c.change(file)

@@ -24,7 +24,8 @@ import (
 	"strings"
 )
 
-// hooked is a function of upstream's that a patch changes, or whose calls a patch replaces or wraps.
+// hooked is a function of upstream's that a patch changes, or whose calls a patch replaces or
+// wraps.
 type hooked struct {
 	folder string // of its package in the tree
 	name   string // with the receiver's type, if that is known

@@ -63,8 +63,8 @@ func numbers(all []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// Neighbours returns the changed files of upstream's that have no patch, but are in a package with code
-// of ours, or are named in our own files. It also returns how they changed, as a diff.
+// Neighbours returns the changed files of upstream's that have no patch, but are in a package with
+// code of ours, or are named in our own files. It also returns how they changed, as a diff.
 func (c *Comparison) Neighbours() (*Section, []byte, error) {
 	s := &Section{
 		Title: "files beside ours that upstream changed",

@@ -49,8 +49,8 @@ type Patch struct {
 	Hunks []Lines
 }
 
-// Lines are lines of a file: From is the first of them, and To the last. Both begin with one. If To is
-// less than From, they are the place before the line From.
+// Lines are lines of a file: From is the first of them, and To the last. Both begin with one. If To
+// is less than From, they are the place before the line From.
 type Lines struct{ From, To int }
 
 // Comparison is the two versions of upstream and the fork.

@@ -150,7 +150,8 @@ func descriptors(u *Upstream) (map[string]descriptor, error) {
 	return all, nil
 }
 
-// controllersOfOurs returns the controllers that we know, by the place where we say something of them.
+// controllersOfOurs returns the controllers that we know, by the place where we say something of
+// them.
 func (c *Comparison) controllersOfOurs() (map[string][]string, error) {
 	known := map[string][]string{podtrimFolder: nil, catalogueFolder: nil, controllersDoc: nil}
 	named, err := parseFolder(c.Old.Files, namesFolder)

@@ -43,8 +43,8 @@ func (h hunk) changedLines() []string {
 	return all
 }
 
-// diff returns the hunks in which two versions of a file differ. Git makes them, as its hunks name the
-// function that they are in.
+// diff returns the hunks in which two versions of a file differ. Git makes them, as its hunks name
+// the function that they are in.
 func diff(old, new []byte) ([]hunk, error) {
 	dir, err := os.MkdirTemp("", "rebase-")
 	if err != nil {
@@ -109,7 +109,8 @@ func (c *Change) size() string {
 	return fmt.Sprintf("+%d -%d", added, removed)
 }
 
-// near is how many lines may lie between a hunk of upstream's and one of ours that it may matter to.
+// near is how many lines may lie between a hunk of upstream's and one of ours that it may matter
+// to.
 const near = 15
 
 // distance returns how many lines lie between two places in a file: 0 if they touch or overlap.
@@ -117,8 +118,8 @@ func distance(a, b Lines) int {
 	return max(0, a.From-b.To-1, b.From-a.To-1)
 }
 
-// marked returns a diff of upstream's change with a line above each hunk for those of ours that lie in
-// it or near it, and the numbers of all of these.
+// marked returns a diff of upstream's change with a line above each hunk for those of ours that lie
+// in it or near it, and the numbers of all of these.
 func marked(change *Change, p Patch) (text string, touched []int, err error) {
 	hunks, err := change.hunks()
 	if err != nil {

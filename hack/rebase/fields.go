@@ -27,7 +27,8 @@ import (
 
 const metaPackage = "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// metadata are the types that our code copies field by field, or adds fields to, with where it does.
+// metadata are the types that our code copies field by field, or adds fields to, with where it
+// does.
 var metadata = map[string]string{
 	"ObjectMeta":            "we add a field of our own, and code of ours has to set, keep or strip it wherever upstream copies metadata field by field",
 	"OwnerReference":        "we add a field of our own, and keep it through updates and adoptions",
@@ -37,7 +38,8 @@ var metadata = map[string]string{
 	"ShardInfo":             "lists of ranges fill it",
 }
 
-// Fields returns the new, changed and gone fields of what our code trims, shares or caches by range.
+// Fields returns the new, changed and gone fields of what our code trims, shares or caches by
+// range.
 func (c *Comparison) Fields() (*Section, error) {
 	s := &Section{
 		Title: "fields of objects that we trim, share or hold by range",
@@ -126,8 +128,8 @@ type reason struct {
 	text string
 }
 
-// objectsOfOurs returns the API types that code of ours names where it trims, shares or caches, with the
-// reason, and those that it builds anew, with the function that does.
+// objectsOfOurs returns the API types that code of ours names where it trims, shares or caches,
+// with the reason, and those that it builds anew, with the function that does.
 func (c *Comparison) objectsOfOurs() (roots map[typeName]reason, anew map[typeName]string, err error) {
 	roots, anew = map[typeName]reason{}, map[typeName]string{}
 	for name, does := range metadata {

@@ -117,7 +117,8 @@ func gates(c *Comparison, u *Upstream, content func(*Change) []byte) (map[string
 	return all, nil
 }
 
-// stageIn returns the stage and the default of a gate in a minor version, by the list of its versions.
+// stageIn returns the stage and the default of a gate in a minor version, by the list of its
+// versions.
 func stageIn(s *source, specs *ast.CompositeLit, minor int) string {
 	stage := "unknown"
 	for _, e := range specs.Elts {

@@ -28,7 +28,8 @@ var (
 	aPath = regexp.MustCompile(`[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+`)
 )
 
-// index says which files of ours name what. Of a patch, only the lines count that it adds or removes.
+// index says which files of ours name what. Of a patch, only the lines count that it adds or
+// removes.
 type index struct {
 	words, paths map[string][]string
 }

@@ -34,9 +34,9 @@ const (
 	pins       = "hack/pins/pins.go"
 )
 
-// Requirements returns how go.mod and hack/pins have to change, and both files as they will be, by their
-// paths in the repository. `go mod tidy` does the rest. notServed are upstream's modules that could not
-// be had in the new version.
+// Requirements returns how go.mod and hack/pins have to change, and both files as they will be, by
+// their paths in the repository. `go mod tidy` does the rest. notServed are upstream's modules that
+// could not be had in the new version.
 func (c *Comparison) Requirements(notServed []string) (*Section, map[string][]byte, error) {
 	s := &Section{
 		Title: "go.mod and pinned versions",
@@ -163,8 +163,8 @@ func (c *Comparison) goVersion(found func(string, ...any)) error {
 	return nil
 }
 
-// modules returns the folders of the modules that the new version of upstream is made of, whether they
-// are served or not, without the main one.
+// modules returns the folders of the modules that the new version of upstream is made of, whether
+// they are served or not, without the main one.
 func (c *Comparison) modules() []string {
 	data, err := c.New.read("go.work")
 	if err != nil {
