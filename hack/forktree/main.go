@@ -29,6 +29,7 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -115,6 +116,10 @@ func findRoot() (string, error) {
 // runCodegen runs hack/codegen, which determines what to generate.
 func runCodegen(root, tree string, flags ...string) error {
 	cmd := exec.Command("go", append([]string{"run", "./hack/codegen", "-tree", tree}, flags...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr
-	return cmd.Run()
+	var errs bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, &errs
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(errs.Bytes()))
+	}
+	return nil
 }
