@@ -168,7 +168,7 @@ func (r *rebasing) look(version string) error {
 		return func() (*rebase.Section, error) { return s, nil }
 	}
 	for _, look := range []func() (*rebase.Section, error){
-		have(requirements), have(r.overlay.section()), c.PatchedFiles, have(neighbours), have(r.compiled),
+		have(requirements), have(r.inapplicable()), c.PatchedFiles, have(neighbours), have(r.compiled),
 		c.Controllers, c.Fields, c.Gates, c.Admission, c.Callers, c.Sharding,
 	} {
 		s, err := look()
@@ -191,8 +191,9 @@ func (r *rebasing) write() error {
 	return os.WriteFile(r.file("report.md"), []byte(text.String()), 0o644)
 }
 
-// section lists what does not apply.
-func (o *overlay) section() *rebase.Section {
+// inapplicable lists what does not apply.
+func (r *rebasing) inapplicable() *rebase.Section {
+	o := r.overlay
 	s := &rebase.Section{
 		Title: "patches and files that do not apply",
 		Do:    "Once go.mod requires the new version, move these patches out of the way, run `make tree`, do their changes in `_output/kubernetes` by hand, and run `make save`.",
@@ -205,7 +206,11 @@ func (o *overlay) section() *rebase.Section {
 				failed = append(failed, e)
 				continue
 			}
-			s.Findings = append(s.Findings, rebase.Finding{Text: fmt.Sprintf("`%s`: %v", path, err)})
+			text := fmt.Sprintf("`%s`: %v", path, err)
+			if heirs := r.comparison.Heirs(strings.TrimSuffix(path, patchSuffix)); len(heirs) > 0 {
+				text += ". Its lines are now in " + strings.Join(heirs, ", ")
+			}
+			s.Findings = append(s.Findings, rebase.Finding{Text: text})
 		}
 		for _, e := range failed {
 			s.Findings = append(s.Findings, rebase.Finding{

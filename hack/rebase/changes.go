@@ -109,3 +109,52 @@ func (c *Comparison) Neighbours() (*Section, []byte, error) {
 	}
 	return s, text.Bytes(), nil
 }
+
+// Heirs returns the files of the new version that have most of the lines of a file that is gone, and
+// that the old version does not have so many of, the best first; three at most.
+func (c *Comparison) Heirs(name string) []string {
+	gone := c.change(name)
+	if gone == nil || gone.New != nil {
+		return nil
+	}
+	lines := telling(gone.Old)
+	count := func(text []byte) (n int) {
+		for line := range telling(text) {
+			if lines[line] {
+				n++
+			}
+		}
+		return n
+	}
+	gained := map[string]int{}
+	var heirs []string
+	for i := range c.Changes {
+		change := &c.Changes[i]
+		if path.Ext(change.Path) != path.Ext(name) || change.New == nil {
+			continue
+		}
+		if n := count(change.New) - count(change.Old); n > 0 && n >= len(lines)/10 {
+			gained[change.Path] = n
+			heirs = append(heirs, change.Path)
+		}
+	}
+	slices.SortStableFunc(heirs, func(a, b string) int { return gained[b] - gained[a] })
+	var all []string
+	for _, heir := range heirs[:min(3, len(heirs))] {
+		all = append(all, fmt.Sprintf("`%s` (%d of %d lines)", heir, gained[heir], len(lines)))
+	}
+	return all
+}
+
+// telling returns the lines of a file that are hardly in another one by chance. What comes before the
+// package clause, the license, is in all.
+func telling(text []byte) map[string]bool {
+	lines := map[string]bool{}
+	_, code, _ := strings.Cut("\n"+string(text), "\npackage ")
+	for line := range strings.Lines(code) {
+		if line = strings.TrimSpace(line); len(line) > 20 && !strings.HasPrefix(line, "//") {
+			lines[line] = true
+		}
+	}
+	return lines
+}

@@ -46,7 +46,7 @@ func (c *Comparison) index() *index {
 		text := string(c.Ours[name])
 		if strings.HasSuffix(name, ".patch") {
 			text = changedText(text)
-		} else {
+		} else if !strings.HasSuffix(name, "_test.go") {
 			add(c.indexed.paths, aPath.FindAllString(text, -1), name)
 		}
 		add(c.indexed.words, aWord.FindAllString(text, -1), name)

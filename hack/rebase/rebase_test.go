@@ -156,6 +156,18 @@ func TestHunksOfOursAreMarkedWhereUpstreamChanged(t *testing.T) {
 	}
 }
 
+func TestWhereTheCodeOfAFileWent(t *testing.T) {
+	const common, moved = "package a\n\nvar everybodyHasThisLine = 1\n", "func aFunctionThatMoves() { first() }\nfunc anotherThatMovesWithIt() {}\n"
+	old := files{"pkg/a.go": common + moved, "pkg/b.go": common}
+	c := compare(t, old, files{"pkg/b.go": common + "// more\n", "pkg/c.go": "package c\n" + moved}, nil, nil)
+	if got := strings.Join(c.Heirs("pkg/a.go"), ", "); got != "`pkg/c.go` (2 of 3 lines)" {
+		t.Errorf("its code went to %s", got)
+	}
+	if got := c.Heirs("pkg/b.go"); got != nil {
+		t.Errorf("what is there has the heirs %s", got)
+	}
+}
+
 func TestADetailIsShownWhole(t *testing.T) {
 	var b strings.Builder
 	(&Report{Sections: []*Section{{Title: "a", Findings: []Finding{{Text: "f", Detail: "```\nx\n\n"}}}}}).Write(&b)
