@@ -90,10 +90,11 @@ type compilation struct {
 	absent map[string][]string // packages that were not tried, by what they lack
 }
 
-// list returns those of the packages whose imports are all there, and those of which that is true
-// of the tests, too. What the others lack is an error.
+// list returns those of the packages whose imports are all there, without commands, which would be
+// linked, and those of which that is true of the tests, too, with commands. What the others lack is an
+// error.
 func (b *compilation) list(packages []string) (built, tested []string, err error) {
-	cmd := exec.Command("go", append([]string{"list", "-e", "-test", "-json=ImportPath,ForTest,Error,DepsErrors"}, packages...)...)
+	cmd := exec.Command("go", append([]string{"list", "-e", "-test", "-json=ImportPath,Name,ForTest,Error,DepsErrors"}, packages...)...)
 	cmd.Dir = b.dir
 	out, err := cmd.Output()
 	if err != nil {
@@ -103,9 +104,9 @@ func (b *compilation) list(packages []string) (built, tested []string, err error
 	untested := map[string]bool{}
 	for answers := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
-			ImportPath, ForTest string
-			Error               *struct{ Err string }
-			DepsErrors          []struct{ Err string }
+			ImportPath, Name, ForTest string
+			Error                     *struct{ Err string }
+			DepsErrors                []struct{ Err string }
 		}
 		if err := answers.Decode(&p); errors.Is(err, io.EOF) {
 			break
@@ -133,10 +134,13 @@ func (b *compilation) list(packages []string) (built, tested []string, err error
 		case len(p.DepsErrors) > 0:
 			untested[name] = true
 		case !isTest:
-			built = append(built, name)
+			tested = append(tested, name)
+			if p.Name != "main" {
+				built = append(built, name)
+			}
 		}
 	}
-	tested = slices.DeleteFunc(slices.Clone(built), func(name string) bool { return untested[name] })
+	tested = slices.DeleteFunc(tested, func(name string) bool { return untested[name] })
 	return built, tested, nil
 }
 
