@@ -90,11 +90,11 @@ type compilation struct {
 	absent map[string][]string // packages that were not tried, by what they lack
 }
 
-// list returns those of the packages whose imports are all there, without commands, which would be
-// linked, and those of which that is true of the tests, too, with commands. What the others lack is an
-// error.
+// list returns those of the packages whose imports are all there, but for commands, which would be
+// linked, and those of which that is true of the tests, too, with commands. What the others lack is
+// an error.
 func (b *compilation) list(packages []string) (built, tested []string, err error) {
-	cmd := exec.Command("go", append([]string{"list", "-e", "-test", "-json=ImportPath,Name,ForTest,Error,DepsErrors"}, packages...)...)
+	cmd := exec.Command("go", append([]string{"list", "-e", "-test", "-json=ImportPath,Name,GoFiles,ForTest,Error,DepsErrors"}, packages...)...)
 	cmd.Dir = b.dir
 	out, err := cmd.Output()
 	if err != nil {
@@ -105,6 +105,7 @@ func (b *compilation) list(packages []string) (built, tested []string, err error
 	for answers := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
 			ImportPath, Name, ForTest string
+			GoFiles                   []string
 			Error                     *struct{ Err string }
 			DepsErrors                []struct{ Err string }
 		}
@@ -135,7 +136,7 @@ func (b *compilation) list(packages []string) (built, tested []string, err error
 			untested[name] = true
 		case !isTest:
 			tested = append(tested, name)
-			if p.Name != "main" {
+			if p.Name != "main" && len(p.GoFiles) > 0 {
 				built = append(built, name)
 			}
 		}

@@ -131,6 +131,8 @@ func spec(whole v1.PodSpec) (kept v1.PodSpec) {
 `,
 	"pkg/nodes/types.go.patch": "--- a/pkg/nodes/types.go\n+++ b/pkg/nodes/types.go\n@@ -1,3 +1,4 @@\n package nodes\n \n type Node struct{}\n+type Key int64\n",
 	"pkg/rings/rings.go":       "package rings\n",
+	"cmd/rings/main.go":        "package main\n\nfunc main() {}\n",
+	"test/rings/rings_test.go": "package rings\n",
 }
 
 func edit(files folder, path, old, new string) {
