@@ -28,6 +28,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"ringmaster/hack/rebase"
@@ -57,7 +58,7 @@ func (r *rebasing) compile(string) error {
 		return nil
 	}
 	// Vet checks the types of tests, too. One analyzer is the least that it runs.
-	for _, err := range []error{b.run([]string{"build", "-v"}, built), b.run([]string{"vet", "-v", "-atomic"}, tested)} {
+	for _, err := range []error{b.run([]string{"build", "-v"}, built), b.run([]string{"vet", "-atomic"}, tested)} {
 		if err != nil {
 			s.Untried += fmt.Sprintf("%v. ", err)
 		}
@@ -165,7 +166,19 @@ func (b *compilation) run(args []string, packages []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	compiled, failed, said := 0, false, time.Now()
+	var compiled atomic.Int64
+	failed, started, done := false, time.Now(), make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(patience):
+				b.say("still in go %s, for %.0f s now; %d packages so far were not up to date", what, time.Since(started).Seconds(), compiled.Load())
+			}
+		}
+	}()
 	pkg, rest := "", []string(nil)
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
@@ -184,15 +197,12 @@ func (b *compilation) run(args []string, packages []string) error {
 			rest = append(rest, line)
 			continue
 		}
-		if compiled++; time.Since(said) > patience {
-			b.say("go %s: %d packages so far", what, compiled)
-			said = time.Now()
-		}
+		compiled.Add(1)
 	}
 	if err := cmd.Wait(); err != nil && !failed {
 		return fmt.Errorf("go %s: %w\n%s", what, err, strings.Join(rest, "\n"))
 	}
-	b.say("go %s compiled %d packages", what, compiled)
+	b.say("go %s is done after %.1f s", what, time.Since(started).Seconds())
 	return nil
 }
 

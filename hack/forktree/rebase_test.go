@@ -91,7 +91,7 @@ func report() {
 }
 `,
 	"pkg/controller/job/util.go":      "package job\n\n// Parallelism is how many pods a Job has.\nfunc Parallelism() int { return 1 }\n",
-	"pkg/controller/expect/expect.go": "package expect\n\n// Creations expects creations.\nfunc Creations(name string, n int) {}\n",
+	"pkg/controller/expect/expect.go": "package expect\n\n// Creations expects creations.\nfunc Creations(name string, n int) {}\n\n// Fulfilled reports whether they came.\nfunc Fulfilled() bool { return true }\n",
 	"pkg/nodes/types.go":              "package nodes\n\ntype Node struct{}\n",
 
 	"staging/src/k8s.io/api/go.mod":                            "module k8s.io/api\n\ngo 1.26\n",
@@ -132,7 +132,7 @@ func spec(whole v1.PodSpec) (kept v1.PodSpec) {
 	"pkg/nodes/types.go.patch": "--- a/pkg/nodes/types.go\n+++ b/pkg/nodes/types.go\n@@ -1,3 +1,4 @@\n package nodes\n \n type Node struct{}\n+type Key int64\n",
 	"pkg/rings/rings.go":       "package rings\n",
 	"cmd/rings/main.go":        "package main\n\nfunc main() {}\n",
-	"test/rings/rings_test.go": "package rings\n",
+	"test/rings/rings_test.go": "package rings\n\nimport \"k8s.io/kubernetes/pkg/controller/expect\"\n\nvar _ = expect.Fulfilled()\n",
 }
 
 func edit(files folder, path, old, new string) {
@@ -189,6 +189,7 @@ func TestARebaseFindsEachOfTenPlaces(t *testing.T) {
 	next["pkg/rings/rings.go"] = "package rings\n"
 	edit(next, "pkg/controller/job/job.go", "func after(name string) {", "func after(name string) {\n\tprintln(\"after\")")
 	edit(next, "pkg/controller/job/util.go", "Parallelism() int", "Parallelism(name string) int")
+	edit(next, "pkg/controller/expect/expect.go", "Fulfilled() bool", "Fulfilled(name string) bool")
 	edit(next, "hack/update-codegen.sh", "generate", "generate more")
 	edit(next, "cmd/kube-controller-manager/names/names.go", "\n)", "\n\tEvictionController = \"eviction-controller\"\n)")
 	edit(next, "cmd/kube-controller-manager/app/core.go", "func newJobController() {}", "func newJobController() {}\n\nvar eviction = ControllerDescriptor{name: names.EvictionController}")
@@ -207,7 +208,7 @@ func TestARebaseFindsEachOfTenPlaces(t *testing.T) {
 		inapplicable: {"`pkg/nodes/types.go.patch`, hunk 1 of 1", "+type Key int64", "type Node struct{ Name string }", "`pkg/rings/rings.go`: upstream has this file"},
 		patchedFiles: {"`pkg/controller/job/job.go` (+1 -0), **near our hunks 1** of 1", "# OURS: hunk 1 of the patch changes line 7", "+\tprintln(\"after\")", "`pkg/nodes/types.go` (+1 -1)"},
 		neighbours:   {"in `pkg/controller/job`: `util.go` (+1 -1)", "`hack/update-codegen.sh` (+1 -1) is named in `hack/codegen/gen.go`"},
-		uncompiled:   {"2 patches or files that do not apply were left out", "`k8s.io/kubernetes/pkg/controller/job`, in a file of ours", "pkg/controller/job/ring.go:4: not enough arguments in call to Parallelism"},
+		uncompiled:   {"2 patches or files that do not apply were left out", "`k8s.io/kubernetes/pkg/controller/job`, in a file of ours", "pkg/controller/job/ring.go:4: not enough arguments in call to Parallelism", "`k8s.io/kubernetes/test/rings`, in a file of ours", "test/rings/rings_test.go:5: not enough arguments in call to expect.Fulfilled"},
 		controllers:  {"**new:** `eviction-controller`, which is not in docs/controllers.md nor pkg/controller/podtrim"},
 		fields:       {"new: `core/v1.PodSpec.Evictors []string`; **built anew** by `spec` in `pkg/controller/podtrim/trim.go`"},
 		gates:        {"`WorkloadWithJob`: beta, on, was alpha, off (`pkg/features`); **named in** `pkg/controller/ring/catalogue/catalogue.go`"},
