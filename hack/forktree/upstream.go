@@ -166,8 +166,9 @@ func released(of string, paths []string) (*upstream, error) {
 	for _, path := range modules {
 		u.modules = append(u.modules, newModule(path, staging))
 	}
-	if err := u.fetch(); err == nil {
-		return u, nil
+	fetchErr := u.fetch()
+	if !slices.ContainsFunc(u.modules, func(m module) bool { return m.failed != nil }) {
+		return u, fetchErr
 	}
 	u.modules = slices.DeleteFunc(u.modules, func(m module) bool {
 		if m.failed == nil {
