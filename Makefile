@@ -114,7 +114,7 @@ check: ## check that every patch applies; takes seconds
 verify: ## check the round trip: make a scratch tree, save it, expect no diff
 	@$(FORKTREE) verify
 
-rebase: ## report what another upstream version asks of this repository, into _output/rebase; ten minutes: make rebase VERSION=v1.37.2
+rebase: ## report what another upstream version asks of this repository, into _output/rebase; a quarter of an hour the first time: make rebase VERSION=v1.37.2
 	@$(FORKTREE) rebase $(VERSION)
 
 vendor: tree ## copy the tree with its dependencies to _output/vendor, to build offline

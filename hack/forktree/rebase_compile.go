@@ -175,7 +175,11 @@ func (b *compilation) run(args []string, packages []string) error {
 			case <-done:
 				return
 			case <-time.After(patience):
-				b.say("still in go %s, for %.0f s now; %d packages so far were not up to date", what, time.Since(started).Seconds(), compiled.Load())
+				count := ""
+				if n := compiled.Load(); n > 0 { // vet names none
+					count = fmt.Sprintf("; %d packages so far were not up to date", n)
+				}
+				b.say("still in go %s, for %.0f s now%s", what, time.Since(started).Seconds(), count)
 			}
 		}
 	}()

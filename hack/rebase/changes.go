@@ -133,7 +133,7 @@ func (c *Comparison) Heirs(name string) []string {
 		if path.Ext(change.Path) != path.Ext(name) || change.New == nil {
 			continue
 		}
-		if n := count(change.New) - count(change.Old); n > 0 && n >= len(lines)/10 {
+		if n := count(change.New) - count(change.Old); n > 0 && 10*n >= len(lines) {
 			gained[change.Path] = n
 			heirs = append(heirs, change.Path)
 		}
