@@ -73,9 +73,10 @@ func TestOwner(t *testing.T) {
 		}
 		mapper.Add(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, scope)
 	}
-	ref := func(version, kind string, key int64) *metav1.OwnerReference {
-		return &metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "o", UID: "o", Controller: ptr.To(true), HashKey: key}
+	ref := func(version, kind string) *metav1.OwnerReference {
+		return &metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "o", UID: "owner-0", Controller: ptr.To(true)}
 	}
+	ownerKey := hashkey.Format(hashkey.OfUID("owner-0")) // low's
 	volume := object("PersistentVolume", "", "v", nil)
 	volume.Object["spec"] = map[string]any{"claimRef": map[string]any{"uid": "c"}}
 	own := hashkey.Format(hashkey.OfUID("uid-1"))
@@ -84,16 +85,16 @@ func TestOwner(t *testing.T) {
 		of        schema.GroupResource
 		want, not []string
 	}{
-		"a ReplicaSet of a Deployment": {object("ReplicaSet", "shop", "web", ref("apps/v1", "Deployment", 5)), schema.GroupResource{Group: "apps", Resource: "replicasets"}, []string{
+		"a ReplicaSet of a Deployment": {object("ReplicaSet", "shop", "web", ref("apps/v1", "Deployment")), schema.GroupResource{Group: "apps", Resource: "replicasets"}, []string{
 			"replicasets.apps web in namespace shop:\n",
-			"workloads    0000000000000005   controller   low",
+			"workloads    " + ownerKey + "   controller   low",
 			"   deployment-controller\n",
 			own + "   itself ",
 			"   replicaset-controller\n",
 			hashkey.Format(hashkey.OfNamespace("shop")) + "   namespace    spaces     host-spaces ",
 			"   open   ",
 		}, []string{"job-controller", "claims", "machine"}},
-		"a pod of a Job": {object("Pod", "shop", "p", ref("batch/v1", "Job", 5)), schema.GroupResource{Resource: "pods"}, []string{"0000000000000005   home ", "   job-controller\n"}, []string{"replicaset-controller", "itself"}},
+		"a pod of a Job": {object("Pod", "shop", "p", ref("batch/v1", "Job")), schema.GroupResource{Resource: "pods"}, []string{ownerKey + "   home ", "   job-controller\n"}, []string{"replicaset-controller", "itself"}},
 		// It may be one that has lost its Job.
 		"a pod of its own": {object("Pod", "shop", "p", nil), schema.GroupResource{Resource: "pods"}, []string{"namespace   spaces", own + "   home ", "   job-controller\n"}, []string{"controller   low", "controller   high"}},
 		"a volume": {volume, schema.GroupResource{Resource: "persistentvolumes"}, []string{
@@ -102,7 +103,7 @@ func TestOwner(t *testing.T) {
 		}, []string{"workloads"}},
 		"a machine":              {object("Machine", "shop", "m", nil), schema.GroupResource{Group: "example.com", Resource: "machines"}, []string{"machines   " + own + "   itself   custom ", "machine-controller"}, nil},
 		"what no ring works on":  {object("Secret", "shop", "s", nil), schema.GroupResource{Resource: "secrets"}, []string{"No ring works on secrets s in namespace shop"}, nil},
-		"of an unknown resource": {object("Pod", "", "p", ref("example.com/v1", "Thing", 5)), schema.GroupResource{Resource: "pods"}, []string{"No ring works on pods p:"}, nil},
+		"of an unknown resource": {object("Pod", "", "p", ref("example.com/v1", "Thing")), schema.GroupResource{Resource: "pods"}, []string{"No ring works on pods p:"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder

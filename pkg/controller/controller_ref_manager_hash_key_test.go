@@ -24,13 +24,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 func TestAdoptionPatchCarriesTheOwnersHashKey(t *testing.T) {
 	kind := v1.SchemeGroupVersion.WithKind("ReplicationController")
 	const uid = types.UID("a0000000-0000-4000-8000-000000000001")
 	for name, owner := range map[string]*v1.ReplicationController{
-		"stored":  {ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: uid, HashKey: hashkey.OfUID(uid)}},
+		"stored":  {ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: uid, HashKey: ptr.To(hashkey.OfUID(uid))}},
 		"derived": {ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: uid}},
 	} {
 		data, err := ownerRefControllerPatch(owner, kind, "dependent")
@@ -42,7 +43,7 @@ func TestAdoptionPatchCarriesTheOwnersHashKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The same reference that a new dependent gets.
-		if got, want := patch.OwnerReferences[0], *metav1.NewControllerRef(owner, kind); got.HashKey != hashkey.OfUID(uid) || got.HashKey != want.HashKey || got.UID != want.UID {
+		if got, want := patch.OwnerReferences[0], *metav1.NewControllerRef(owner, kind); ptr.Deref(got.HashKey, 0) != hashkey.OfUID(uid) || *got.HashKey != *want.HashKey || got.UID != want.UID {
 			t.Errorf("%s: the patch adds %v, want %v", name, got, want)
 		}
 	}

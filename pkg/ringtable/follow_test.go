@@ -117,7 +117,7 @@ func TestTrim(t *testing.T) {
 	if len(left.Spec.Template.Spec.Containers) > 0 || len(left.Annotations) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if left.HashKey != quarter || *left.Spec.Replicas != 3 || left.Status.ReadyReplicas != 1 {
+	if left.UID != rs.UID || *left.Spec.Replicas != 3 || left.Status.ReadyReplicas != 1 {
 		t.Errorf("gone: %v", left)
 	}
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package ringtable
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -75,11 +77,22 @@ func cached(first, last int64) options {
 	}
 }
 
-func replicaSet(hashKey int64, ready, wanted int32) *appsv1.ReplicaSet {
-	return &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{HashKey: hashKey},
-		Spec:       appsv1.ReplicaSetSpec{Replicas: &wanted},
-		Status:     appsv1.ReplicaSetStatus{ReadyReplicas: ready},
+// replicaSet returns a ReplicaSet with a key near that one: up to an end of a range, which the tests
+// lay at quarters of the line, or from any other key on.
+func replicaSet(near int64, ready, wanted int32) *appsv1.ReplicaSet {
+	const width = uint64(quarter) / 64
+	keys := hashkey.Range{Start: uint64(near), End: uint64(near) + width}
+	if near == math.MaxInt64 || near%quarter == 0 && near > 0 {
+		keys = hashkey.Range{Start: uint64(near) + 1 - width, End: uint64(near) + 1}
+	}
+	for i := 0; ; i++ {
+		if uid := types.UID(fmt.Sprintf("uid-%d", i)); keys.Contains(hashkey.OfUID(uid)) {
+			return &appsv1.ReplicaSet{
+				ObjectMeta: metav1.ObjectMeta{UID: uid},
+				Spec:       appsv1.ReplicaSetSpec{Replicas: &wanted},
+				Status:     appsv1.ReplicaSetStatus{ReadyReplicas: ready},
+			}
+		}
 	}
 }
 
@@ -265,8 +278,7 @@ func TestPodsOfNobodyCount(t *testing.T) {
 	}
 }
 
-// TestKeysAreDerived: a ReplicaSet that was stored without a hash key has the key of its
-// UID.
+// TestKeysAreDerived: a ReplicaSet has the key of its UID.
 func TestKeysAreDerived(t *testing.T) {
 	old := replicaSet(0, 1, 1)
 	old.UID = "2e4a1c9f-0000-4000-8000-000000000001"

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 )
 
 func TestAdoptionPatchCarriesTheOwnersHashKey(t *testing.T) {
@@ -39,7 +40,7 @@ func TestAdoptionPatchCarriesTheOwnersHashKey(t *testing.T) {
 	if _, err := NewHistory(client, nil, nil).AdoptControllerRevision(parent, apps.SchemeGroupVersion.WithKind("StatefulSet"), orphan); err != nil {
 		t.Fatal(err)
 	}
-	if len(patched.OwnerReferences) != 1 || patched.OwnerReferences[0].HashKey != hashkey.OfUID("parent") {
+	if len(patched.OwnerReferences) != 1 || ptr.Deref(patched.OwnerReferences[0].HashKey, 0) != hashkey.OfUID("parent") {
 		t.Errorf("the patch adds %v", patched.OwnerReferences)
 	}
 }

@@ -22,5 +22,5 @@ import "strings"
 // every field. So what has none, such as a template of pods, has the same hash as in stock
 // Kubernetes, and what is named after it has the same name.
 func withoutUnsetHashKeys(dump string) string {
-	return strings.ReplaceAll(dump, " HashKey:(int64)0", "")
+	return strings.ReplaceAll(dump, " HashKey:(*int64)<nil>", "")
 }

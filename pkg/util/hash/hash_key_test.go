@@ -22,6 +22,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestHashesAreThoseOfStockKubernetes(t *testing.T) {
@@ -39,7 +40,7 @@ func TestHashesAreThoseOfStockKubernetes(t *testing.T) {
 		t.Errorf("hash %d, with stock Kubernetes v1.37.1 %d", got, stock)
 	}
 	keyed := *template.DeepCopy()
-	keyed.HashKey = 5
+	keyed.HashKey = ptr.To[int64](5)
 	if sum(keyed) == sum(template) {
 		t.Error("a hash key that is set does not count")
 	}

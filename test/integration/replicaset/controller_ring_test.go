@@ -24,8 +24,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// Tests that compare an object byte by byte run with CONTROLLER_RING=false. With the
-// feature gate on, the server adds keys to it.
+// CONTROLLER_RING=false turns the feature gate off. hack/test.sh puts this file beside those of
+// upstream's tests that fail with it on.
 func init() {
 	if value, ok := os.LookupEnv("CONTROLLER_RING"); ok {
 		if err := utilfeature.DefaultMutableFeatureGate.Set(fmt.Sprintf("%s=%s", features.ControllerRing, value)); err != nil {

@@ -146,12 +146,10 @@ func measureQueueingInTurn(b *testing.B, store cache.Indexer, controllers int) {
 func newGainStore(b *testing.B, objects int) cache.Indexer {
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for i := range objects {
-		uid := uuid.NewUUID()
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("namespace-%d", i%gainNamespaces),
 			Name:      fmt.Sprintf("pod-%d", i),
-			UID:       uid,
-			HashKey:   hashkey.OfUID(uid),
+			UID:       uuid.NewUUID(),
 		}}
 		if err := store.Add(pod); err != nil {
 			b.Fatal(err)

@@ -171,53 +171,59 @@ func owner(uid types.UID, controller bool, key int64) map[string]interface{} {
 }
 
 func withKey(obj *unstructured.Unstructured, key int64) *unstructured.Unstructured {
-	obj.SetHashKey(key)
+	obj.Object["metadata"].(map[string]interface{})["hashKey"] = key
 	return obj
 }
 
 // withOwnerKeys sets the key of each owner reference.
 func withOwnerKeys(obj *unstructured.Unstructured, keyOf func(metav1.OwnerReference) int64) *unstructured.Unstructured {
-	obj.SetOwnerHashKeys(func(_ int, ref metav1.OwnerReference) int64 { return keyOf(ref) })
+	refs := obj.GetOwnerReferences()
+	for i := range refs {
+		if refs[i].HashKey = nil; keyOf(refs[i]) != 0 {
+			refs[i].HashKey = ptr.To(keyOf(refs[i]))
+		}
+	}
+	if refs != nil {
+		obj.SetOwnerReferences(refs)
+	}
 	return obj
 }
 
-// rightKey returns the only key that a server stores in ref.
+// rightKey returns the key that the server derives for ref.
 func rightKey(ref metav1.OwnerReference) int64 { return hashkey.OfUID(ref.UID) }
 
-// withoutKeys returns the object as a client without the key fields would send it back.
-func withoutKeys(obj *unstructured.Unstructured) *unstructured.Unstructured {
+// withRightKeys returns the object with the keys that the server derives.
+func withRightKeys(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	obj = obj.DeepCopy()
-	obj.SetHashKey(0)
-	return withOwnerKeys(obj, func(metav1.OwnerReference) int64 { return 0 })
+	obj.FillHashKeys()
+	return obj
 }
 
-// expectKeys expects the object's own key, and in each owner reference the right key or none.
-func expectKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstructured.Unstructured {
+// expectNoKeys expects no keys in the object's metadata and in its owner references.
+func expectNoKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstructured.Unstructured {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := obj.GetHashKey(), hashkey.OfUID(obj.GetUID()); got != want || obj.GetUID() == "" {
-		t.Errorf("%s (uid %q) has the key %s, want %s", obj.GetName(), obj.GetUID(), hashkey.Format(got), hashkey.Format(want))
+	if obj.GetUID() == "" {
+		t.Errorf("%s has no UID", obj.GetName())
 	}
-	for _, ref := range obj.GetOwnerReferences() {
-		if want := rightKey(ref); ref.HashKey != 0 && ref.HashKey != want {
-			t.Errorf("%s: the owner %s has the key %x, want %x", obj.GetName(), ref.UID, ref.HashKey, want)
-		}
+	if obj.DeepCopy().ClearHashKeys() {
+		t.Errorf("it has keys: %v", obj)
 	}
 	return obj
 }
 
-// expectOwnerKeys expects so many owner references, with a key where keyed says so.
-func expectOwnerKeys(t *testing.T, obj *unstructured.Unstructured, keyed ...bool) {
+// expectRightKeys expects the keys that follow from the UIDs, in each owner reference too.
+func expectRightKeys(t *testing.T, obj *unstructured.Unstructured, err error) *unstructured.Unstructured {
 	t.Helper()
-	var got []bool
-	for _, ref := range obj.GetOwnerReferences() {
-		got = append(got, ref.HashKey != 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !slices.Equal(got, keyed) {
-		t.Errorf("%s: the owner references have keys: %t, want %t", obj.GetName(), got, keyed)
+	if want := withRightKeys(obj); obj.GetUID() == "" || !reflect.DeepEqual(obj.Object["metadata"], want.Object["metadata"]) {
+		t.Errorf("it has other keys than those of its UIDs: %v", obj)
 	}
+	return obj
 }
 
 // store writes obj as JSON directly into etcd, and returns its resource version.
@@ -247,31 +253,32 @@ func (s *keyServer) store(t *testing.T, r keyResource, obj *unstructured.Unstruc
 	return fmt.Sprint(put.Header.Revision)
 }
 
-// byStockServer creates an object as a server without hash keys would store it.
-func (s *keyServer) byStockServer(t *testing.T, r keyResource, obj *unstructured.Unstructured) *unstructured.Unstructured {
+// byEarlierVersion creates an object as an earlier version has stored it, with keys.
+func (s *keyServer) byEarlierVersion(t *testing.T, r keyResource, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.Create(t.Context(), obj, metav1.CreateOptions{FieldManager: "creator"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.store(t, r, withoutKeys(created))
+	expectNoKeys(t, created, err)
+	s.store(t, r, withRightKeys(created))
 	stored, err := r.Get(t.Context(), obj.GetName(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stored.GetHashKey() != 0 || stored.GetUID() != created.GetUID() {
-		t.Fatalf("a read of an object stored without keys returned %v", stored)
-	}
-	for _, ref := range stored.GetOwnerReferences() {
-		if ref.HashKey != 0 {
-			t.Fatalf("a read has added a key to %v", ref)
-		}
+	if expectNoKeys(t, stored, err).GetUID() != created.GetUID() {
+		t.Fatalf("a read of an object stored with keys returned %v", stored)
 	}
 	return stored
 }
 
+// stored returns what etcd holds of an object, and since which revision.
+func (s *keyServer) stored(t *testing.T, r keyResource, name string) (string, int64) {
+	t.Helper()
+	got, err := s.EtcdClient.Get(t.Context(), path.Join(r.etcd, name))
+	if err != nil || len(got.Kvs) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	return string(got.Kvs[0].Value), got.Kvs[0].ModRevision
+}
+
 // TestHashKeysOfEveryResource creates an object of every resource with forged keys, and
-// finds it by its real key.
+// finds it by its real key. A reader in JSON meets no field that stock Kubernetes does not have, and one
+// who asks gets the keys.
 func TestHashKeysOfEveryResource(t *testing.T) {
 	server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{
 		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
@@ -281,6 +288,7 @@ func TestHashKeysOfEveryResource(t *testing.T) {
 	t.Cleanup(server.TearDownFn)
 	client := kubernetes.NewForConfigOrDie(server.ClientConfig)
 	dynamicClient := dynamic.NewForConfigOrDie(server.ClientConfig)
+	asking := dynamic.NewForConfigOrDie(askingForKeys(server.ClientConfig))
 	etcd.CreateTestCRDs(t, apiextensionsclientset.NewForConfigOrDie(server.ClientConfig), false, etcd.GetCustomResourceDefinitionData()...)
 
 	const namespace = "every"
@@ -314,14 +322,19 @@ func TestHashKeysOfEveryResource(t *testing.T) {
 			if apierrors.IsMethodNotSupported(err) {
 				t.Skip("cannot be created")
 			}
-			expectKeys(t, created, err)
-			expectOwnerKeys(t, created, true, false)
+			expectNoKeys(t, created, err)
 			t.Cleanup(func() {
 				zero := int64(0)
 				if err := collection.Delete(context.Background(), created.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
 					t.Error(err)
 				}
 			})
+
+			expectServedAsByStock(t, client, resource.Mapping, created)
+			asked, err := asking.Resource(resource.Mapping.Resource).Namespace(created.GetNamespace()).Get(t.Context(), created.GetName(), metav1.GetOptions{})
+			if !apierrors.IsMethodNotSupported(err) {
+				expectRightKeys(t, asked, err)
+			}
 
 			for pathName, key := range map[string]int64{
 				sharding.HashKeyPath:           hashkey.OfUID(created.GetUID()),
@@ -352,12 +365,11 @@ func TestHashKeysOfEveryResource(t *testing.T) {
 	}
 }
 
-// TestHashKeysCannotBeForged sends forged keys by every way that a client can write. No write
-// adds a key to an owner reference, or removes one.
+// TestHashKeysCannotBeForged sends forged keys by every way that a client can write. They are not
+// stored, and are no change.
 func TestHashKeysCannotBeForged(t *testing.T) {
 	s := startKeyServer(t)
 	forgedRefs := []interface{}{owner(lowUID, true, 3), owner(highUID, false, 4)}
-	refsWithoutKeys := []interface{}{owner(lowUID, true, 0), owner(highUID, false, 0)}
 	patchOf := func(metadata map[string]interface{}) []byte {
 		return mustMarshal(t, map[string]interface{}{"metadata": metadata})
 	}
@@ -365,30 +377,32 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 		t.Run(r.Resource, func(t *testing.T) {
 			forged := withKey(r.object("forged", owner(lowUID, true, 1), owner(highUID, false, 0)), 3)
 			created, err := r.Create(t.Context(), forged, metav1.CreateOptions{})
-			expectKeys(t, created, err)
-			expectOwnerKeys(t, created, true, false)
+			expectNoKeys(t, created, err)
 
 			generated := r.object("", owner(lowUID, true, 1))
 			generated.SetGenerateName("generated-")
 			obj, err := r.Create(t.Context(), withKey(generated, 3), metav1.CreateOptions{})
-			expectKeys(t, obj, err)
-			expectOwnerKeys(t, obj, true)
+			expectNoKeys(t, obj, err)
 
 			dry := withKey(r.object("dry", owner(lowUID, true, 1)), 3)
 			obj, err = r.Create(t.Context(), dry, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			expectKeys(t, obj, err)
+			expectNoKeys(t, obj, err)
+
+			strict := withKey(r.object("strict", owner(lowUID, true, 1)), 3)
+			obj, err = r.Create(t.Context(), strict, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+			expectNoKeys(t, obj, err)
 
 			applied := withKey(r.object("applied", owner(lowUID, true, 1)), 3)
 			obj, err = r.Apply(t.Context(), "applied", applied, metav1.ApplyOptions{FieldManager: "applier"})
-			expectKeys(t, obj, err)
-			expectOwnerKeys(t, obj, true)
+			expectNoKeys(t, obj, err)
 
 			// These change nothing but keys, so the server writes nothing.
 			applyForged := func(ctx context.Context, subresources ...string) (*unstructured.Unstructured, error) {
 				return r.Apply(ctx, "forged", withKey(r.object("forged", owner(lowUID, true, 5)), 6), metav1.ApplyOptions{FieldManager: "applier"}, subresources...)
 			}
 			obj, err = applyForged(t.Context()) // the first apply changes managedFields
-			created = expectKeys(t, obj, err)
+			created = expectNoKeys(t, obj, err)
+			_, revision := s.stored(t, r, "forged")
 			put := func(change func(obj *unstructured.Unstructured), subresources ...string) func(ctx context.Context) (*unstructured.Unstructured, error) {
 				return func(ctx context.Context) (*unstructured.Unstructured, error) {
 					sent := created.DeepCopy()
@@ -402,63 +416,67 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 				}
 			}
 			forge := func(obj *unstructured.Unstructured) {
-				obj.SetHashKey(7)
+				withKey(obj, 7)
 				withOwnerKeys(obj, func(metav1.OwnerReference) int64 { return 8 })
 			}
-			forget := func(obj *unstructured.Unstructured) { *obj = *withoutKeys(obj) }
-			forgetUID := func(obj *unstructured.Unstructured) { forget(obj); obj.SetUID(""); obj.SetResourceVersion("") }
+			same := func(obj *unstructured.Unstructured) {}
+			forgetUID := func(obj *unstructured.Unstructured) { obj.SetUID(""); obj.SetResourceVersion("") }
 			writes := map[string]func(ctx context.Context) (*unstructured.Unstructured, error){
 				"put, forged":               put(forge),
-				"put, no keys":              put(forget),
+				"put, no keys":              put(same),
 				"put to status, forged":     put(forge, "status"),
-				"put to status, no keys":    put(forget, "status"),
-				"JSON patch, replaced":      patch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/hashKey","value":7},{"op":"replace","path":"/metadata/ownerReferences/0/hashKey","value":7}]`)),
-				"JSON patch, removed":       patch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/hashKey"},{"op":"remove","path":"/metadata/ownerReferences/0/hashKey"}]`)),
-				"JSON patch, added":         patch(types.JSONPatchType, []byte(`[{"op":"add","path":"/metadata/ownerReferences/1/hashKey","value":7}]`)),
-				"JSON patch to status":      patch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/hashKey","value":7},{"op":"remove","path":"/metadata/ownerReferences/0/hashKey"}]`), "status"),
-				"merge patch, forged":       patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": forgedRefs})),
-				"merge patch, removed":      patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": nil, "ownerReferences": refsWithoutKeys})),
-				"merge patch to status":     patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": refsWithoutKeys}), "status"),
+				"put to status, no keys":    put(same, "status"),
+				"JSON patch":                patch(types.JSONPatchType, []byte(`[{"op":"add","path":"/metadata/hashKey","value":7},{"op":"add","path":"/metadata/ownerReferences/0/hashKey","value":7}]`)),
+				"JSON patch to status":      patch(types.JSONPatchType, []byte(`[{"op":"add","path":"/metadata/hashKey","value":7},{"op":"add","path":"/metadata/ownerReferences/0/hashKey","value":7}]`), "status"),
+				"JSON patch, with a test":   patch(types.JSONPatchType, mustMarshal(t, []interface{}{map[string]interface{}{"op": "test", "path": "/metadata", "value": created.Object["metadata"]}})),
+				"merge patch":               patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": forgedRefs})),
+				"merge patch, removed":      patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": nil})),
+				"merge patch to status":     patch(types.MergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": forgedRefs}), "status"),
 				"server-side apply, forged": func(ctx context.Context) (*unstructured.Unstructured, error) { return applyForged(ctx) },
-				"server-side apply, with all it got": func(ctx context.Context) (*unstructured.Unstructured, error) {
+				"server-side apply, with right keys": func(ctx context.Context) (*unstructured.Unstructured, error) {
 					sent := r.object("forged", owner(lowUID, true, hashkey.OfUID(lowUID)))
-					return r.Apply(ctx, "forged", withKey(sent, created.GetHashKey()), metav1.ApplyOptions{FieldManager: "applier"})
+					return r.Apply(ctx, "forged", withKey(sent, hashkey.OfUID(created.GetUID())), metav1.ApplyOptions{FieldManager: "applier"})
 				},
 			}
 			if r.kind == "ReplicaSet" { // custom resources allow no unconditional update and no strategic merge patch
 				writes["put, no UID"] = put(forgetUID)
-				writes["strategic merge patch, forged"] = patch(types.StrategicMergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": forgedRefs}))
-				writes["strategic merge patch, no keys"] = patch(types.StrategicMergePatchType, patchOf(map[string]interface{}{"ownerReferences": refsWithoutKeys}))
+				writes["strategic merge patch"] = patch(types.StrategicMergePatchType, patchOf(map[string]interface{}{"hashKey": 7, "ownerReferences": forgedRefs}))
 				writes["strategic merge patch to status"] = patch(types.StrategicMergePatchType, patchOf(map[string]interface{}{"hashKey": 7}), "status")
 			}
 			for name, write := range writes {
 				t.Run(name, func(t *testing.T) {
 					written, err := write(t.Context())
-					expectKeys(t, written, err)
+					expectNoKeys(t, written, err)
 					read, err := r.Get(t.Context(), "forged", metav1.GetOptions{})
-					expectKeys(t, read, err)
-					expectOwnerKeys(t, read, true, false)
-					if read.GetResourceVersion() != created.GetResourceVersion() {
-						t.Errorf("a write that changes nothing but keys was stored:\n%v\nbefore:\n%v", read, created)
+					expectNoKeys(t, read, err)
+					if data, now := s.stored(t, r, "forged"); now != revision || holdsKeys(data) {
+						t.Errorf("a write that changes nothing but keys was stored:\n%q", data)
 					}
 				})
 			}
 
-			// New owners are a change. They get their own keys where the client sent one.
 			added, err := r.Patch(t.Context(), "forged", types.MergePatchType, patchOf(map[string]interface{}{
-				"hashKey": 7, "ownerReferences": append(refsWithoutKeys, owner("a third owner", false, 9), owner("a fourth", false, 0)),
+				"hashKey": 7, "ownerReferences": append(forgedRefs, owner("a third owner", false, 9), owner("a fourth", false, 0)),
 			}), metav1.PatchOptions{})
-			expectKeys(t, added, err)
-			expectOwnerKeys(t, added, true, false, true, false)
+			expectNoKeys(t, added, err)
+			if data, _ := s.stored(t, r, "forged"); holdsKeys(data) || len(added.GetOwnerReferences()) != 4 {
+				t.Errorf("new owners are stored as %q", data)
+			}
 
 			// Two references that differ only in their keys are merged, as without keys.
 			twice, err := r.Create(t.Context(), r.object("twice", owner(lowUID, false, 1), owner(lowUID, false, 0)), metav1.CreateOptions{})
-			expectKeys(t, twice, err)
+			expectNoKeys(t, twice, err)
 			if refs := twice.GetOwnerReferences(); len(refs) != 1 {
 				t.Errorf("two references to the same owner became %v", refs)
 			}
 		})
 	}
+}
+
+// holdsKeys says whether data, in JSON or protobuf, may hold hash keys, today's or those of an earlier
+// version: no other field of these objects has a number as high as theirs, or that name.
+func holdsKeys(data string) bool {
+	return strings.Contains(data, "hashKey") || strings.Contains(data, "\xd0\x3e") || strings.Contains(data, "\xc8\x3e")
 }
 
 // managedBy returns the fields that a manager owns, as JSON.
@@ -477,25 +495,24 @@ func managedBy(obj *unstructured.Unstructured, manager string) string {
 func TestHashKeysAndFieldManagement(t *testing.T) {
 	s := startKeyServer(t)
 	for _, r := range []keyResource{s.replicas, s.custom} {
-		for name, key := range map[string]int64{"keyed": 7, "bare": 0, "stock": 0} {
-			stock := name == "stock" // stored by a stock server
+		for name, key := range map[string]int64{"keyed": 7, "bare": 0, "earlier": 0} {
+			earlier := name == "earlier" // stored by an earlier version
 			t.Run(r.Resource+", "+name, func(t *testing.T) {
 				apply := func(manager string, refs ...interface{}) (*unstructured.Unstructured, error) {
 					return r.Apply(t.Context(), name, r.object(name, refs...), metav1.ApplyOptions{FieldManager: manager})
 				}
 				created, err := apply("one", owner(lowUID, true, key))
-				expectKeys(t, created, err)
-				expectOwnerKeys(t, created, key != 0)
+				expectNoKeys(t, created, err)
 				ownerReference := fmt.Sprintf(`"k:{\"uid\":\"%s\"}"`, lowUID)
 				if !strings.Contains(managedBy(created, "one"), ownerReference) {
 					t.Fatalf("the applier does not own its owner reference: %s", managedBy(created, "one"))
 				}
-				if stock {
-					s.store(t, r, withoutKeys(created))
+				if earlier {
+					s.store(t, r, withRightKeys(created))
 				}
 
 				// An update of another field takes no ownership of the references, with keys or without.
-				for i, prepare := range []func(*unstructured.Unstructured) *unstructured.Unstructured{(*unstructured.Unstructured).DeepCopy, withoutKeys} {
+				for i, prepare := range []func(*unstructured.Unstructured) *unstructured.Unstructured{(*unstructured.Unstructured).DeepCopy, withRightKeys} {
 					live, err := r.Get(t.Context(), name, metav1.GetOptions{})
 					if err != nil {
 						t.Fatal(err)
@@ -503,12 +520,12 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 					sent := prepare(live)
 					sent.SetLabels(map[string]string{"label": fmt.Sprint(i)})
 					updated, err := r.Update(t.Context(), sent, metav1.UpdateOptions{FieldManager: "updater"})
-					expectKeys(t, updated, err)
+					expectNoKeys(t, updated, err)
 					if owned := managedBy(updated, "updater"); strings.Contains(owned, "ownerReferences") || !strings.Contains(owned, "f:label") {
 						t.Errorf("an update of a label owns %s", owned)
 					}
-					if stock {
-						s.store(t, r, withoutKeys(updated))
+					if earlier {
+						s.store(t, r, withRightKeys(updated))
 					}
 				}
 
@@ -516,20 +533,19 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 				patched, err := r.Patch(t.Context(), name, types.MergePatchType,
 					mustMarshal(t, map[string]interface{}{"metadata": map[string]interface{}{"ownerReferences": []interface{}{owner(lowUID, true, 0)}}}),
 					metav1.PatchOptions{FieldManager: "patcher"})
-				expectKeys(t, patched, err)
+				expectNoKeys(t, patched, err)
 				if owned := managedBy(patched, "patcher"); owned != "" {
 					t.Errorf("a patch that changes nothing owns %s", owned)
 				}
-				if stock {
-					s.store(t, r, withoutKeys(patched))
+				if earlier {
+					s.store(t, r, withRightKeys(patched))
 				}
 
 				// Other appliers of the same reference share it without a conflict, even with a
 				// forged key.
 				for manager, key := range map[string]int64{"two": 0, "three": 42} {
 					applied, err := apply(manager, owner(lowUID, true, key))
-					expectKeys(t, applied, err)
-					expectOwnerKeys(t, applied, created.GetOwnerReferences()[0].HashKey != 0)
+					expectNoKeys(t, applied, err)
 					if owned := managedBy(applied, manager); !strings.Contains(owned, ownerReference) {
 						t.Errorf("the applier %s owns %s", manager, owned)
 					}
@@ -539,7 +555,7 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 					t.Fatal(err)
 				}
 				again, err := apply("two", owner(lowUID, true, 0))
-				expectKeys(t, again, err)
+				expectNoKeys(t, again, err)
 				if again.GetResourceVersion() != before.GetResourceVersion() {
 					t.Error("applying the same again was written")
 				}
@@ -560,12 +576,14 @@ func TestHashKeysAndFieldManagement(t *testing.T) {
 	}
 }
 
-// TestObjectsStoredByAStockServer: their keys count without a migration.
-func TestObjectsStoredByAStockServer(t *testing.T) {
-	s := startKeyServer(t)
+// TestObjectsStoredByAnEarlierVersion have keys in etcd. They are served without, found by their
+// keys, and rewritten once: by the first write that changes something.
+func TestObjectsStoredByAnEarlierVersion(t *testing.T) {
+	// What the test stores is in JSON.
+	s := startKeyServer(t, "--storage-media-type=application/json")
 	for _, r := range []keyResource{s.replicas, s.custom} {
 		t.Run(r.Resource, func(t *testing.T) {
-			stored := s.byStockServer(t, r, r.object("stock", owner(lowUID, true, 0)))
+			stored := s.byEarlierVersion(t, r, r.object("earlier", owner(lowUID, true, 0)))
 			for _, pathName := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 				uid := stored.GetUID()
 				if pathName == sharding.ControllerHashKeyPath {
@@ -582,32 +600,40 @@ func TestObjectsStoredByAStockServer(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if len(in.Items) != 1 || in.Items[0].GetHashKey() != 0 || len(out.Items) != 0 {
-						t.Errorf("by %s at %q: %d objects in its own range and %d outside", pathName, version, len(in.Items), len(out.Items))
+					if len(in.Items) != 1 || len(out.Items) != 0 {
+						t.Fatalf("by %s at %q: %d objects in its own range and %d outside", pathName, version, len(in.Items), len(out.Items))
 					}
+					expectNoKeys(t, &in.Items[0], nil)
 				}
 			}
 
-			// The first update stores the object's own key.
-			sent := stored.DeepCopy()
-			sent.SetLabels(map[string]string{"changed": "true"})
-			updated, err := r.Update(t.Context(), sent, metav1.UpdateOptions{})
-			expectKeys(t, updated, err)
-			expectOwnerKeys(t, updated, false)
-
-			// A status update does so, too.
-			other := s.byStockServer(t, r, r.object("stock-status", owner(lowUID, true, 0)))
-			if err := unstructured.SetNestedField(other.Object, int64(5), "status", "observedGeneration"); err != nil {
-				t.Fatal(err)
-			}
-			updated, err = r.UpdateStatus(t.Context(), other, metav1.UpdateOptions{})
-			expectKeys(t, updated, err)
-			expectOwnerKeys(t, updated, false)
-
-			for _, name := range []string{"stock", "stock-status"} {
-				if err := r.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-					t.Error(err)
+			_, revision := s.stored(t, r, "earlier")
+			for what, write := range map[string]func() (*unstructured.Unstructured, error){
+				"update": func() (*unstructured.Unstructured, error) {
+					return r.Update(t.Context(), stored.DeepCopy(), metav1.UpdateOptions{FieldManager: "creator"})
+				},
+				"update of status": func() (*unstructured.Unstructured, error) {
+					return r.UpdateStatus(t.Context(), stored.DeepCopy(), metav1.UpdateOptions{FieldManager: "creator"})
+				},
+				"patch": func() (*unstructured.Unstructured, error) {
+					return r.Patch(t.Context(), "earlier", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "creator"})
+				},
+			} {
+				unchanged, err := write()
+				expectNoKeys(t, unchanged, err)
+				if _, now := s.stored(t, r, "earlier"); now != revision {
+					t.Fatalf("%s: a write that changes nothing was stored", what)
 				}
+			}
+
+			stored.SetLabels(map[string]string{"changed": "true"})
+			updated, err := r.Update(t.Context(), stored, metav1.UpdateOptions{})
+			expectNoKeys(t, updated, err)
+			if data, _ := s.stored(t, r, "earlier"); holdsKeys(data) {
+				t.Errorf("after a change it is stored as %q", data)
+			}
+			if err := r.Delete(t.Context(), "earlier", metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -642,16 +668,14 @@ func TestOwnersSetAnewAreTheSame(t *testing.T) {
 				obj := r.object(name)
 				setControllerReference(obj, "Owner", "owner", lowUID)
 				read, err := r.Create(ctx, withOwnerKeys(obj, keyOf), metav1.CreateOptions{})
-				expectKeys(t, read, err)
-				expectOwnerKeys(t, read, name == "created-by-us")
+				expectNoKeys(t, read, err)
 				anew := read.DeepCopy()
 				setControllerReference(anew, "Owner", "owner", lowUID)
-				if name == "owned" && !reflect.DeepEqual(anew, read) {
+				if !reflect.DeepEqual(anew, read) {
 					t.Errorf("with its owner set anew it is %v, was %v", anew, read)
 				}
 				updated, err := r.Update(ctx, anew, metav1.UpdateOptions{})
-				expectKeys(t, updated, err)
-				expectOwnerKeys(t, updated, name == "created-by-us")
+				expectNoKeys(t, updated, err)
 				if updated.GetResourceVersion() != read.GetResourceVersion() {
 					t.Errorf("%s: an update with the same owner was written", name)
 				}
@@ -709,7 +733,7 @@ func TestAdoption(t *testing.T) {
 				t.Errorf("%d objects by %v, want %t", len(items), ranges, want)
 			}
 			for _, item := range items {
-				expectOwnerKeys(t, expectKeys(t, &unstructured.Unstructured{Object: item.(map[string]interface{})}, nil), true)
+				expectNoKeys(t, &unstructured.Unstructured{Object: item.(map[string]interface{})}, nil)
 			}
 		}
 	}
@@ -764,32 +788,27 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// TestHashKeysWithTheGateOff: with the feature gate off, the server behaves like stock, but
-// leaves stored owner references as they are.
+// TestHashKeysWithTheGateOff: with the feature gate off, the server behaves like stock.
 func TestHashKeysWithTheGateOff(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
 	s := startKeyServer(t)
+	asking := dynamic.NewForConfigOrDie(askingForKeys(s.ClientConfig))
 	for _, r := range []keyResource{s.configMaps, s.custom} {
 		t.Run(r.Resource, func(t *testing.T) {
 			created, err := r.Create(t.Context(), withKey(r.object("off", owner(lowUID, true, 1)), 2), metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := withoutKeys(created); !reflect.DeepEqual(created, want) {
-				t.Errorf("created with keys: %v", created)
-			}
+			expectNoKeys(t, created, err)
+			asked, err := asking.Resource(r.GroupVersionResource).Namespace(s.namespace).Get(t.Context(), "off", metav1.GetOptions{})
+			expectNoKeys(t, asked, err)
 
-			// An object stored with keys loses its own with the first update.
-			keyed := withOwnerKeys(created.DeepCopy(), rightKey)
-			keyed.SetHashKey(hashkey.OfUID(keyed.GetUID()))
-			keyed.SetResourceVersion(s.store(t, r, keyed))
-			keyed.SetLabels(map[string]string{"changed": "true"})
-			updated, err := r.Update(t.Context(), keyed, metav1.UpdateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if updated.GetHashKey() != 0 || !reflect.DeepEqual(updated.GetOwnerReferences(), keyed.GetOwnerReferences()) {
-				t.Errorf("updated to %v, was %v", updated, keyed)
+			// An object stored with keys loses them with the first change.
+			s.store(t, r, withRightKeys(created))
+			read, err := r.Get(t.Context(), "off", metav1.GetOptions{})
+			expectNoKeys(t, read, err)
+			read.SetLabels(map[string]string{"changed": "true"})
+			updated, err := r.Update(t.Context(), read, metav1.UpdateOptions{})
+			expectNoKeys(t, updated, err)
+			if data, _ := s.stored(t, r, "off"); holdsKeys(data) {
+				t.Errorf("it is stored as %q", data)
 			}
 
 			for _, pathName := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {

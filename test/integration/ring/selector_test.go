@@ -303,10 +303,10 @@ func (s *keyServer) populate(t *testing.T, r keyResource) *population {
 		obj := r.object(m.name, owners...)
 		obj.SetLabels(map[string]string{"parity": fmt.Sprint(i % 2)})
 		if i%4 == 3 {
-			m.own = s.byStockServer(t, r, obj).GetUID()
+			m.own = s.byEarlierVersion(t, r, obj).GetUID()
 		} else {
 			created, err := r.Create(t.Context(), obj, metav1.CreateOptions{})
-			m.own = expectKeys(t, created, err).GetUID()
+			m.own = expectNoKeys(t, created, err).GetUID()
 		}
 		p.members = append(p.members, m)
 	}
@@ -688,7 +688,7 @@ func (s *keyServer) testTransitions(t *testing.T, r keyResource, representations
 	}{
 		{func() error {
 			created, err := r.Create(ctx, r.object(name), metav1.CreateOptions{})
-			uid = expectKeys(t, created, err).GetUID()
+			uid = expectNoKeys(t, created, err).GetUID()
 			return nil
 		}, watch.Added, watch.Added, watch.Added},
 		{owners(owner(lowUID, true, 0)), watch.Modified, watch.Deleted, watch.Modified},
@@ -698,13 +698,13 @@ func (s *keyServer) testTransitions(t *testing.T, r keyResource, representations
 			_, err := r.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 			return err
 		}, watch.Modified, watch.Modified, watch.Modified},
-		{func() error { // a stock server, for a while
+		{func() error { // a server of an earlier version, for a while
 			live, err := r.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			live.Object["metadata"].(map[string]interface{})["ownerReferences"] = []interface{}{owner(lowUID, true, 0)}
-			s.store(t, r, withoutKeys(live))
+			s.store(t, r, withRightKeys(live))
 			return nil
 		}, watch.Modified, watch.Deleted, watch.Modified},
 		{owners(), watch.Modified, watch.Added, watch.Modified},
@@ -727,7 +727,7 @@ func (s *keyServer) testTransitions(t *testing.T, r keyResource, representations
 	const end = "transitions-end-"
 	for i, halves := 0, map[bool]bool{}; len(halves) < 2; i++ {
 		created, err := r.Create(ctx, r.object(fmt.Sprint(end, i)), metav1.CreateOptions{})
-		halves[low.Contains(expectKeys(t, created, err).GetHashKey())] = true
+		halves[low.Contains(metav1.HashKeyOf(expectNoKeys(t, created, err)))] = true
 	}
 	t.Cleanup(func() {
 		if err := r.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
@@ -801,14 +801,14 @@ func testMalformed(t *testing.T, r keyResource, representations []representation
 		expect(t, r.DeleteCollection(t.Context(), metav1.DeleteOptions{}, options))
 	}
 	survivor, err := r.Get(t.Context(), "survivor", metav1.GetOptions{})
-	expectKeys(t, survivor, err)
+	expectNoKeys(t, survivor, err)
 
 	// A valid selector deletes exactly what it selects.
 	var doomed, spared *unstructured.Unstructured = survivor, nil
 	if spared, err = r.Create(t.Context(), r.object("spared"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	only := hashkey.NewRanges(hashkey.Range{Start: uint64(doomed.GetHashKey()), End: uint64(doomed.GetHashKey()) + 1})
+	only := hashkey.NewRanges(hashkey.Range{Start: uint64(metav1.HashKeyOf(doomed)), End: uint64(metav1.HashKeyOf(doomed)) + 1})
 	if err := r.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{ShardSelector: only.Selector(sharding.HashKeyPath)}); err != nil {
 		t.Fatal(err)
 	}

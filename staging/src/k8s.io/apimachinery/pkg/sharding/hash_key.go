@@ -25,7 +25,7 @@ import (
 )
 
 // HashKeySelector is a Selector on ranges of hash keys. An index on the key can
-// answer it. It neither hashes nor allocates for objects that carry their keys.
+// answer it. Matching does not allocate.
 type HashKeySelector interface {
 	Selector
 

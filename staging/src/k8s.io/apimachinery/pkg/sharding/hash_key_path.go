@@ -117,12 +117,12 @@ func (p KeyPath) KeyOf(obj runtime.Object) (key int64, found bool, err error) {
 	}
 	switch p {
 	case KeyPathOwn:
-		return ownKeyOf(keyed), true, nil
+		return hashkey.OfUID(keyed.GetUID()), true, nil
 	case KeyPathController:
 		key, found = keyed.GetControllerHashKey()
 	case KeyPathHome:
 		if key, found = keyed.GetControllerHashKey(); !found {
-			return ownKeyOf(keyed), true, nil
+			return hashkey.OfUID(keyed.GetUID()), true, nil
 		}
 	case KeyPathNamespace:
 		key, found = keyed.GetNamespaceHashKey()
@@ -136,8 +136,6 @@ func (p KeyPath) KeyOf(obj runtime.Object) (key int64, found bool, err error) {
 // embed ObjectMeta do: one assertion, and no accessor, gives access to all of them.
 type hashKeyed interface {
 	metav1.ControllerHashKeyed
-	// GetHashKey returns the object's own key, or 0 if it does not carry it.
-	GetHashKey() int64
 	GetUID() types.UID
 	// GetNamespaceHashKey returns the key of the object's namespace, of a Namespace that
 	// of its own name, and whether there is one.
@@ -159,8 +157,6 @@ func hashKeyedFrom(obj runtime.Object) (hashKeyed, error) {
 // derivedKeys makes the keys of an object that implements no more than metav1.Object.
 type derivedKeys struct{ metav1.Object }
 
-func (d derivedKeys) GetHashKey() int64 { return metav1.HashKeyOf(d.Object) }
-
 func (d derivedKeys) GetControllerHashKey() (int64, bool) {
 	return metav1.HashKeyOfController(d.Object)
 }
@@ -170,13 +166,6 @@ func (d derivedKeys) GetNamespaceHashKey() (int64, bool) {
 		return 0, false
 	}
 	return hashkey.OfNamespace(d.GetNamespace()), true
-}
-
-func ownKeyOf(obj hashKeyed) int64 {
-	if key := obj.GetHashKey(); key != 0 {
-		return key
-	}
-	return hashkey.OfUID(obj.GetUID())
 }
 
 // claimKeyOf returns the key of the claim of obj, and whether it has one. The types of

@@ -39,12 +39,13 @@ var (
 	controllerKey = hashkey.OfUID(controllerUID)
 )
 
-// keyed returns the object as this server stores it, unkeyed as a stock server does.
+// keyed returns the object with keys that do not follow from its UIDs, as a client may send them: they
+// count as little as none.
 func keyed() *testObject {
 	obj := unkeyed()
-	obj.HashKey = ownKey
+	obj.HashKey = ptr.To(ownKey ^ 1<<62)
 	for i := range obj.OwnerReferences {
-		obj.OwnerReferences[i].HashKey = hashkey.OfUID(obj.OwnerReferences[i].UID)
+		obj.OwnerReferences[i].HashKey = ptr.To(hashkey.OfUID(obj.OwnerReferences[i].UID) ^ 1<<62)
 	}
 	return obj
 }

@@ -58,7 +58,7 @@ func TestShrinkingDeletesWhatLeavesInItsLastState(t *testing.T) {
 	h.record.mu.Lock()
 	defer h.record.mu.Unlock()
 	deleted := h.record.deleted["pod-45"]
-	if deleted.UID != last.UID || deleted.HashKey != last.HashKey || deleted == last || deleted.ManagedFields != nil {
+	if deleted.UID != last.UID || deleted == last || deleted.ManagedFields != nil {
 		t.Errorf("deleted as %v, last known as %v", deleted, last)
 	}
 	if podRevision(t, deleted) <= podRevision(t, last) {

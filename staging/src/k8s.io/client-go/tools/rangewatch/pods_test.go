@@ -38,22 +38,32 @@ func newPod(field FieldPath, name string, percent int) *v1.Pod {
 		UID:           types.UID(fmt.Sprintf("uid-%d", uids.Add(1))),
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test"}},
 	}}
-	pod.HashKey = metav1.HashKeyOf(pod)
 	setPercent(field, pod, percent)
 	return pod
 }
 
-// setPercent moves pod to percent of the line of keys, as in newPod.
+// setPercent moves pod to percent of the line of keys, as in newPod. What is moved by its own key
+// has another UID then.
 func setPercent(field FieldPath, pod *v1.Pod, percent int) {
-	key := int64(percent)*(math.MaxInt64/100) + 1
 	switch {
 	case field == ByHashKey:
-		pod.HashKey = key
+		pod.UID = uidAt("uid", uids.Add(1), max(percent, 0))
 	case percent < 0:
 		pod.OwnerReferences = nil
 	default:
 		yes := true
-		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "owner", UID: types.UID(fmt.Sprintf("owner-%d", percent)), HashKey: key, Controller: &yes}}
+		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "owner", UID: uidAt("owner", 0, percent), Controller: &yes}}
+	}
+}
+
+// uidAt returns a UID whose key lies at percent of the line of keys, or less than one above. What has
+// the same number and percent has the same UID.
+func uidAt(prefix string, number int64, percent int) types.UID {
+	at := percents(percent, percent+1)
+	for i := 0; ; i++ {
+		if uid := types.UID(fmt.Sprintf("%s-%d-%d", prefix, number, i)); at.Contains(hashkey.OfUID(uid)) {
+			return uid
+		}
 	}
 }
 

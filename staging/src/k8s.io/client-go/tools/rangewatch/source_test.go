@@ -23,10 +23,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/sharding"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/tools/rangewatch/follower"
+	"k8s.io/utils/ptr"
 )
 
 func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
@@ -56,12 +56,12 @@ func TestIdentifyReadsNameRevisionAndControllerKey(t *testing.T) {
 	pod := newPod(ByControllerHashKey, "a", 10)
 	pod.Namespace, pod.ResourceVersion = "ns", "7"
 	got, err := s.identify(pod)
-	if err != nil || got != (follower.Object{ID: follower.ID{Namespace: "ns", Name: "a"}, Revision: 7, Key: follower.KeyOf(pod.OwnerReferences[0].HashKey)}) {
+	if err != nil || got != (follower.Object{ID: follower.ID{Namespace: "ns", Name: "a"}, Revision: 7, Key: follower.KeyOf(hashkey.OfUID(pod.OwnerReferences[0].UID))}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	// A key that the server has not set is derived from the UID.
-	pod.OwnerReferences[0].HashKey = 0
-	if got, err := s.identify(pod); err != nil || got.Key != follower.KeyOf(hashkey.OfUID(types.UID("owner-10"))) {
+	// A key that the object carries does not count.
+	pod.OwnerReferences[0].HashKey = ptr.To[int64](1)
+	if got, err := s.identify(pod); err != nil || got.Key != follower.KeyOf(hashkey.OfUID(pod.OwnerReferences[0].UID)) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	pod.ResourceVersion = ""

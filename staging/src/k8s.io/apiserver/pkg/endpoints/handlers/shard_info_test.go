@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 )
 
 func TestEchoShardInfo(t *testing.T) {
@@ -60,10 +61,10 @@ func TestEchoShardInfo(t *testing.T) {
 // Two references that differ only in the hash key are the same: the server sets the key.
 func TestDedupOwnerReferencesIgnoresHashKeys(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
-		{Kind: "K", Name: "a", UID: "1", HashKey: 5},
+		{Kind: "K", Name: "a", UID: "1", HashKey: ptr.To[int64](5)},
 		{Kind: "K", Name: "a", UID: "1"},
 		{Kind: "K", Name: "b", UID: "2"},
-		{Kind: "K", Name: "b", UID: "2", HashKey: 7},
+		{Kind: "K", Name: "b", UID: "2", HashKey: ptr.To[int64](7)},
 		{Kind: "K", Name: "other name", UID: "2"},
 	}}}
 	dedupOwnerReferencesAndAddWarning(pod, context.Background(), false)

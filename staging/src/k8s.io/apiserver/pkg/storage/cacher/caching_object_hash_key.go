@@ -18,17 +18,6 @@ package cacher
 
 import "k8s.io/apimachinery/pkg/sharding"
 
-// GetHashKey returns the key as it is stored, or 0 if there is none. To read an object's
-// key, call metav1.HashKeyOf.
-func (o *cachingObject) GetHashKey() int64 {
-	o.lock.RLock()
-	defer o.lock.RUnlock()
-	if keyed, ok := o.object.(interface{ GetHashKey() int64 }); ok {
-		return keyed.GetHashKey()
-	}
-	return 0
-}
-
 // GetControllerHashKey returns the hash key of the object's controller, and whether the
 // object has one.
 func (o *cachingObject) GetControllerHashKey() (int64, bool) {

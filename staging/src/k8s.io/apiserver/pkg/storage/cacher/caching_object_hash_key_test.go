@@ -30,16 +30,12 @@ import (
 // object in it, and as cheaply.
 func TestHashKeysOfCachingObject(t *testing.T) {
 	keyed := keyedVolume("team", "volume", "controller", "claim")
-	unkeyed := keyed.DeepCopy()
-	unkeyed.HashKey, unkeyed.OwnerReferences[0].HashKey = 0, 0
 	bare := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{UID: "bare"}}
 	for name, obj := range map[string]interface {
 		runtime.Object
 		metav1.Object
-		GetHashKey() int64
 	}{
 		"keyed":     keyed,
-		"no keys":   unkeyed,
 		"bare":      bare,
 		"pod":       &v1.Pod{ObjectMeta: keyed.ObjectMeta},
 		"namespace": &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "namespace"}},
@@ -47,9 +43,6 @@ func TestHashKeysOfCachingObject(t *testing.T) {
 		wrapped, err := newCachingObject(obj)
 		if err != nil {
 			t.Fatal(err)
-		}
-		if got, want := wrapped.GetHashKey(), obj.GetHashKey(); got != want {
-			t.Errorf("%s: GetHashKey() = %x, want %x", name, got, want)
 		}
 		if got, want := metav1.HashKeyOf(wrapped), hashkey.OfUID(obj.GetUID()); got != want {
 			t.Errorf("%s: HashKeyOf() = %x, want %x", name, got, want)

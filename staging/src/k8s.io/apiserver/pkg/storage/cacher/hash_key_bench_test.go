@@ -65,7 +65,7 @@ const (
 // benchPod returns a pod as a ReplicaSet makes it. Each controller has ten.
 func benchPod(i int) *corev1.Pod {
 	controller := types.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i/10*2654435761))
-	pod := &corev1.Pod{
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:         fmt.Sprintf("namespace-%03d", i%100),
 			Name:              fmt.Sprintf("workload-%08x-%05x", i/10, i),
@@ -76,7 +76,7 @@ func benchPod(i int) *corev1.Pod {
 			Labels:            map[string]string{"app": "workload", "pod-template-hash": fmt.Sprintf("%08x", i/10)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprintf("workload-%08x", i/10),
-				UID: controller, HashKey: hashkey.OfUID(controller), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+				UID: controller, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 			}},
 		},
 		Spec: corev1.PodSpec{
@@ -89,8 +89,6 @@ func benchPod(i int) *corev1.Pod {
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	pod.HashKey = hashkey.OfUID(pod.UID)
-	return pod
 }
 
 func benchPodList(n int) []*corev1.Pod {

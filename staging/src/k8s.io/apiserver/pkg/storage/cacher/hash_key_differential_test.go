@@ -411,8 +411,8 @@ func (d *differential) owners() []metav1.OwnerReference {
 	}
 	if d.random.Intn(5) > 0 {
 		ref := metav1.OwnerReference{Name: "controller", UID: differentialOwners[d.random.Intn(len(differentialOwners))], Controller: ptr.To(true)}
-		if d.random.Intn(3) > 0 { // otherwise an older server wrote it
-			ref.HashKey = hashkey.OfUID(ref.UID)
+		if d.random.Intn(3) > 0 { // as an earlier version stored it
+			ref.HashKey = ptr.To(hashkey.OfUID(ref.UID))
 		}
 		refs = append(refs, ref)
 	}
@@ -443,7 +443,7 @@ func (d *differential) write() {
 		volume.Spec.ClaimRef = d.claim()
 		volume.OwnerReferences = d.owners()
 		if d.random.Intn(3) > 0 {
-			volume.HashKey = hashkey.OfUID(volume.UID)
+			volume.HashKey = ptr.To(hashkey.OfUID(volume.UID))
 		}
 		ttl := uint64(0)
 		if operation == 0 {

@@ -104,8 +104,8 @@ func TestRangeWatchersSeeTransitions(t *testing.T) {
 func keyedVolume(namespace, name string, controller, claim types.UID) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name), HashKey: hashkey.OfUID(types.UID(namespace + "/" + name)),
-			OwnerReferences: []metav1.OwnerReference{{UID: controller, HashKey: hashkey.OfUID(controller), Controller: ptr.To(true)}},
+			Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name),
+			OwnerReferences: []metav1.OwnerReference{{UID: controller, Controller: ptr.To(true)}},
 		},
 		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: claim}},
 	}
@@ -202,9 +202,9 @@ type countedVolume struct {
 	reads *[sharding.NumKeyPaths]int
 }
 
-func (v countedVolume) GetHashKey() int64 {
+func (v countedVolume) GetUID() types.UID {
 	v.reads[sharding.KeyPathOwn]++
-	return v.PersistentVolume.GetHashKey()
+	return v.PersistentVolume.GetUID()
 }
 
 func (v countedVolume) GetControllerHashKey() (int64, bool) {

@@ -21,8 +21,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // clearHashKeys removes the hash keys. metav1.Object has no accessors for them, so a
 // copy made through its accessors lacks them and would differ.
 func clearHashKeys(meta *metav1.ObjectMeta) {
-	meta.HashKey = 0
+	meta.HashKey = nil
 	for i := range meta.OwnerReferences {
-		meta.OwnerReferences[i].HashKey = 0
+		meta.OwnerReferences[i].HashKey = nil
 	}
 }

@@ -16,15 +16,47 @@ limitations under the License.
 
 package v1
 
-import "k8s.io/apimachinery/pkg/hashkey"
+import (
+	"slices"
 
-// GetHashKey returns the key as it was stored or sent, or 0 if there is none. To read
-// an object's key, call HashKeyOf, which derives a missing one.
-func (meta *ObjectMeta) GetHashKey() int64 { return meta.HashKey }
+	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/utils/ptr"
+)
 
-// SetHashKey sets the key to store or send. The API server overrides it: it derives the
-// key of everything that it writes from the UID.
-func (meta *ObjectMeta) SetHashKey(key int64) { meta.HashKey = key }
+// GetHashKey returns the key that meta carries, or nil. It is for copies of metadata: to read an
+// object's key, call HashKeyOf.
+func (meta *ObjectMeta) GetHashKey() *int64 { return meta.HashKey }
+
+// ClearHashKeys removes the hash keys from meta and its owner references, and returns
+// whether there was any. It copies owner references before it changes them, since
+// another object may share them.
+func (meta *ObjectMeta) ClearHashKeys() bool {
+	had := meta.HashKey != nil
+	meta.HashKey = nil
+	if slices.ContainsFunc(meta.OwnerReferences, func(ref OwnerReference) bool { return ref.HashKey != nil }) {
+		had = true
+		meta.OwnerReferences = slices.Clone(meta.OwnerReferences)
+		for i := range meta.OwnerReferences {
+			meta.OwnerReferences[i].HashKey = nil
+		}
+	}
+	return had
+}
+
+// FillHashKeys sets the hash keys of meta and of its owner references to those that follow
+// from their UIDs. What has no UID has no key. It copies owner references before it changes
+// them, since another object may share them.
+func (meta *ObjectMeta) FillHashKeys() {
+	if meta.UID != "" {
+		meta.HashKey = ptr.To(hashkey.OfUID(meta.UID))
+	}
+	meta.OwnerReferences = slices.Clone(meta.OwnerReferences)
+	for i := range meta.OwnerReferences {
+		if ref := &meta.OwnerReferences[i]; ref.UID != "" {
+			ref.HashKey = ptr.To(hashkey.OfUID(ref.UID))
+		}
+	}
+}
 
 // GetControllerHashKey returns the hash key of the object's controller, and whether
 // it has one.
@@ -46,24 +78,15 @@ func (meta *ObjectMeta) GetNamespaceHashKey() (int64, bool) {
 	return hashkey.OfNamespace(meta.Namespace), true
 }
 
-// HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that the API server
-// set, or, if a server without hash keys wrote the object, the one that follows from the
-// UID. Every reader of metadata.hashKey has to do the same.
+// HashKeyOf returns the hash key of obj, in [0, MaxInt64]: the one that follows from its UID.
+// A key that obj carries does not count.
 func HashKeyOf(obj Object) int64 {
-	if keyed, ok := obj.(interface{ GetHashKey() int64 }); ok {
-		if key := keyed.GetHashKey(); key != 0 {
-			return key
-		}
-	}
 	return hashkey.OfUID(obj.GetUID())
 }
 
-// HashKeyOfOwner returns the hash key of the object that ref refers to, in
-// [0, MaxInt64]. If ref does not carry the key, it is derived from the UID.
+// HashKeyOfOwner returns the hash key of the object that ref refers to, in [0, MaxInt64]: the
+// one that follows from its UID. A key that ref carries does not count.
 func HashKeyOfOwner(ref *OwnerReference) int64 {
-	if ref.HashKey != 0 {
-		return ref.HashKey
-	}
 	return hashkey.OfUID(ref.UID)
 }
 
@@ -88,13 +111,13 @@ func HashKeyOfController(obj Object) (int64, bool) {
 	return HashKeyOfOwner(ref), true
 }
 
-// resetHashKey sets the hash key of meta to that of existingMeta if both have the field.
+// resetHashKey makes meta carry the key that existingMeta carries, if both have the field.
 func resetHashKey(meta, existingMeta Object) {
-	to, ok := meta.(interface{ SetHashKey(int64) })
+	to, ok := meta.(*ObjectMeta)
 	if !ok {
 		return
 	}
-	if from, ok := existingMeta.(interface{ GetHashKey() int64 }); ok {
-		to.SetHashKey(from.GetHashKey())
+	if from, ok := existingMeta.(interface{ GetHashKey() *int64 }); ok {
+		to.HashKey = from.GetHashKey()
 	}
 }

@@ -18,6 +18,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,31 +59,25 @@ func sentPod(name string, own, owner int64) *example.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
 			Namespace:       metav1.NamespaceDefault,
-			HashKey:         own,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Owner", Name: "owner", UID: hashKeyOwner, HashKey: owner}},
+			HashKey:         &own,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Owner", Name: "owner", UID: hashKeyOwner, HashKey: &owner}},
 		},
 		Spec: example.PodSpec{NodeName: "machine"},
 	}
 }
 
-// expectStamped expects the keys that follow from the UIDs, that of the owner included.
-func expectStamped(t *testing.T, obj runtime.Object, err error) *example.Pod {
-	t.Helper()
-	return expectKeys(t, obj, err, hashkey.OfUID(hashKeyOwner))
-}
-
-// expectKeys expects the pod's own key, and that key of its owner.
-func expectKeys(t *testing.T, obj runtime.Object, err error, owner int64) *example.Pod {
+// expectNoKeys expects a pod, and its owner reference, without keys.
+func expectNoKeys(t *testing.T, obj runtime.Object, err error) *example.Pod {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := obj.(*example.Pod)
-	if want := hashkey.OfUID(pod.UID); pod.UID == "" || pod.HashKey != want {
-		t.Errorf("pod %s, uid %q, has the key %x, want %x", pod.Name, pod.UID, pod.HashKey, want)
+	if pod.UID == "" || pod.OwnerReferences[0].UID != hashKeyOwner {
+		t.Errorf("pod %s has the uid %q and the owners %v", pod.Name, pod.UID, pod.OwnerReferences)
 	}
-	if pod.OwnerReferences[0].HashKey != owner {
-		t.Errorf("pod %s: its owner has the key %x, want %x", pod.Name, pod.OwnerReferences[0].HashKey, owner)
+	if pod.HashKey != nil || pod.OwnerReferences[0].HashKey != nil {
+		t.Errorf("pod %s has a key, or its owner: %v", pod.Name, pod)
 	}
 	return pod
 }
@@ -92,103 +87,71 @@ func update(ctx context.Context, store *Store, pod *example.Pod) (runtime.Object
 	return obj, err
 }
 
-func TestStoreStampsHashKeys(t *testing.T) {
-	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
-		created, err := store.Create(ctx, sentPod("named", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		expectStamped(t, created, err)
-		stored, err := store.Get(ctx, "named", &metav1.GetOptions{})
-		expectStamped(t, stored, err)
+// TestStoreKeepsNoHashKeys: whatever is written, nothing that is stored or returned has keys, with the
+// feature gate or without.
+func TestStoreKeepsNoHashKeys(t *testing.T) {
+	for _, gate := range []bool{true, false} {
+		t.Run(fmt.Sprintf("gate %t", gate), func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, gate)
+			keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
+				created, err := store.Create(ctx, sentPod("named", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+				first := expectNoKeys(t, created, err)
+				stored, err := store.Get(ctx, "named", &metav1.GetOptions{})
+				expectNoKeys(t, stored, err)
 
-		generated := sentPod("", 1, 2)
-		generated.GenerateName = "generated-"
-		created, err = store.Create(ctx, generated, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		expectStamped(t, created, err)
+				generated := sentPod("", 1, 2)
+				generated.GenerateName = "generated-"
+				created, err = store.Create(ctx, generated, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+				expectNoKeys(t, created, err)
 
-		created, err = store.Create(ctx, sentPod("dry", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		expectStamped(t, created, err)
+				created, err = store.Create(ctx, sentPod("dry", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				expectNoKeys(t, created, err)
 
-		created, err = store.Create(ctx, sentPod("no owner key", 1, 0), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		expectKeys(t, created, err, 0)
-
-		// A real change comes with forged keys.
-		changed := sentPod("named", 3, 4)
-		changed.Labels = map[string]string{"changed": "true"}
-		updated, err := update(ctx, store, changed)
-		if pod := expectStamped(t, updated, err); pod.Labels["changed"] != "true" {
-			t.Errorf("the change was lost: %v", pod)
-		}
-	})
-}
-
-func TestUpdateOfHashKeysAloneIsNotWritten(t *testing.T) {
-	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
-		for name, owner := range map[string]int64{"with": hashkey.OfUID(hashKeyOwner), "without": 0} {
-			obj, err := store.Create(ctx, sentPod(name, 0, owner), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-			created := expectKeys(t, obj, err, owner)
-			for _, sent := range []*example.Pod{sentPod(name, 0, 0), sentPod(name, 1, 2), created.DeepCopy()} {
-				sent.Labels = created.Labels
-				obj, err := update(ctx, store, sent)
-				if updated := expectKeys(t, obj, err, owner); updated.ResourceVersion != created.ResourceVersion {
-					t.Errorf("%s an owner key: an update with the keys %x and %x was written", name, sent.HashKey, sent.OwnerReferences[0].HashKey)
+				// Keys alone are no change.
+				for _, sent := range []*example.Pod{sentPod("named", 0, 0), sentPod("named", 1, 2), first.DeepCopy()} {
+					sent.Labels = first.Labels
+					obj, err := update(ctx, store, sent)
+					if updated := expectNoKeys(t, obj, err); updated.ResourceVersion != first.ResourceVersion {
+						t.Errorf("an update with keys was written: %v", sent)
+					}
 				}
-			}
-		}
-	})
+
+				changed := sentPod("named", 3, 4)
+				changed.Labels = map[string]string{"changed": "true"}
+				updated, err := update(ctx, store, changed)
+				if pod := expectNoKeys(t, updated, err); pod.Labels["changed"] != "true" {
+					t.Errorf("the change was lost: %v", pod)
+				}
+			})
+		})
+	}
 }
 
-func TestUpdateStampsWhatAStockServerStored(t *testing.T) {
+// TestWhatAnEarlierVersionStored has keys in etcd, and nowhere else.
+func TestWhatAnEarlierVersionStored(t *testing.T) {
 	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
-		pod := sentPod("pod", 0, 0)
+		pod := sentPod("pod", 1, 2)
 		pod.UID = "a0000000-0000-4000-8000-000000000001"
 		key, err := store.KeyFunc(ctx, pod.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		// The storage takes what it is given.
 		if err := store.Storage.Storage.Create(ctx, key, pod, &example.Pod{}, 0); err != nil {
 			t.Fatal(err)
 		}
 
 		obj, err := store.Get(ctx, "pod", &metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
+		read := expectNoKeys(t, obj, err)
+		unchanged := sentPod("pod", 0, 0)
+		obj, err = update(ctx, store, unchanged)
+		if updated := expectNoKeys(t, obj, err); updated.ResourceVersion != read.ResourceVersion {
+			t.Error("an update that changes nothing was written")
 		}
-		if read := obj.(*example.Pod); read.HashKey != 0 || read.OwnerReferences[0].HashKey != 0 {
-			t.Errorf("a read has added the keys %x and %x to what is stored", read.HashKey, read.OwnerReferences[0].HashKey)
-		} else if metav1.HashKeyOf(read) != hashkey.OfUID(pod.UID) {
-			t.Errorf("a reader derives the key %x", metav1.HashKeyOf(read))
-		}
-
-		changed := sentPod("pod", 0, 0)
-		changed.Labels = map[string]string{"changed": "true"}
-		obj, err = update(ctx, store, changed)
-		stamped := expectKeys(t, obj, err, 0)
-		obj, err = update(ctx, store, changed)
-		if again := expectKeys(t, obj, err, 0); again.ResourceVersion != stamped.ResourceVersion {
-			t.Error("once stamped, an update that changes nothing was written")
-		}
-	})
-}
-
-func TestStoreAddsNoHashKeysWithTheGateOff(t *testing.T) {
-	keyStore(t, func(t *testing.T, ctx context.Context, store *Store) {
-		obj, err := store.Create(ctx, sentPod("before", 0, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		expectStamped(t, obj, err)
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, false)
-
-		created, err := store.Create(ctx, sentPod("off", 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pod := created.(*example.Pod); pod.HashKey != 0 || pod.OwnerReferences[0].HashKey != 0 {
-			t.Errorf("created with the keys %x and %x", pod.HashKey, pod.OwnerReferences[0].HashKey)
-		}
-		updated, err := update(ctx, store, sentPod("before", 1, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The owner references stay as they are.
-		if pod := updated.(*example.Pod); pod.HashKey != 0 || pod.OwnerReferences[0].HashKey != hashkey.OfUID(hashKeyOwner) {
-			t.Errorf("updated to the keys %x and %x", pod.HashKey, pod.OwnerReferences[0].HashKey)
+		unchanged.Labels = map[string]string{"changed": "true"}
+		obj, err = update(ctx, store, unchanged)
+		if updated := expectNoKeys(t, obj, err); updated.ResourceVersion == read.ResourceVersion {
+			t.Error("a change was not written")
 		}
 	})
 }
@@ -227,7 +190,7 @@ func TestDeleteCollectionObeysTheHashKeys(t *testing.T) {
 		pods := map[string]int64{}
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			obj, err := store.Create(ctx, sentPod(name, 1, 2), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-			pods[name] = expectStamped(t, obj, err).HashKey
+			pods[name] = hashkey.OfUID(expectNoKeys(t, obj, err).UID)
 		}
 		doomed := hashkey.NewRanges(hashkey.Range{Start: uint64(pods["b"]), End: uint64(pods["b"]) + 1}, hashkey.Range{Start: uint64(pods["e"]), End: uint64(pods["e"]) + 1})
 		options := &metainternalversion.ListOptions{ShardSelector: doomed.Selector(apisharding.HashKeyPath)}
