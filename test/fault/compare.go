@@ -266,13 +266,13 @@ func (r *run) idle(ctx context.Context, p *process) error {
 			case metric == "workqueue_adds_total":
 				adds[queue] = value
 			case value != "0":
-				busy = append(busy, queue)
+				busy = append(busy, fmt.Sprintf("%s: %s is %s", queue, metric, value))
 			}
 		}
 		for queue, n := range adds {
 			// Autoscalers are looked at again and again.
 			if before[queue] != n && queue != "horizontalpodautoscaler" {
-				busy = append(busy, queue)
+				busy = append(busy, fmt.Sprintf("%s: %s additions, were %s", queue, n, before[queue]))
 			}
 		}
 		return len(busy) == 0 && len(adds) > 0, nil
