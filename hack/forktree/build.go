@@ -178,7 +178,7 @@ func binaryNames() string {
 
 // version is that of what is built. The date is the commit's, so the same source always has the same.
 type version struct {
-	// Version is upstream's with a number that rises with each commit, such as v1.37.1+ringmaster.42,
+	// Version is upstream's with a number that rises with each commit, such as v1.37.2+ringmaster.42,
 	// Upstream is upstream's alone.
 	Version  string    `json:"version"`
 	Upstream string    `json:"upstream"`

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -275,6 +276,54 @@ func TestWhatAModuleThatIsNotServedKeepsFromBeingCompiled(t *testing.T) {
 		if !strings.Contains(string(data), text) {
 			t.Errorf("the report does not say %q:\n%s", text, data)
 		}
+	}
+}
+
+func TestAModuleThatIsNotServedStaysWhereItIs(t *testing.T) {
+	sample := folder{
+		"staging/src/k8s.io/sample/go.mod": "module k8s.io/sample\n\ngo 1.26\n",
+		"staging/src/k8s.io/sample/a.go":   "package sample\n",
+	}
+	all := kubernetes.with(sample)
+	edit(all, "go.work", "k8s.io/apimachinery\n", "k8s.io/apimachinery\n\t./staging/src/k8s.io/sample\n")
+	ours := rings.with(nil)
+	edit(ours, "go.mod", "\tk8s.io/kubernetes", "\tk8s.io/sample v0.1.0\n\tk8s.io/kubernetes")
+	h := newHouse(t, ours)
+	served := all.with(nil)
+	for path := range sample {
+		delete(served, path)
+	}
+	old, u := fakeUpstream(t, "v1.1.0", all), fakeUpstream(t, "v1.1.1", served)
+	u.notServed = []module{newModule("k8s.io/sample", "v0.1.1")}
+	h.pinned = func() (*upstream, error) { return old, nil }
+	h.released = func(string, []string) (*upstream, error) { return u, nil }
+	h.codegen = func(string) error { return nil }
+	must(t, h.rebase("v1.1.1"))
+	files := read(t, filepath.Join(h.root, "_output", "rebase", "v1.1.1"))
+	if want := "`k8s.io/sample` stays at v0.1.0"; !strings.Contains(files["report.md"], want) {
+		t.Errorf("the report does not say %q:\n%s", want, files["report.md"])
+	}
+	made := files["repository/go.mod"]
+	if !strings.Contains(made, "k8s.io/sample v0.1.0") || !strings.Contains(made, "k8s.io/api v0.1.1") {
+		t.Errorf("made is\n%s", made)
+	}
+}
+
+func TestPinnedModules(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, folder{
+		"go.mod": "module ringmaster\n\nrequire (\n\tk8s.io/api v0.1.2\n\tk8s.io/klog/v2 v2.1.2\n\tk8s.io/kubernetes v1.1.2\n\tk8s.io/sample v0.1.1\n\tk8s.io/utils v0.0.0-1\n)\n",
+		"go.sum": "k8s.io/api v0.1.2 h1:a\nk8s.io/kubernetes v1.1.2 h1:k\nk8s.io/sample v0.1.1 h1:s\n",
+	})
+	u, err := pinned(root)
+	must(t, err)
+	var got []string
+	for _, m := range u.modules {
+		got = append(got, m.path+" "+m.version+" "+m.sum)
+	}
+	want := []string{"k8s.io/api v0.1.2 h1:a", "k8s.io/kubernetes v1.1.2 h1:k", "k8s.io/sample v0.1.1 h1:s"}
+	if u.version != "v1.1.2" || !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", u.version, got, want)
 	}
 }
 

@@ -90,7 +90,9 @@ func pinned(root string) (*upstream, error) {
 		return nil, err
 	}
 	for _, r := range mod.Require {
-		if r.Path == mainModule || strings.HasPrefix(r.Path, "k8s.io/") && r.Version == released {
+		// A module whose patch release is not served stays at an earlier one.
+		same := semver.MajorMinor(r.Version) == semver.MajorMinor(released)
+		if r.Path == mainModule || strings.HasPrefix(r.Path, "k8s.io/") && same {
 			u.modules = append(u.modules, newModule(r.Path, r.Version))
 		}
 	}
@@ -118,11 +120,11 @@ func newModule(path, version string) module {
 }
 
 // stagingVersion returns the version of the modules released with a version of Kubernetes,
-// such as v0.37.1 for v1.37.1.
+// such as v0.37.2 for v1.37.2.
 func stagingVersion(version string) (string, error) {
 	rest, found := strings.CutPrefix(version, "v1.")
 	if !found || semver.Canonical(version) != version {
-		return "", fmt.Errorf("%q is not a version of Kubernetes, such as v1.37.1", version)
+		return "", fmt.Errorf("%q is not a version of Kubernetes, such as v1.37.2", version)
 	}
 	return "v0." + rest, nil
 }

@@ -33,7 +33,7 @@ import (
 
 // Upstream is a version of upstream.
 type Upstream struct {
-	// Version is that of Kubernetes, such as v1.37.1.
+	// Version is that of Kubernetes, such as v1.37.2.
 	Version string
 	// Files has all files by their path in the tree.
 	Files fs.FS

@@ -77,11 +77,19 @@ func (c *Comparison) Requirements(notServed []string) (*Section, map[string][]by
 			name, want = strings.TrimPrefix(folder, staging), staged
 		}
 		have := required[name]
+		served := !slices.Contains(notServed, name)
 		if have == want {
+			continue
+		}
+		if have != "" && !served {
+			found("`%s` stays at %s, as %s is not served: its files in the tree are those of then", name, have, want)
 			continue
 		}
 		if have == "" {
 			found("new module: `%s %s`", name, want)
+			if !served {
+				found("%s %s is not served: `go mod tidy` will fail as long as it is not", name, want)
+			}
 			if pkg := c.anyPackage(folder); pkg != "" {
 				pinned = strings.Replace(pinned, "\n)\n", fmt.Sprintf("\n\t_ %q\n)\n", pkg), 1)
 			} else {
@@ -130,9 +138,6 @@ func (c *Comparison) Requirements(notServed []string) (*Section, map[string][]by
 		if err := ours.AddRequire(r.Mod.Path, want); err != nil {
 			return nil, nil, err
 		}
-	}
-	for _, name := range notServed {
-		found("%s %s is not served: `go mod tidy` will fail as long as it is not", name, staged)
 	}
 	if err := c.goVersion(found); err != nil {
 		return nil, nil, err

@@ -35,7 +35,7 @@ const (
 	staging = "staging/src/k8s.io"
 )
 
-// stagingVersion is the version of those modules: upstream's v1.37.1 is their v0.37.1. What follows
+// stagingVersion is the version of those modules: upstream's v1.37.2 is their v0.37.2. What follows
 // makes it another one, which is older in the order of versions; so it is for a replace.
 func (r *release) stagingVersion() string {
 	return "v0" + strings.Replace(strings.TrimPrefix(r.Version, "v1"), "+", "-", 1)
