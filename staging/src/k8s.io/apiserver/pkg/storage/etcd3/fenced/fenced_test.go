@@ -164,8 +164,13 @@ const controller = "replicaset-controller"
 // register creates the record of an instance that owns all up to the key; nil: nothing.
 func (w *world) register(name string, key *int64) fence.Identity {
 	w.t.Helper()
+	return w.registerAs(name, types.UID("uid-of-"+name), key)
+}
+
+func (w *world) registerAs(name string, uid types.UID, key *int64) fence.Identity {
+	w.t.Helper()
 	record := &shardingv1alpha1.ControllerInstance{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{
 			Ring: "workloads", LeaseDurationSeconds: 600, HashKey: key, Controllers: []string{controller},
 			Governs: []shardingv1alpha1.Governs{{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController}},
@@ -349,6 +354,54 @@ func TestATransactionFindsWhatHappenedToTheInstanceSinceItWasJudged(t *testing.T
 }
 
 // A conflict on the object has nothing to do with the instance: the store tries again.
+// A pod that runs nowhere is deleted by two writes, and the epoch may be raised between them.
+func TestWhatIsDeletedWithoutGraceIsRemovedWhateverTheEpoch(t *testing.T) {
+	etcd := testserver.RunEtcd(t, nil)
+	deleted := func(grace int64) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.Now()), &grace
+		}
+	}
+	for what, tc := range map[string]struct {
+		is func(*v1.Pod)
+		// with is what else has happened when the pod is removed.
+		with  func(w *world)
+		write func(w *world, ctx context.Context) error
+		want  string
+	}{
+		"it is condemned":            {is: deleted(0)},
+		"it has grace":               {is: deleted(30), want: reasonOutdated},
+		"it is not deleted":          {is: func(*v1.Pod) {}, want: reasonOutdated},
+		"something holds it":         {is: func(p *v1.Pod) { deleted(0)(p); p.Finalizers = []string{"example.com/f"} }, want: reasonOutdated},
+		"it is another's":            {is: deleted(0), with: func(w *world) { w.register("b", ptr.To(hashkey.Max-1)) }, want: reasonNotOwner},
+		"the instance is gone":       {is: deleted(0), with: func(w *world) { w.remove("a") }, want: reasonGone},
+		"the instance is registered": {is: deleted(0), with: func(w *world) { w.remove("a"); w.registerAs("a", "anew", all) }, want: reasonReplaced},
+		"it is changed":              {is: deleted(0), write: func(w *world, ctx context.Context) error { return w.label(ctx, "p") }, want: reasonOutdated},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t, etcd, etcd)
+			a := w.register("a", all)
+			created := pod("p", "set")
+			tc.is(created)
+			w.must(w.pods.Create(w.ctx, "/pods/ns/p", created, nil, 0))
+			w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Epoch++ })
+			if tc.with != nil {
+				tc.with(w)
+			}
+			write := tc.write
+			if write == nil {
+				write = func(w *world, ctx context.Context) error { return w.delete(ctx, "p") }
+			}
+			if got := w.refusedFor(func() error { return write(w, w.as(a)) }); got != tc.want {
+				t.Errorf("refused for %q, want %q", got, tc.want)
+			}
+			if got := w.state("p"); (got == "") != (tc.want == "") {
+				t.Errorf("the pod is %q", got)
+			}
+		})
+	}
+}
+
 func TestAConflictOnTheObjectIsTriedAgain(t *testing.T) {
 	etcd := testserver.RunEtcd(t, nil)
 	w := newWorld(t, etcd, etcd)
