@@ -438,6 +438,9 @@ func (r *run) createDeployment(ctx context.Context, i int) error {
 		Spec: apps.DeploymentSpec{
 			Replicas: ptr.To(int32(r.maxReplicas / 2)), Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: ptr.To[int32](2),
 			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
+			// Its pods run nowhere. Once a rollout has ended, upstream's controller looks at a Deployment
+			// without available pods ten times a second after its deadline, and has no rest.
+			ProgressDeadlineSeconds: ptr.To[int32](24 * 60 * 60),
 			Template: v1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
