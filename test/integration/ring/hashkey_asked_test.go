@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -352,6 +354,122 @@ func TestWatchesOfHashKeys(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStreamsOfHashKeys: watches that no client of ours opens, of tables and in CBOR.
+func TestStreamsOfHashKeys(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CBORServingAndStorage, true)
+	s := startKeyServer(t)
+	client, err := restclient.HTTPClientFor(s.ClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []keyResource{s.replicas, s.custom} {
+		for i := range 2 {
+			created, err := r.Create(t.Context(), r.object(fmt.Sprint("before-", i), owner(lowUID, true, 0)), metav1.CreateOptions{})
+			expectNoKeys(t, created, err)
+		}
+		for accept, decoderOf := range map[string]func(io.ReadCloser) func(any) error{
+			"application/json;as=Table;v=v1;g=meta.k8s.io": func(body io.ReadCloser) func(any) error {
+				events := json.NewDecoder(body)
+				return func(into any) error {
+					var event json.RawMessage
+					if err := events.Decode(&event); err != nil {
+						return err
+					}
+					return utiljson.Unmarshal(event, into)
+				}
+			},
+			"application/cbor": func(body io.ReadCloser) func(any) error {
+				frames, frame := cbor.NewFramer().NewFrameReader(body), make([]byte, 1<<20)
+				return func(into any) error {
+					n, err := frames.Read(frame)
+					if err != nil {
+						return err
+					}
+					return direct.Unmarshal(frame[:n], into)
+				}
+			},
+		} {
+			for _, asked := range []bool{false, true} {
+				expect := expectNoKeys
+				name := accept
+				if asked {
+					expect, name = expectRightKeys, name+";hashKeys=1"
+				}
+				t.Run(r.Resource+", "+name, func(t *testing.T) {
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.ClientConfig.Host+r.url+"?watch=true&resourceVersion=0&includeObject=Object", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.Header.Set("Accept", name)
+					resp, err := client.Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer resp.Body.Close()
+					if is := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(is, strings.Split(accept, ";")[0]) {
+						t.Fatalf("%d, %q", resp.StatusCode, is)
+					}
+					patch := fmt.Appendf(nil, `{"metadata":{"labels":{"n":%q}}}`, fmt.Sprint("stream-", asked))
+					if _, err := r.Patch(t.Context(), "before-0", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					decode := decoderOf(resp.Body)
+					for modified := false; !modified; {
+						var event struct {
+							Type   watch.EventType `json:"type"`
+							Object map[string]any  `json:"object"`
+						}
+						if err := decode(&event); err != nil {
+							t.Fatal(err)
+						}
+						found := objectsIn(event.Object)
+						if len(found) != 1 {
+							t.Fatalf("%s has %d objects, want 1: %v", event.Type, len(found), event.Object)
+						}
+						expect(t, found[0], nil)
+						modified = event.Type == watch.Modified
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestPagesOfHashKeys: each page has what the first has.
+func TestPagesOfHashKeys(t *testing.T) {
+	s := startKeyServer(t)
+	for _, r := range []keyResource{s.replicas, s.custom} {
+		for i := range 5 {
+			created, err := r.Create(t.Context(), r.object(fmt.Sprint("page-", i), owner(lowUID, true, 0)), metav1.CreateOptions{})
+			expectNoKeys(t, created, err)
+		}
+		for _, asked := range []bool{false, true} {
+			config, expect := s.ClientConfig, expectNoKeys
+			if asked {
+				config, expect = askingForKeys(config), expectRightKeys
+			}
+			client := dynamic.NewForConfigOrDie(config).Resource(r.GroupVersionResource).Namespace(s.namespace)
+			found, options := 0, metav1.ListOptions{Limit: 2}
+			for {
+				page, err := client.List(t.Context(), options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range page.Items {
+					expect(t, &page.Items[i], nil)
+				}
+				found += len(page.Items)
+				if options.Continue = page.GetContinue(); options.Continue == "" {
+					break
+				}
+			}
+			if found != 5 {
+				t.Errorf("%s, asked %t: %d objects, want 5", r.Resource, asked, found)
+			}
+		}
 	}
 }
 
