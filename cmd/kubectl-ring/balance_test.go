@@ -89,8 +89,8 @@ func TestBalance(t *testing.T) {
 		},
 		"all boundaries are pinned": {
 			instances: []runtime.Object{
-				loaded("a", half, 3000, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To(half) }),
-				loaded("b", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](math.MaxInt64) }),
+				loaded("a", half, 3000, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(ptr.To(half)) }),
+				loaded("b", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64) }),
 			},
 			want: []string{"3000          0                 yes\n", "Even enough: ", "Held back:\n  the end of the range of a is pinned: no load passes it; to release it: kubectl ring release a\n  the end"},
 			not:  []string{"would give"},
@@ -115,7 +115,7 @@ func TestBalance(t *testing.T) {
 			instances: []runtime.Object{
 				loaded("a", 1<<60, 3000, nil), loaded("b", half, 1000, leaves), loaded("c", 3<<61, 1000, drained),
 				loaded("d", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) {
-					i.Spec.NextHashKey, i.Status.Phase = ptr.To[int64](7<<60), shardingv1alpha1.InstanceWait
+					i.Spec.NextHashKey, i.Status.Phase = ptr.To[shardingv1alpha1.HashKey](7<<60), shardingv1alpha1.InstanceWait
 				}),
 				loaded("e", 0, 0, idle), loaded("f", 0, 0, func(i *shardingv1alpha1.ControllerInstance) { idle(i); drained(i) }),
 			},

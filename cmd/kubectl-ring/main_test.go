@@ -39,7 +39,7 @@ import (
 func instance(name, ring string) runtime.Object {
 	return &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid", ResourceVersion: "1", Generation: 1},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: ptr.To[int64](math.MaxInt64)},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: ptr.To[shardingv1alpha1.HashKey](math.MaxInt64)},
 		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,13 +72,10 @@ is released.`,
 // move asks the instance of that name to move the end of its range, and prints who gives what to
 // whom, and how to follow it.
 func move(ctx context.Context, client kubernetes.Interface, name, to string, dryRun bool, out io.Writer) error {
-	digits := strings.TrimPrefix(to, "0x")
-	number, err := strconv.ParseUint(digits, 16, 63)
-	// A narrow table cuts keys short, and those would be other keys.
-	if err != nil || len(digits) != len(hashkey.Format(0)) {
-		return fmt.Errorf("KEY is %q, want a hash key of 16 hexadecimal digits, up to %s", to, hashkey.Format(hashkey.Max))
+	key, err := hashkey.Parse(strings.TrimPrefix(to, "0x"))
+	if err != nil {
+		return fmt.Errorf("KEY: %w", err)
 	}
-	key := int64(number)
 	record, view, err := find(ctx, client, name)
 	if err != nil {
 		return err
@@ -96,7 +92,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 	if err := view.CheckMove(name, key); err != nil {
 		return fmt.Errorf("KEY %s %w", hashkey.Format(key), err)
 	}
-	if err := setNext(ctx, client, record, specFields{"nextHashKey": key}, dryRun); err != nil {
+	if err := setNext(ctx, client, record, specFields{"nextHashKey": hashkey.Format(key)}, dryRun); err != nil {
 		return err
 	}
 	record.Next = &key

@@ -37,11 +37,11 @@ func TestMove(t *testing.T) {
 	owner := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance)
 	// Another bounds what can be moved.
 	other := instance("other", "workloads").(*shardingv1alpha1.ControllerInstance)
-	other.Spec.HashKey = ptr.To[int64](1 << 61)
+	other.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](1 << 61)
 	joining := instance("joining", "workloads").(*shardingv1alpha1.ControllerInstance)
 	joining.Spec.HashKey = nil
 	moving := instance("moving", "claims").(*shardingv1alpha1.ControllerInstance)
-	moving.Spec.NextHashKey = ptr.To[int64](16)
+	moving.Spec.NextHashKey = ptr.To[shardingv1alpha1.HashKey](16)
 	alone := instance("alone", "namespaces").(*shardingv1alpha1.ControllerInstance)
 	owner.Status.Weight = 900
 	for _, tc := range []struct {
@@ -58,10 +58,10 @@ func TestMove(t *testing.T) {
 		{name: "owner", to: "7fffffffffffffff", err: "must not be 7fffffffffffffff, the present one"},
 		{name: "owner", to: "0000000000000001", want: 1},
 		{name: "owner", to: "2000000000000000", err: "KEY 2000000000000000 must lie between 2000000000000000 and 2000000000000000"},
-		{name: "owner", to: "8000000000000000", err: "want a hash key of 16 hexadecimal digits, up to 7fffffffffffffff"},
-		{name: "owner", to: "-1", err: "want a hash key"},
-		{name: "owner", to: "5000", err: "of 16 hexadecimal digits"},
-		{name: "owner", to: "half", err: "want a hash key"},
+		{name: "owner", to: "8000000000000000", err: "KEY: \"8000000000000000\" is no hash key: want 16 hexadecimal digits, up to 7fffffffffffffff"},
+		{name: "owner", to: "-1", err: "is no hash key"},
+		{name: "owner", to: "5000", err: "want 16 hexadecimal digits"},
+		{name: "owner", to: "half", err: "is no hash key"},
 		{name: "nobody", to: "0000000000000010", err: `no ControllerInstance "nobody"; there are moving, alone, other, owner, joining`},
 		{name: "joining", to: "0000000000000010", err: "owns no range yet"},
 		{name: "alone", to: "0000000000000010", err: "there is no boundary to move"},
@@ -93,7 +93,7 @@ func TestMove(t *testing.T) {
 				}
 			} else {
 				got, err := client.ShardingV1alpha1().ControllerInstances().Get(t.Context(), tc.name, metav1.GetOptions{})
-				if err != nil || got.Spec.NextHashKey == nil || *got.Spec.NextHashKey != tc.want {
+				if err != nil || got.Spec.NextHashKey == nil || int64(*got.Spec.NextHashKey) != tc.want {
 					t.Errorf("got %+v (%v), want nextHashKey %d", got.Spec, err, tc.want)
 				}
 				if !strings.Contains(out.String(), "kubectl ring workloads --watch") {
@@ -114,7 +114,7 @@ func TestMove(t *testing.T) {
 
 func TestAMoveOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
 	owner, other := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance), instance("other", "workloads").(*shardingv1alpha1.ControllerInstance)
-	other.Spec.HashKey = ptr.To[int64](1 << 61)
+	other.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](1 << 61)
 	client := fake.NewClientset(owner, other)
 	client.PrependReactor("patch", "controllerinstances", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if patch := string(a.(clienttesting.PatchAction).GetPatch()); !strings.Contains(patch, `"path":"/metadata/generation","value":1`) || !strings.Contains(patch, `"value":"uid"`) {
@@ -136,15 +136,15 @@ func TestAMoveOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
 func TestCancel(t *testing.T) {
 	owner := instance("owner", "workloads").(*shardingv1alpha1.ControllerInstance)
 	joining := instance("joining", "workloads").(*shardingv1alpha1.ControllerInstance)
-	joining.Spec.HashKey, joining.Spec.NextHashKey = nil, ptr.To[int64](7)
+	joining.Spec.HashKey, joining.Spec.NextHashKey = nil, ptr.To[shardingv1alpha1.HashKey](7)
 	moving := instance("moving", "claims").(*shardingv1alpha1.ControllerInstance)
-	moving.Spec.NextHashKey, moving.Spec.PinnedHashKey = ptr.To[int64](16), ptr.To[int64](16)
+	moving.Spec.NextHashKey, moving.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](16), ptr.To[shardingv1alpha1.HashKey](16)
 	// An instance moves it, and an earlier move by hand has been released by that.
 	balanced := instance("balanced", "namespaces").(*shardingv1alpha1.ControllerInstance)
-	balanced.Spec.NextHashKey, balanced.Spec.PinnedHashKey = ptr.To[int64](32), ptr.To[int64](16)
+	balanced.Spec.NextHashKey, balanced.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](32), ptr.To[shardingv1alpha1.HashKey](16)
 	// It was pinned before it was moved by hand.
 	again := instance("again", "claims").(*shardingv1alpha1.ControllerInstance)
-	again.Spec.NextHashKey, again.Spec.PinnedHashKey = ptr.To[int64](48), ptr.To[int64](math.MaxInt64)
+	again.Spec.NextHashKey, again.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](48), ptr.To[shardingv1alpha1.HashKey](math.MaxInt64)
 	for name, want := range map[string]string{
 		"moving":   "moving: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000010\n<nil>",
 		"again":    "again: the end of its range stays 7fffffffffffffff, and does not move to 0000000000000030\n<nil>",

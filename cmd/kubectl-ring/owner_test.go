@@ -172,7 +172,7 @@ func TestTheGateOfADonorIsShutForWhatItGivesAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			donor, receiver := of(worker("a", "workloads", math.MaxInt64)), of(worker("b", "workloads", 1))
-			donor.Spec.NextHashKey, donor.Status.Phase = &tc.next, shardingv1alpha1.InstanceWait
+			donor.Spec.NextHashKey, donor.Status.Phase = (*shardingv1alpha1.HashKey)(&tc.next), shardingv1alpha1.InstanceWait
 			var out strings.Builder
 			rs := object("ReplicaSet", "shop", "web", nil)
 			if err := owner(t.Context(), fake.NewClientset(donor, receiver), meta.NewDefaultRESTMapper(nil), rs, schema.GroupResource{Group: "apps", Resource: "replicasets"}, &out); err != nil {

@@ -35,13 +35,13 @@ import (
 
 func TestRelease(t *testing.T) {
 	pinned := func(key int64) func(*shardingv1alpha1.ControllerInstance) {
-		return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = &key }
+		return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(&key) }
 	}
 	low := registered(worker("low", "workloads", 16), pinned(16))
 	stale := registered(worker("stale", "workloads", 1<<62), pinned(32))
 	moving := registered(worker("moving", "workloads", math.MaxInt64), func(i *shardingv1alpha1.ControllerInstance) {
 		pinned(64)(i)
-		i.Spec.NextHashKey = ptr.To[int64](64)
+		i.Spec.NextHashKey = ptr.To[shardingv1alpha1.HashKey](64)
 	})
 	free := registered(worker("free", "claims", math.MaxInt64), nil)
 	type of func(ctx context.Context, client kubernetes.Interface, name string, out io.Writer) error
@@ -86,7 +86,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestReleaseOfARingGoesOnWhereAnInstanceHasGone(t *testing.T) {
-	pinned := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[int64](16) }
+	pinned := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](16) }
 	client := fake.NewClientset(registered(worker("gone", "workloads", 16), pinned), registered(worker("here", "workloads", math.MaxInt64), pinned))
 	client.PrependReactor("patch", "controllerinstances", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		name := action.(clienttesting.PatchAction).GetName()

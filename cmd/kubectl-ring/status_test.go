@@ -39,7 +39,7 @@ import (
 // worker returns an instance that works on all that it owns.
 func worker(name, ring string, key int64) *shardingv1alpha1.ControllerInstance {
 	i := instance(name, ring).(*shardingv1alpha1.ControllerInstance)
-	i.Spec.HashKey, i.Spec.HolderIdentity = ptr.To(key), "host-"+name+"_1_x"
+	i.Spec.HashKey, i.Spec.HolderIdentity = (*shardingv1alpha1.HashKey)(ptr.To(key)), "host-"+name+"_1_x"
 	i.Spec.Controllers = []string{"replicaset-controller"}
 	i.Status.Cached = []shardingv1alpha1.HashKeyRange{{First: 0, Last: math.MaxInt64}}
 	i.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: "replicaset-controller", Working: true}}
@@ -58,7 +58,7 @@ func TestStatus(t *testing.T) {
 	silent := worker("d", "namespaces", math.MaxInt64)
 	silent.Status.Controllers = nil
 	gives := worker("e", "workloads", math.MaxInt64)
-	gives.Spec.NextHashKey, gives.Status.Phase = ptr.To[int64](1<<62-1), shardingv1alpha1.InstanceWait
+	gives.Spec.NextHashKey, gives.Status.Phase = ptr.To[shardingv1alpha1.HashKey](1<<62-1), shardingv1alpha1.InstanceWait
 	receives := worker("f", "workloads", 1<<61)
 	joins := worker("g", "workloads", 0)
 	joins.Spec.HashKey, joins.Status = nil, shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceInit}

@@ -39,7 +39,7 @@ const (
 	scratch     = "_output/codegen" // in the workspace; git ignores it
 )
 
-// generators are the programs that a generation runs, besides go and gofmt.
+// generators are the programs that a generation runs, besides go, gofmt and our openapi-gen.
 var generators = []string{
 	"./cmd/genswaggertypedocs",
 	"golang.org/x/tools/cmd/goimports",
@@ -54,7 +54,6 @@ var generators = []string{
 	"k8s.io/code-generator/cmd/lister-gen",
 	"k8s.io/code-generator/cmd/prerelease-lifecycle-gen",
 	"k8s.io/code-generator/cmd/validation-gen",
-	"k8s.io/kube-openapi/cmd/openapi-gen",
 }
 
 // generation is one run of the generators in a workspace, with the flags that
@@ -76,7 +75,11 @@ func newGeneration(ctx context.Context, w *workspace, log *progress) (*generatio
 	}
 	g := &generation{workspace: w, log: log}
 	return g, log.step("build of the generators", func() error {
-		_, err := output(ctx, w.dir, nil, "go", append([]string{"build", "-ldflags=-w", "-o", tools + "/"}, generators...)...)
+		build := []string{"build", "-ldflags=-w", "-o", tools + "/"}
+		if _, err := output(ctx, w.dir, nil, "go", append(build, generators...)...); err != nil {
+			return err
+		}
+		_, err := output(ctx, ".", nil, "go", append(build, "./hack/codegen/openapi-gen")...)
 		return err
 	})
 }

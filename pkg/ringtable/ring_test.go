@@ -56,11 +56,11 @@ func instance(name string, more ...options) *shardingv1alpha1.ControllerInstance
 }
 
 func key(k int64) options {
-	return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.HashKey = &k }
+	return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.HashKey = (*shardingv1alpha1.HashKey)(&k) }
 }
 
 func next(k int64) options {
-	return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.NextHashKey = &k }
+	return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(&k) }
 }
 
 func donor(name string) options {
@@ -73,7 +73,7 @@ func phase(p shardingv1alpha1.InstancePhase) options {
 
 func cached(first, last int64) options {
 	return func(i *shardingv1alpha1.ControllerInstance) {
-		i.Status.Cached = []shardingv1alpha1.HashKeyRange{{First: first, Last: last}}
+		i.Status.Cached = []shardingv1alpha1.HashKeyRange{{First: shardingv1alpha1.HashKey(first), Last: shardingv1alpha1.HashKey(last)}}
 	}
 }
 

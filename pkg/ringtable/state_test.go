@@ -30,7 +30,7 @@ import (
 func TestStateHasWhatPeopleHaveSetAndWhatInstancesTell(t *testing.T) {
 	pinnedTo := 3 * quarter
 	a := instance("a", key(2*quarter), next(3*quarter), func(i *shardingv1alpha1.ControllerInstance) {
-		i.Spec.PinnedHashKey = &pinnedTo
+		i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(&pinnedTo)
 		i.Status.Work, i.Status.PhaseSince = 347, &metav1.Time{Time: now.Add(-5 * time.Second)}
 		i.Status.Heap = &shardingv1alpha1.ProcessHeap{LiveBytes: 1000, Objects: 10}
 	})

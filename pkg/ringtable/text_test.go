@@ -142,7 +142,7 @@ func TestTextSaysWhatWaits(t *testing.T) {
 
 func TestTextMarksWhatPeopleHaveSet(t *testing.T) {
 	pinned := func(k int64) options {
-		return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = &k }
+		return func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(&k) }
 	}
 	drained := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Drained = true }
 	off := func(i *shardingv1alpha1.ControllerInstance) { i.Spec.Balance = shardingv1alpha1.BalanceDisabled }

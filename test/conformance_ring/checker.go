@@ -198,13 +198,13 @@ func (c *checker) recordStored(r *shardingv1alpha1.ControllerInstance, revision 
 		delete(c.records, r.Name)
 		c.gone = append(c.gone, known)
 	} else {
-		if known.key != nil && r.Spec.HashKey != nil && *known.key != *r.Spec.HashKey {
+		if known.key != nil && r.Spec.HashKey != nil && *known.key != int64(*r.Spec.HashKey) {
 			c.tally.moved++
 		}
 		if r.Status.Epoch > known.epoch {
 			known.raises = append(known.raises, raise{r.Status.Epoch, revision, seen, r.Status.Gives})
 		}
-		known.present, known.key, known.next, known.pinned = true, r.Spec.HashKey, r.Spec.NextHashKey, r.Spec.PinnedHashKey
+		known.present, known.key, known.next, known.pinned = true, (*int64)(r.Spec.HashKey), (*int64)(r.Spec.NextHashKey), (*int64)(r.Spec.PinnedHashKey)
 		known.phase, known.epoch = r.Status.Phase, r.Status.Epoch
 		c.records[r.Name] = known
 	}
@@ -546,7 +546,7 @@ func outdated(all views, r *record, q *request, keys []int64) bool {
 		found = true
 		now := all.at(raised.revision)
 		if g := raised.gives; g != nil {
-			now = now.with(part{name: g.To, key: g.HashKey})
+			now = now.with(part{name: g.To, key: int64(g.HashKey)})
 		}
 		for _, key := range keys {
 			if p, ok := now.owner(key); !ok || p.name != r.name {

@@ -82,7 +82,7 @@ func recordOf(name string, key int64) *shardingv1alpha1.ControllerInstance {
 	return &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{
-			Ring: "ring", HashKey: &key, LeaseDurationSeconds: 6, Controllers: []string{"controller"},
+			Ring: "ring", HashKey: (*shardingv1alpha1.HashKey)(&key), LeaseDurationSeconds: 6, Controllers: []string{"controller"},
 			Governs: []shardingv1alpha1.Governs{
 				{Controller: "controller", Resource: "workloads", By: shardingv1alpha1.GoverningKeyOwn},
 				{Controller: "controller", Resource: "pods", By: shardingv1alpha1.GoverningKeyController},
@@ -251,26 +251,26 @@ func TestRules(t *testing.T) {
 		}, "", ""},
 		"a refusal for an epoch raised to give others away": {func(s *story) {
 			o := s.workload("w", low, 1, 1, 0)
-			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: hashkey.OfUID(low) - 1})
+			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: shardingv1alpha1.HashKey(hashkey.OfUID(low) - 1)})
 			s.heard(s.refused(byA("update", o), 0))
 		}, "", ""},
 		"a refusal for an epoch raised to give this away": {func(s *story) {
 			o := s.workload("w", low, 1, 1, 0)
-			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: hashkey.OfUID(low)})
+			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: shardingv1alpha1.HashKey(hashkey.OfUID(low))})
 			s.heard(s.refused(byA("update", o), 0))
 		}, gate, "refused"},
 		"a later epoch has nothing to do with an earlier refusal": {func(s *story) {
 			o := s.workload("w", low, 1, 1, 0)
 			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: 1})
 			s.heard(s.refused(byA("update", o), 0))
-			s.raise("a", middle, 2, &shardingv1alpha1.Gift{To: "c", HashKey: hashkey.OfUID(low)})
+			s.raise("a", middle, 2, &shardingv1alpha1.Gift{To: "c", HashKey: shardingv1alpha1.HashKey(hashkey.OfUID(low))})
 		}, "", ""},
 		"a refusal that is not for the epoch": {func(s *story) {
 			o := s.workload("w", low, 1, 1, 0)
 			r := s.refused(byB("update", o), 0)
 			r.message = "another instance owns it"
 			s.heard(r)
-			s.raise("b", 1<<63-1, 1, &shardingv1alpha1.Gift{To: "c", HashKey: middle + 1})
+			s.raise("b", 1<<63-1, 1, &shardingv1alpha1.Gift{To: "c", HashKey: shardingv1alpha1.HashKey(middle + 1)})
 		}, gate, "another instance owns it"},
 		"a request of somebody else that changes nothing": {func(s *story) {
 			s.workload("w", low, 1, 1, 0)
@@ -283,7 +283,7 @@ func TestRules(t *testing.T) {
 		}, owner, "b (operator-2) sent update workloads/status w"},
 		"a refusal for an epoch, of one that was made anew since": {func(s *story) {
 			o := s.workload("w", low, 1, 1, 0)
-			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: hashkey.OfUID(low) - 1})
+			s.raise("a", middle, 1, &shardingv1alpha1.Gift{To: "c", HashKey: shardingv1alpha1.HashKey(hashkey.OfUID(low) - 1)})
 			s.remove(o)
 			s.workload("w", high, 1, 1, 0)
 			s.heard(s.refused(byA("update", o), 0))

@@ -125,7 +125,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 
 	ginkgo.It("refuses what makes no sense, and says what does", func(ctx context.Context) {
 		says(ctx, 1, gomega.And(gomega.ContainSubstring(`no ControllerInstance "nobody"`), gomega.ContainSubstring("workloads-")), "move", "nobody", "0000000000000010")
-		says(ctx, 1, gomega.ContainSubstring("want a hash key"), "move", "nobody", "half")
+		says(ctx, 1, gomega.ContainSubstring("want 16 hexadecimal digits"), "move", "nobody", "half")
 		says(ctx, 1, gomega.ContainSubstring("there is no ring x, and no such command; rings with instances: claims, namespaces, workloads"), "x")
 		says(ctx, 1, gomega.ContainSubstring("x: no instance is on the ring"), "status", "x")
 		says(ctx, 1, gomega.ContainSubstring("give both"), "status", "--timeout=1m")

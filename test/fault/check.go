@@ -191,10 +191,10 @@ func (c *checker) ownerOf(ring string, key int64) *instance {
 
 // instanceWritten handles a write of a record.
 func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
-	if old := c.instances[r.Name]; old != nil && old.key != nil && r.Spec.HashKey != nil && *old.key != *r.Spec.HashKey {
+	if old := c.instances[r.Name]; old != nil && old.key != nil && r.Spec.HashKey != nil && *old.key != int64(*r.Spec.HashKey) {
 		c.moved++
 	}
-	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: r.Spec.HashKey, next: r.Spec.NextHashKey, donor: r.Spec.Donor, phase: r.Status.Phase}
+	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: (*int64)(r.Spec.HashKey), next: (*int64)(r.Spec.NextHashKey), donor: r.Spec.Donor, phase: r.Status.Phase}
 }
 
 // instanceGone handles the deletion or expiry of a record.

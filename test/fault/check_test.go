@@ -42,7 +42,7 @@ func (s story) instance(name string, key int64) {
 	s.revision++
 	s.instanceWritten(&shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: catalogue.WorkloadsRing, HolderIdentity: name, HashKey: &key},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: catalogue.WorkloadsRing, HolderIdentity: name, HashKey: (*shardingv1alpha1.HashKey)(&key)},
 		Status:     shardingv1alpha1.ControllerInstanceStatus{Phase: shardingv1alpha1.InstanceActive},
 	})
 }

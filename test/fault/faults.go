@@ -32,6 +32,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -398,7 +399,7 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	patch := fmt.Appendf(nil, `{"spec":{"nextHashKey":%d}}`, next)
+	patch := fmt.Appendf(nil, `{"spec":{"nextHashKey":%q}}`, hashkey.Format(next))
 	if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (j *judge) leads(holder string) {
 
 // instanceWritten handles a write of a record.
 func (j *judge) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
-	i := &instance{name: r.Name, process: j.processOf(r.Spec.HolderIdentity), hashKey: r.Spec.HashKey}
+	i := &instance{name: r.Name, process: j.processOf(r.Spec.HolderIdentity), hashKey: (*int64)(r.Spec.HashKey)}
 	for _, c := range r.Status.Controllers {
 		if c.Working {
 			i.working = append(i.working, c.Name)

@@ -58,7 +58,7 @@ func (t tale) owns(process string, working bool) {
 	t.revision++
 	key := int64(1)
 	r := &shardingv1alpha1.ControllerInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}}
-	r.Spec.HolderIdentity, r.Spec.HashKey = process, &key
+	r.Spec.HolderIdentity, r.Spec.HashKey = process, (*shardingv1alpha1.HashKey)(&key)
 	r.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: replicaSetController, Working: working}}
 	t.instanceWritten(r)
 }

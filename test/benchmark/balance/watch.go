@@ -111,7 +111,7 @@ func (r *records) add(e watch.Event) error {
 	}
 	seen := event{
 		At: time.Now(), Deleted: e.Type == watch.Deleted, Name: i.Name, UID: string(i.UID),
-		Key: i.Spec.HashKey, Next: i.Spec.NextHashKey, Donor: i.Spec.Donor, Phase: i.Status.Phase,
+		Key: (*int64)(i.Spec.HashKey), Next: (*int64)(i.Spec.NextHashKey), Donor: i.Spec.Donor, Phase: i.Status.Phase,
 		Weight: i.Status.Weight, Heaviest: i.Status.Heaviest, Work: i.Status.Work, Heap: i.Status.Heap,
 		Gives: i.Status.Gives != nil, Asked: i.DeletionTimestamp != nil,
 	}

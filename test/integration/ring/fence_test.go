@@ -753,7 +753,7 @@ func (s *fenceServer) testRecords() {
 	s.wantPassed("label", patch(s.client, `{"metadata":{"labels":{"x":"y"}}}`))
 
 	owning := newRecord("b")
-	owning.Spec.HashKey = ptr.To[int64](5)
+	owning.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](5)
 	if _, err := s.instances().Create(ctx, owning, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a new instance owns nothing") {
 		t.Errorf("a new record with a hash key: %v, want it refused as invalid", err)
 	}

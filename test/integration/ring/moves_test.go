@@ -46,7 +46,7 @@ func (r *ringTest) move(name string, next int64) int64 {
 		if now.Spec.NextHashKey != nil {
 			return fmt.Errorf("the move of %s to %d is still open", name, next)
 		}
-		key = *now.Spec.HashKey
+		key = int64(*now.Spec.HashKey)
 		return nil
 	})
 	return key

@@ -215,9 +215,9 @@ func (s *registryServer) testWrites() {
 		{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController},
 		{Controller: "replicaset-controller", Group: "apps", Resource: "replicasets", By: shardingv1alpha1.GoverningKeyOwn},
 	}
-	instance.Spec.PinnedHashKey, instance.Spec.Drained, instance.Spec.Balance = ptr.To[int64](math.MaxInt64), true, shardingv1alpha1.BalanceDisabled
+	instance.Spec.PinnedHashKey, instance.Spec.Drained, instance.Spec.Balance = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64), true, shardingv1alpha1.BalanceDisabled
 	instance.Spec.Held = []shardingv1alpha1.HashKeyRange{{First: 0, Last: 0}, {First: 100, Last: math.MaxInt64}}
-	instance.Spec.HashKey = ptr.To[int64](6)
+	instance.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](6)
 	instance.Status.Phase = shardingv1alpha1.InstanceActive
 	created := s.create(instance)
 	if !apiequality.Semantic.DeepEqual(created.Spec, instance.Spec) || created.Status.Phase != "" || created.Generation != 1 {
@@ -239,7 +239,7 @@ func (s *registryServer) testWrites() {
 			{Name: "deployment-controller", Reason: "the leader runs it"},
 		},
 	}
-	change.Spec.HashKey = ptr.To[int64](7)
+	change.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](7)
 	reported, err := s.instances().UpdateStatus(ctx, change, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func (s *registryServer) testWrites() {
 	}
 
 	change = reported.DeepCopy()
-	change.Spec.HashKey, change.Spec.NextHashKey, change.Spec.Donor = ptr.To[int64](math.MaxInt64-1), ptr.To[int64](0), "b"
+	change.Spec.HashKey, change.Spec.NextHashKey, change.Spec.Donor = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64-1), ptr.To[shardingv1alpha1.HashKey](0), "b"
 	change.Spec.Drained, change.Spec.Balance = false, ""
 	change.Status = shardingv1alpha1.ControllerInstanceStatus{}
 	updated, err := s.instances().Update(ctx, change, metav1.UpdateOptions{})
@@ -285,7 +285,7 @@ func (s *registryServer) testWrites() {
 		t.Fatal(err)
 	}
 	moved, err := self.ShardingV1alpha1().ControllerInstances().Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"nextHashKey":5}}`), metav1.PatchOptions{})
-	if err != nil || moved.Spec.PinnedHashKey != nil || !ptr.Equal(moved.Spec.NextHashKey, ptr.To[int64](5)) {
+	if err != nil || moved.Spec.PinnedHashKey != nil || !ptr.Equal(moved.Spec.NextHashKey, ptr.To[shardingv1alpha1.HashKey](5)) {
 		t.Errorf("a key that an instance names gave %+v, %v, want it not pinned", moved.Spec, err)
 	}
 
@@ -335,14 +335,14 @@ func (s *registryServer) testValidation() {
 
 	instance := newInstance("b")
 	instance.Spec = shardingv1alpha1.ControllerInstanceSpec{
-		HashKey: ptr.To[int64](-1), NextHashKey: ptr.To[int64](-2), Donor: "b",
+		HashKey: ptr.To[shardingv1alpha1.HashKey](-1), NextHashKey: ptr.To[shardingv1alpha1.HashKey](-2), Donor: "b",
 		Controllers: []string{"*"}, Governs: []shardingv1alpha1.Governs{{Controller: "a", Resource: "pods/status", By: "Owner"}},
 	}
 	_, err := s.instances().Create(ctx, instance, metav1.CreateOptions{})
 	wantInvalid("create", err, "spec.ring", "spec.holderIdentity", "spec.leaseDurationSeconds", "spec.hashKey", "spec.nextHashKey", "spec.donor",
 		"spec.controllers[0]", "spec.governs[0].resource", "spec.governs[0].by")
 	instance = newInstance("b")
-	instance.Spec.PinnedHashKey, instance.Spec.Balance = ptr.To[int64](-1), "On"
+	instance.Spec.PinnedHashKey, instance.Spec.Balance = ptr.To[shardingv1alpha1.HashKey](-1), "On"
 	_, err = s.instances().Create(ctx, instance, metav1.CreateOptions{})
 	wantInvalid("create", err, "spec.pinnedHashKey", "spec.balance")
 	instance = newInstance("b")
@@ -445,7 +445,7 @@ func (s *registryServer) testPreconditions() {
 		t.Errorf("after news and a renewal: %v", err)
 	}
 	got, err := s.instances().Get(ctx, "a", metav1.GetOptions{})
-	if err != nil || got.Spec.HashKey == nil || *got.Spec.HashKey != highest || got.Generation != decidedOn.Generation+1 {
+	if err != nil || got.Spec.HashKey == nil || int64(*got.Spec.HashKey) != highest || got.Generation != decidedOn.Generation+1 {
 		t.Errorf("got %+v of generation %d, %v", got.Spec, got.Generation, err)
 	}
 	wantRefused("a spec that has changed", grant(decidedOn.UID))
@@ -582,7 +582,7 @@ func (s *registryServer) testRenewal() {
 	t, ctx := s.t, s.t.Context()
 	instance := newInstance("a")
 	instance.Spec.LeaseDurationSeconds = 5
-	instance.Spec.HashKey = ptr.To[int64](math.MaxInt64)
+	instance.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64)
 	begin := time.Now()
 	created := s.create(instance)
 	w, err := s.instances().Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
@@ -673,7 +673,7 @@ func (s *registryServer) testRefusedRenewals() {
 func (s *registryServer) testDeletion() {
 	t, ctx := s.t, s.t.Context()
 	owner := newInstance("a")
-	owner.Spec.HashKey = ptr.To[int64](math.MaxInt64)
+	owner.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64)
 	created := s.create(owner)
 	w, err := s.instances().Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
 	if err != nil {
@@ -723,7 +723,7 @@ func (s *registryServer) testTable() {
 	for name, key := range map[string]*int64{"a": ptr.To[int64](1<<62 - 1), "b": ptr.To[int64](math.MaxInt64), "c": nil} {
 		instance := newInstance(name)
 		instance.Labels = map[string]string{"name": name}
-		instance.Spec.HashKey = key
+		instance.Spec.HashKey = (*shardingv1alpha1.HashKey)(key)
 		s.create(instance)
 	}
 	if _, err := s.instances().Patch(ctx, "b", types.MergePatchType, []byte(`{"status":{"phase":"Active","weight":12}}`), metav1.PatchOptions{}, "status"); err != nil {
@@ -797,7 +797,7 @@ func (s *registryServer) testRBAC() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	created.Spec.HashKey = ptr.To[int64](math.MaxInt64)
+	created.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64)
 	updated, err := manager.Update(ctx, created, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)

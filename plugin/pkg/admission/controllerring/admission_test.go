@@ -155,7 +155,7 @@ func TestWhatMayBeDoneToARecord(t *testing.T) {
 			stored := func(name string, key int64) *shardingv1alpha1.ControllerInstance {
 				return &shardingv1alpha1.ControllerInstance{
 					ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"},
-					Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "r", HashKey: &key},
+					Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "r", HashKey: (*shardingv1alpha1.HashKey)(&key)},
 				}
 			}
 			p := newTestPlugin(stored("a", *key), stored("b", 10))

@@ -91,15 +91,15 @@ type ControllerInstanceSpec struct {
 	// instance with the lowest hashKey also owns what lies above the highest one.
 	// Unset means that the instance owns nothing yet. Only the instances of the ring
 	// write it; others move a boundary with nextHashKey.
-	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// It is text of 16 hexadecimal digits, 0000000000000000 to 7fffffffffffffff.
 	// +optional
-	HashKey *int64 `json:"hashKey,omitempty" protobuf:"varint,4,opt,name=hashKey"`
+	HashKey *HashKey `json:"hashKey,omitempty" protobuf:"varint,4,opt,name=hashKey,casttype=HashKey"`
 
 	// nextHashKey is where hashKey is to move. It must differ from hashKey. Unset
 	// means that no move is under way.
-	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// It is text of 16 hexadecimal digits, 0000000000000000 to 7fffffffffffffff.
 	// +optional
-	NextHashKey *int64 `json:"nextHashKey,omitempty" protobuf:"varint,5,opt,name=nextHashKey"`
+	NextHashKey *HashKey `json:"nextHashKey,omitempty" protobuf:"varint,5,opt,name=nextHashKey,casttype=HashKey"`
 
 	// donor is the name of the ControllerInstance that an instance which owns nothing
 	// yet asks to split its range. It may name neither the object itself nor anything
@@ -129,9 +129,9 @@ type ControllerInstanceSpec struct {
 	// It is set to nextHashKey by a write of that key which no instance of the ring makes; where
 	// hashKey is pinned, only once the boundary is there.
 	// Unset it to release the boundary.
-	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// It is text of 16 hexadecimal digits, 0000000000000000 to 7fffffffffffffff.
 	// +optional
-	PinnedHashKey *int64 `json:"pinnedHashKey,omitempty" protobuf:"varint,9,opt,name=pinnedHashKey"`
+	PinnedHashKey *HashKey `json:"pinnedHashKey,omitempty" protobuf:"varint,9,opt,name=pinnedHashKey,casttype=HashKey"`
 
 	// drained asks the instance to give its range away and to stay on the ring without one. It
 	// leaves as for a delete, and registers anew with drained set. It owns a range only while
@@ -237,14 +237,14 @@ const (
 // reaches the highest key has no int64 above it.
 type HashKeyRange struct {
 	// first is the lowest hash key of the range, inclusive.
-	// The minimum value is 0 and the maximum value is that of last.
+	// It is text of 16 hexadecimal digits, 0000000000000000 to that of last.
 	// +required
-	First int64 `json:"first" protobuf:"varint,1,opt,name=first"`
+	First HashKey `json:"first" protobuf:"varint,1,opt,name=first,casttype=HashKey"`
 
 	// last is the highest hash key of the range, inclusive.
-	// The minimum value is that of first and the maximum value is 9223372036854775807.
+	// It is text of 16 hexadecimal digits, that of first to 7fffffffffffffff.
 	// +required
-	Last int64 `json:"last" protobuf:"varint,2,opt,name=last"`
+	Last HashKey `json:"last" protobuf:"varint,2,opt,name=last,casttype=HashKey"`
 }
 
 // ControllerInstanceStatus is what an instance last reported about itself.
@@ -366,9 +366,9 @@ type Gift struct {
 	To string `json:"to" protobuf:"bytes,1,opt,name=to"`
 
 	// hashKey is the hash key that it is to have.
-	// The minimum value is 0 and the maximum value is 9223372036854775807.
+	// It is text of 16 hexadecimal digits, 0000000000000000 to 7fffffffffffffff.
 	// +required
-	HashKey int64 `json:"hashKey" protobuf:"varint,2,opt,name=hashKey"`
+	HashKey HashKey `json:"hashKey" protobuf:"varint,2,opt,name=hashKey,casttype=HashKey"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -25,6 +25,7 @@ package hashkey
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -72,6 +73,16 @@ func fnv64(s string) uint64 {
 
 // Format returns the key as people see it everywhere: 16 hexadecimal digits.
 func Format(key int64) string { return fmt.Sprintf("%016x", key) }
+
+// Parse returns the key that Format wrote. It is an error if text does not have exactly 16
+// hexadecimal digits, as it may have been cut short, or if there is no such key.
+func Parse(text string) (int64, error) {
+	key, err := strconv.ParseUint(text, 16, 63)
+	if err != nil || len(text) != len(Format(0)) {
+		return 0, fmt.Errorf("%q is no hash key: want 16 hexadecimal digits, up to %s", text, Format(Max))
+	}
+	return int64(key), nil
+}
 
 // FormatOptional returns the key as Format does, and "none" for nil.
 func FormatOptional(key *int64) string {

@@ -138,8 +138,8 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Holder:         instance.Spec.HolderIdentity,
 		Revision:       revision,
 		Generation:     instance.Generation,
-		Key:            instance.Spec.HashKey,
-		Next:           instance.Spec.NextHashKey,
+		Key:            (*int64)(instance.Spec.HashKey),
+		Next:           (*int64)(instance.Spec.NextHashKey),
 		Donor:          instance.Spec.Donor,
 		Phase:          instance.Status.Phase,
 		Cached:         CachedRanges(instance.Status.Cached),
@@ -149,7 +149,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		LiveBytes:      heap.LiveBytes,
 		HeapObjects:    heap.Objects,
 		Work:           instance.Status.Work,
-		PinnedKey:      instance.Spec.PinnedHashKey,
+		PinnedKey:      (*int64)(instance.Spec.PinnedHashKey),
 		Held:           CachedRanges(instance.Spec.Held),
 		Drained:        instance.Spec.Drained,
 		BalanceOff:     instance.Spec.Balance == shardingv1alpha1.BalanceDisabled,
@@ -174,7 +174,7 @@ func gift(gives *shardingv1alpha1.Gift) *Gift {
 	if gives == nil {
 		return nil
 	}
-	return &Gift{To: gives.To, Key: gives.HashKey}
+	return &Gift{To: gives.To, Key: int64(gives.HashKey)}
 }
 
 // CachedRanges returns status.cached of a record, whose ranges include both ends,
@@ -191,7 +191,10 @@ func CachedRanges(cached []shardingv1alpha1.HashKeyRange) hashkey.Ranges {
 func StatusCached(ranges hashkey.Ranges) []shardingv1alpha1.HashKeyRange {
 	cached := make([]shardingv1alpha1.HashKeyRange, 0, len(ranges))
 	for _, r := range ranges {
-		cached = append(cached, shardingv1alpha1.HashKeyRange{First: int64(r.Start), Last: int64(r.End - 1)})
+		cached = append(cached, shardingv1alpha1.HashKeyRange{
+			First: shardingv1alpha1.HashKey(r.Start),
+			Last:  shardingv1alpha1.HashKey(r.End - 1),
+		})
 	}
 	return cached
 }

@@ -29,7 +29,7 @@ import (
 func TestARecordHoldsWhatDecisionsUse(t *testing.T) {
 	got, err := NewRecord(&shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", ResourceVersion: "41", DeletionTimestamp: &metav1.Time{}},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HolderIdentity: "host_1", HashKey: at(5), NextHashKey: at(6), Donor: "d", PinnedHashKey: at(11), Drained: true, Balance: shardingv1alpha1.BalanceDisabled},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HolderIdentity: "host_1", HashKey: (*shardingv1alpha1.HashKey)(at(5)), NextHashKey: (*shardingv1alpha1.HashKey)(at(6)), Donor: "d", PinnedHashKey: (*shardingv1alpha1.HashKey)(at(11)), Drained: true, Balance: shardingv1alpha1.BalanceDisabled},
 		Status: shardingv1alpha1.ControllerInstanceStatus{
 			Phase: shardingv1alpha1.InstanceWait, Weight: 7, Heaviest: 6, BeforeHeaviest: 1, Cached: []shardingv1alpha1.HashKeyRange{{First: 1, Last: 5}},
 			Epoch: 3, Gives: &shardingv1alpha1.Gift{To: "b", HashKey: 4}, Heap: &shardingv1alpha1.ProcessHeap{LiveBytes: 8, Objects: 9}, Work: 10,
@@ -53,9 +53,9 @@ func TestCachedRangesAreReportedWithBothEndsIncluded(t *testing.T) {
 		want   []shardingv1alpha1.HashKeyRange
 	}{
 		"nothing":         {nil, []shardingv1alpha1.HashKeyRange{}},
-		"everything":      {hashkey.All(), []shardingv1alpha1.HashKeyRange{{First: 0, Last: hashkey.Max}}},
+		"everything":      {hashkey.All(), []shardingv1alpha1.HashKeyRange{{First: 0, Last: shardingv1alpha1.HashKey(hashkey.Max)}}},
 		"one key":         {keys(6, 7), []shardingv1alpha1.HashKeyRange{{First: 7, Last: 7}}},
-		"across the seam": {keys(300, 100), []shardingv1alpha1.HashKeyRange{{First: 0, Last: 100}, {First: 301, Last: hashkey.Max}}},
+		"across the seam": {keys(300, 100), []shardingv1alpha1.HashKeyRange{{First: 0, Last: 100}, {First: 301, Last: shardingv1alpha1.HashKey(hashkey.Max)}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cached := StatusCached(tc.ranges)

@@ -28,7 +28,7 @@ import (
 func instanceOf(ring, name, revision string, key *int64) shardingv1alpha1.ControllerInstance {
 	return shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: key},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HashKey: (*shardingv1alpha1.HashKey)(key)},
 	}
 }
 

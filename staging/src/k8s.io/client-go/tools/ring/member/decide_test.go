@@ -32,7 +32,7 @@ import (
 func (i *instance) owner(ctx context.Context) *term {
 	term := i.registered(ctx)
 	record := i.record()
-	record.Spec.HashKey = key(hashkey.Max)
+	record.Spec.HashKey = (*shardingv1alpha1.HashKey)(key(hashkey.Max))
 	i.registry.edit(record)
 	i.applyOwn(term)
 	return term
@@ -91,7 +91,7 @@ func TestADecisionIsCarriedOutInTheOrderOfItsFields(t *testing.T) {
 			return nil
 		})
 		record := i.record()
-		record.Spec.HashKey = key(200)
+		record.Spec.HashKey = (*shardingv1alpha1.HashKey)(key(200))
 		r.edit(record)
 		before, after := hashkey.Between(99, 1000), hashkey.Between(50, 200)
 		i.gate.set(before)

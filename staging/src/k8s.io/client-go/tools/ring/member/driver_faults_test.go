@@ -291,9 +291,9 @@ func move(w *world, d *dice) {
 	}
 	w.chronicle.note(nil, "a person moves %s to %d, pinned: %v", r.Name, to, pins)
 	w.edit(r.Name, func(i *shardingv1alpha1.ControllerInstance) {
-		i.Spec.NextHashKey = &to
+		i.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(&to)
 		if pins {
-			i.Spec.PinnedHashKey = &to
+			i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(&to)
 		}
 	})
 }

@@ -323,7 +323,7 @@ func TestWorkThatNeverEndsHoldsUpItsOwnKeyOnly(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		// All but the first key of the range are to go, and the third is stuck.
 		to := w.keys[0]
-		w.edit(owners[0].Name, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.NextHashKey = &to })
+		w.edit(owners[0].Name, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(&to) })
 		time.Sleep(time.Minute)
 		unserved := w.unserved(allTasks)
 		t.Logf("a task had no worker for %v on average", unserved)

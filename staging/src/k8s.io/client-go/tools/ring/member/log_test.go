@@ -51,7 +51,7 @@ func (i *instance) reading() *term {
 func peer(k *int64) shardingv1alpha1.ControllerInstance {
 	return shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: "peer", UID: "uid-peer"},
-		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HashKey: k},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "workloads", HashKey: (*shardingv1alpha1.HashKey)(k)},
 	}
 }
 
@@ -156,7 +156,7 @@ func TestAWatchThatCannotBeContinuedIsReplacedByAList(t *testing.T) {
 				i := newInstance(t, r)
 				term := i.reading()
 				record := i.record()
-				record.Spec.HashKey = key(hashkey.Max)
+				record.Spec.HashKey = (*shardingv1alpha1.HashKey)(key(hashkey.Max))
 				r.edit(record)
 				r.edit(peer(key(99)))
 				term.settle()

@@ -65,7 +65,7 @@ func TestAJoinAndMovesEndSoonThoughTheLogLags(t *testing.T) {
 		for _, to := range []int64{1 << 61, 1 << 62} {
 			began = time.Now()
 			record := b.record()
-			record.Spec.NextHashKey = key(to)
+			record.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(key(to))
 			record.Generation++
 			r.edit(record)
 			rest := hashkey.Between(hashkey.Max, to)
@@ -91,7 +91,7 @@ func TestTheReceiverOfARangeLooksAheadWhileItsDonorDrains(t *testing.T) {
 		r.lag(3 * time.Second)
 		leave := b.work(1<<61 + 1)
 		record := b.record()
-		record.Spec.NextHashKey = key(1 << 61)
+		record.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(key(1 << 61))
 		record.Generation++
 		r.edit(record)
 		time.Sleep(15 * time.Second)
@@ -112,7 +112,7 @@ func TestTheRegistryIsNotListedWhileTheLogDoesNotLag(t *testing.T) {
 			c.Balance = func() *ring.Balance { return &ring.Balance{Policy: ring.DefaultPolicy} }
 		})
 		record := b.record()
-		record.Spec.NextHashKey, record.Spec.PinnedHashKey = key(1<<61), key(1<<61)
+		record.Spec.NextHashKey, record.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(key(1<<61)), (*shardingv1alpha1.HashKey)(key(1<<61))
 		record.Generation++
 		r.edit(record)
 		b.serves(hashkey.Between(hashkey.Max, 1<<61))

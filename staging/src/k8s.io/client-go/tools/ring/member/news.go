@@ -112,7 +112,7 @@ func (t *term) report(ctx context.Context, now time.Time, d ring.Decision) time.
 	n.status.Cached = ring.StatusCached(held)
 	n.status.Epoch, n.status.Gives = d.Report.Epoch, nil
 	if gift := d.Report.Gives; gift != nil {
-		n.status.Gives = &shardingv1alpha1.Gift{To: gift.To, HashKey: gift.Key}
+		n.status.Gives = &shardingv1alpha1.Gift{To: gift.To, HashKey: shardingv1alpha1.HashKey(gift.Key)}
 	}
 	due := now
 	switch {

@@ -145,7 +145,7 @@ func (r *registry) touch(times int) {
 	for range times {
 		r.edit(shardingv1alpha1.ControllerInstance{
 			ObjectMeta: metav1.ObjectMeta{Name: "other-1", UID: "uid-other"},
-			Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "other", HashKey: key(7)},
+			Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: "other", HashKey: (*shardingv1alpha1.HashKey)(key(7))},
 		})
 	}
 }

@@ -457,7 +457,7 @@ func TestAMemberWhoseDecidingGoroutineIsBlockedLosesItsRecordAndThenItsRange(t *
 		// A boundary moves; its controller hangs as it is prepared for what it gains.
 		a.controller.inPrepare = func() { <-ctx.Done() }
 		record := b.record()
-		record.Spec.NextHashKey = key(1 << 61)
+		record.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(key(1 << 61))
 		r.edit(record)
 		eventually(t, "the record is gone", func() bool { _, ok := r.get(name); return !ok })
 		if took := time.Since(began); took > 3*lease/2 {

@@ -22,6 +22,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
@@ -69,7 +70,7 @@ func TestARangeIsSharedBesideAKeyWhoseWorkNeverEnds(t *testing.T) {
 		leave()
 		// A boundary can move over the key then.
 		record := b.record()
-		record.Spec.NextHashKey = key(2000)
+		record.Spec.NextHashKey = (*shardingv1alpha1.HashKey)(key(2000))
 		r.edit(record)
 		b.serves(hashkey.Between(hashkey.Max, 2000))
 	})

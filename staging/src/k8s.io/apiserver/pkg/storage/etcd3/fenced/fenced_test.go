@@ -172,7 +172,7 @@ func (w *world) registerAs(name string, uid types.UID, key *int64) fence.Identit
 	record := &shardingv1alpha1.ControllerInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid},
 		Spec: shardingv1alpha1.ControllerInstanceSpec{
-			Ring: "workloads", LeaseDurationSeconds: 600, HashKey: key, Controllers: []string{controller},
+			Ring: "workloads", LeaseDurationSeconds: 600, HashKey: (*shardingv1alpha1.HashKey)(key), Controllers: []string{controller},
 			Governs: []shardingv1alpha1.Governs{{Controller: "*", Resource: "pods", By: shardingv1alpha1.GoverningKeyController}},
 		},
 	}
@@ -310,7 +310,7 @@ func TestATransactionFindsWhatHappenedToTheInstanceSinceItWasJudged(t *testing.T
 			w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.UID = "another" })
 		}, reasonReplaced},
 		"it is given more": {func(w *world) {
-			w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.NextHashKey = ptr.To[int64](1) })
+			w.update("a", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.NextHashKey = ptr.To[shardingv1alpha1.HashKey](1) })
 		}, ""},
 	} {
 		for where, pods := range map[string]*kubernetes.Client{"in one etcd": etcd, "in another etcd": other} {
@@ -528,7 +528,7 @@ func TestAGrantNeedsTheDonorsRecordToGiveExactlyThis(t *testing.T) {
 	w.register("b", nil)
 	grant := func(to string, key int64) string {
 		return w.refusedFor(func() error {
-			return w.updateAs(w.as(a), to, func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = &key })
+			return w.updateAs(w.as(a), to, func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = (*shardingv1alpha1.HashKey)(&key) })
 		})
 	}
 	gives := func(gift *shardingv1alpha1.Gift) {
@@ -558,7 +558,7 @@ func TestAGrantNeedsTheDonorsRecordToGiveExactlyThis(t *testing.T) {
 	c.Name, c.UID = "c", "uid-of-c"
 	take := func(key int64) string {
 		return w.refusedFor(func() error {
-			return w.updateAs(w.as(c), "c", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = &key })
+			return w.updateAs(w.as(c), "c", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = (*shardingv1alpha1.HashKey)(&key) })
 		})
 	}
 	for _, key := range []int64{3, hashkey.Max} {
@@ -596,7 +596,7 @@ func TestAGrantThatIsHeldUntilTheDonorGivesItNoMoreIsNotStored(t *testing.T) {
 			})
 			pausing.before = func() { happens(w) }
 			w.registry, held = held, w.registry
-			err := w.updateAs(w.as(a), "b", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = ptr.To[int64](5) })
+			err := w.updateAs(w.as(a), "b", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = ptr.To[shardingv1alpha1.HashKey](5) })
 			if !fence.IsFenced(err) {
 				t.Errorf("got %v, want a refusal", err)
 			}

@@ -45,7 +45,7 @@ func (w *world) join(ring, name string) fence.Identity {
 func (w *world) take(registry storage.Interface, identity fence.Identity, key int64) error {
 	through := *w
 	through.registry = registry
-	return through.updateAs(w.as(identity), identity.Name, func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = &key })
+	return through.updateAs(w.as(identity), identity.Name, func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = (*shardingv1alpha1.HashKey)(&key) })
 }
 
 func (w *world) record(name string) *shardingv1alpha1.ControllerInstance {
@@ -105,7 +105,7 @@ func TestAFirstKeyIsHeldUntilTheTransaction(t *testing.T) {
 			w.must(w.take(w.registry, w.join(ring, ring+"-c"), 9))
 		}, reasonNotGiven, true},
 		"somebody else writes another's key": {func(w *world, ring string) {
-			w.update(ring+"-b", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = all })
+			w.update(ring+"-b", func(r *shardingv1alpha1.ControllerInstance) { r.Spec.HashKey = (*shardingv1alpha1.HashKey)(all) })
 		}, reasonNotGiven, true},
 		"another tells news": {func(w *world, ring string) {
 			w.update(ring+"-b", func(r *shardingv1alpha1.ControllerInstance) { r.Status.Busy++ })

@@ -79,7 +79,7 @@ func (c *recordChange) to(ctx context.Context, object runtime.Object) error {
 	}
 	still := func(i *instance) *refusal {
 		refused := alive(c.identity, i)
-		if refused == nil && c.moves(record) && (i.Gives == nil || record.Spec.HashKey == nil || *i.Gives != ring.Gift{To: record.Name, Key: *record.Spec.HashKey}) {
+		if refused == nil && c.moves(record) && (i.Gives == nil || record.Spec.HashKey == nil || *i.Gives != ring.Gift{To: record.Name, Key: int64(*record.Spec.HashKey)}) {
 			refused = c.notGiven(record)
 		}
 		return refused
@@ -114,5 +114,5 @@ func (c *recordChange) moves(record *shardingv1alpha1.ControllerInstance) bool {
 
 func (c *recordChange) notGiven(record *shardingv1alpha1.ControllerInstance) *refusal {
 	return &refusal{reasonNotGiven, fmt.Sprintf("the record of ControllerInstance %s does not say in status.gives that it gives hash key %s to %s",
-		c.identity.Name, hashkey.FormatOptional(record.Spec.HashKey), record.Name)}
+		c.identity.Name, hashkey.FormatOptional((*int64)(record.Spec.HashKey)), record.Name)}
 }
