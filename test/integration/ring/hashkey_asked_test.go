@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/utils/ptr"
 )
@@ -269,6 +271,15 @@ func TestHashKeysForWhoAsks(t *testing.T) {
 	}
 }
 
+// createSome creates n objects whose names begin with prefix.
+func (r keyResource) createSome(t *testing.T, prefix string, n int) {
+	t.Helper()
+	for i := range n {
+		created, err := r.Create(t.Context(), r.object(fmt.Sprint(prefix, i), owner(lowUID, true, 0)), metav1.CreateOptions{})
+		expectNoKeys(t, created, err)
+	}
+}
+
 // TestWatchesOfHashKeys: of two clients that watch the same events, and the same objects before
 // them, the one that asks for keys gets them in each, and the other in none.
 func TestWatchesOfHashKeys(t *testing.T) {
@@ -277,10 +288,7 @@ func TestWatchesOfHashKeys(t *testing.T) {
 	for _, r := range []keyResource{s.replicas, s.custom} {
 		t.Run(r.Resource, func(t *testing.T) {
 			const updates = 20
-			for i := range 2 {
-				created, err := r.Create(ctx, r.object(fmt.Sprint("before-", i), owner(lowUID, true, 0)), metav1.CreateOptions{})
-				expectNoKeys(t, created, err)
-			}
+			r.createSome(t, "before-", 2)
 			options := metav1.ListOptions{
 				AllowWatchBookmarks: true, SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 			}
@@ -366,10 +374,7 @@ func TestStreamsOfHashKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []keyResource{s.replicas, s.custom} {
-		for i := range 2 {
-			created, err := r.Create(t.Context(), r.object(fmt.Sprint("before-", i), owner(lowUID, true, 0)), metav1.CreateOptions{})
-			expectNoKeys(t, created, err)
-		}
+		r.createSome(t, "before-", 2)
 		for accept, decoderOf := range map[string]func(io.ReadCloser) func(any) error{
 			"application/json;as=Table;v=v1;g=meta.k8s.io": func(body io.ReadCloser) func(any) error {
 				events := json.NewDecoder(body)
@@ -442,29 +447,24 @@ func TestStreamsOfHashKeys(t *testing.T) {
 func TestPagesOfHashKeys(t *testing.T) {
 	s := startKeyServer(t)
 	for _, r := range []keyResource{s.replicas, s.custom} {
-		for i := range 5 {
-			created, err := r.Create(t.Context(), r.object(fmt.Sprint("page-", i), owner(lowUID, true, 0)), metav1.CreateOptions{})
-			expectNoKeys(t, created, err)
-		}
+		r.createSome(t, "page-", 5)
 		for _, asked := range []bool{false, true} {
 			config, expect := s.ClientConfig, expectNoKeys
 			if asked {
 				config, expect = askingForKeys(config), expectRightKeys
 			}
 			client := dynamic.NewForConfigOrDie(config).Resource(r.GroupVersionResource).Namespace(s.namespace)
-			found, options := 0, metav1.ListOptions{Limit: 2}
-			for {
-				page, err := client.List(t.Context(), options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := range page.Items {
-					expect(t, &page.Items[i], nil)
-				}
-				found += len(page.Items)
-				if options.Continue = page.GetContinue(); options.Continue == "" {
-					break
-				}
+			pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				return client.List(ctx, options)
+			})
+			pages.PageSize = 2
+			found := 0
+			if err := pages.EachListItem(t.Context(), metav1.ListOptions{}, func(obj runtime.Object) error {
+				expect(t, obj.(*unstructured.Unstructured), nil)
+				found++
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
 			if found != 5 {
 				t.Errorf("%s, asked %t: %d objects, want 5", r.Resource, asked, found)

@@ -170,8 +170,8 @@ func (c *objectChange) to(ctx context.Context, object runtime.Object) error {
 	still := func(i *instance) *refusal {
 		refused := alive(c.identity, i)
 		if refused != nil && refused.reason == reasonOutdated && c.condemned && !after.exists {
-			// The epoch may have been raised between the two writes, for other keys than this one:
-			// work on those that the instance gives has ended. Whoever has the key has it judged.
+			// The epoch may have been raised between the two writes, to give other keys away: work on
+			// those had ended before. Whether the instance owns this one is judged all the same.
 			return nil
 		}
 		return refused
