@@ -162,7 +162,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 				"--audit-policy-file=" + policy, r.auditArg(firstAPIServer), "--audit-log-maxsize=0",
 			},
 			localcluster.KubeControllerManager: {
-				"--controllers=" + strings.Join(append(ringControllers(), "serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller"), ","),
+				"--controllers=" + strings.Join(append(ringControllers(), helpers...), ","),
 				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10", "--concurrent-job-syncs=10",
 			},
 		},
@@ -195,6 +195,13 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 	admin.WarningHandler = rest.NoWarnings{}
 	r.client, err = kubernetes.NewForConfig(admin)
 	return err
+}
+
+// helpers are the leader's controllers that the judged ones count on. The pod garbage collector
+// finishes deletes of pods on no node that an API server's end has cut in two.
+var helpers = []string{
+	"serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller",
+	"pod-garbage-collector-controller",
 }
 
 // ringControllers returns the controllers whose work is judged.
