@@ -384,20 +384,24 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
 	// The process that has come after the last fault may still join.
-	err := r.history.await(bounded, "all instances to own a range", func(c *checker) bool {
-		all := c.ring(ring)
-		if len(all) < 3 || slices.ContainsFunc(all, func(i *instance) bool { return i.key == nil }) {
-			return false
+	for name == "" {
+		if err := r.replace(ctx); err != nil {
+			return err
 		}
-		keyed := slices.SortedFunc(slices.Values(all), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
-		// The lowest and the highest have keys on the other side, too.
-		i := 1 + r.rand.IntN(len(keyed)-2)
-		low, high := uint64(*keyed[i-1].key), uint64(*keyed[i+1].key)
-		name, next = keyed[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
-		return true
-	})
-	if err != nil {
-		return err
+		if err := r.history.await(bounded, "all instances to own a range", func(c *checker) bool {
+			all := c.ring(ring)
+			if len(all) < 3 || slices.ContainsFunc(all, func(i *instance) bool { return i.key == nil }) {
+				return len(r.running()) < r.instances
+			}
+			keyed := slices.SortedFunc(slices.Values(all), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
+			// The lowest and the highest have keys on the other side, too.
+			i := 1 + r.rand.IntN(len(keyed)-2)
+			low, high := uint64(*keyed[i-1].key), uint64(*keyed[i+1].key)
+			name, next = keyed[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
+			return true
+		}); err != nil {
+			return err
+		}
 	}
 	patch := fmt.Appendf(nil, `{"spec":{"nextHashKey":%q}}`, hashkey.Format(next))
 	if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

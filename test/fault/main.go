@@ -241,13 +241,21 @@ func (r *run) underLoad(ctx context.Context, f fault) ([]time.Duration, error) {
 			r.load(loading)
 		}
 	}()
-	// A leader exits when it loses its Lease, or if the API server refuses what it needs to begin.
-	for len(r.running()) < r.instances {
-		if _, err := r.add(ctx, onRing); err != nil {
-			return nil, err
-		}
+	if err := r.replace(ctx); err != nil {
+		return nil, err
 	}
 	return f.do(ctx, r)
+}
+
+// replace adds controller managers for those that have ended by themselves. A leader exits when it
+// loses its Lease, or if the API server refuses what it needs to begin.
+func (r *run) replace(ctx context.Context) error {
+	for len(r.running()) < r.instances {
+		if _, err := r.add(ctx, onRing); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // judge adds up what the checker has seen since the last call, and returns the
