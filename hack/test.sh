@@ -158,7 +158,7 @@ explore() {
   [ -z "${STEPS-}" ] || export RING_EXPLORATION_STEPS=$STEPS
   [ -z "${FAULTS-}" ] || export RING_EXPLORATION_FAULTS=$FAULTS
   [ -z "${TIME-}" ] || export RING_EXPLORATION_TIME=$TIME
-  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^Test(Roster)?Exploration$' k8s.io/client-go/tools/ring)
+  (cd "$tree" && go test -v -count=1 -timeout 24h -run '^(Test(Roster)?Exploration|TestNoHealthyInstanceIsRemoved)$' k8s.io/client-go/tools/ring k8s.io/apiserver/pkg/storage/etcd3/presence/inquest)
 }
 # explore-driver has members live through random histories: HISTORIES of them, or that of SEED.
 explore-driver() {

@@ -33,6 +33,9 @@ const (
 	// lease can end: it pays for clocks that run at different rates and for the time
 	// that a request is on its way.
 	marginPerLease = 6
+	// renewalsPerLease has the gate, which shuts five sixths of a lease after the last renewal
+	// that was answered, outlive two thirds of a lease without an answer.
+	renewalsPerLease = 6
 )
 
 // CheckLease says why a lease cannot have that duration: it takes whole seconds from
@@ -48,4 +51,9 @@ func CheckLease(lease time.Duration) error {
 // is alive, counted from an instant before the renewal: the lease less a sixth of it.
 func Confidence(lease time.Duration) time.Duration {
 	return lease - lease/marginPerLease
+}
+
+// RenewalPeriod is how often an instance renews its record: six times in a lease.
+func RenewalPeriod(lease time.Duration) time.Duration {
+	return lease / renewalsPerLease
 }

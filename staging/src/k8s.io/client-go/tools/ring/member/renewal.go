@@ -35,9 +35,6 @@ import (
 )
 
 const (
-	// renewalsPerLease has the gate, which shuts five sixths of a lease after the last renewal
-	// that was answered, outlive two thirds of a lease without an answer.
-	renewalsPerLease = 6
 	// hangsPerLease is the part of a lease for which nothing may be decided.
 	hangsPerLease = 3
 	// renewalPause is how long after an answer that is an error the next renewal is sent, and
@@ -68,7 +65,7 @@ func (t *term) renew(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan renewed)
-	period := t.cfg.LeaseDuration / renewalsPerLease
+	period := fence.RenewalPeriod(t.cfg.LeaseDuration)
 	next, withheld := t.answered.Add(period), false
 	for {
 		select {
