@@ -40,6 +40,8 @@ import (
 // object has an etcd lease of its own.
 type leasedOptions struct {
 	generic.RESTOptionsGetter
+	// prefix is set to that of the storage in etcd.
+	prefix *string
 }
 
 func (o leasedOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
@@ -48,6 +50,7 @@ func (o leasedOptions) GetRESTOptions(resource schema.GroupResource, example run
 		return generic.RESTOptions{}, err
 	}
 	options.Decorator = decorateWithLease(options.Decorator)
+	*o.prefix = options.StorageConfig.Prefix
 	return options, nil
 }
 

@@ -20,14 +20,18 @@ package storage
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/controllerring"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/etcd3/fenced"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
@@ -40,6 +44,8 @@ import (
 // REST serves controllerinstances.
 type REST struct {
 	*genericregistry.Store
+	// prefix is that of the storage in etcd.
+	prefix string
 }
 
 var _ rest.ShortNamesProvider = &REST{}
@@ -60,7 +66,8 @@ func NewREST(optsGetter generic.RESTOptionsGetter) (*REST, *StatusREST, error) {
 
 		TableConvertor: tableConvertor{printerstorage.TableConvertor{TableGenerator: printers.NewTableGenerator().With(printersinternal.AddHandlers)}},
 	}
-	options := &generic.StoreOptions{RESTOptions: leasedOptions{optsGetter}, AttrFunc: controllerinstance.GetAttrs}
+	prefix := ""
+	options := &generic.StoreOptions{RESTOptions: leasedOptions{optsGetter, &prefix}, AttrFunc: controllerinstance.GetAttrs}
 	if err := store.CompleteWithOptions(options); err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +77,7 @@ func NewREST(optsGetter generic.RESTOptionsGetter) (*REST, *StatusREST, error) {
 	statusStore.UpdateStrategy = controllerinstance.StatusStrategy
 	statusStore.ResetFieldsStrategy = controllerinstance.StatusStrategy
 
-	return &REST{store}, &StatusREST{&statusStore}, nil
+	return &REST{store, prefix}, &StatusREST{&statusStore}, nil
 }
 
 // ShortNames returns the short names of the resource.
@@ -93,6 +100,45 @@ func (r *REST) Delete(ctx context.Context, name string, deleteValidation rest.Va
 	obj, _, err = r.Store.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, withoutFinalizers),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	return obj, err == nil, err
+}
+
+// Watch watches records. A watch that is to be the presence of an instance is told to the other API
+// servers before it begins, and its end opens an inquest.
+func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
+	self, named := controllerring.FromContext(ctx)
+	why, present := controllerring.PresenceFrom(ctx)
+	if !named || !present {
+		return r.Store.Watch(ctx, options)
+	}
+	presence, err := fenced.OpenPresence(ctx, r.prefix, self, why)
+	if err != nil {
+		return nil, err
+	}
+	watching, err := r.Store.Watch(ctx, options)
+	if err != nil {
+		// The instance opens another, which is the newest then.
+		return nil, err
+	}
+	return &presentWatch{Interface: watching, ctx: ctx, presence: presence}, nil
+}
+
+// presentWatch is the presence of an instance.
+type presentWatch struct {
+	watch.Interface
+	ctx      context.Context
+	presence *fenced.Presence
+	stop     sync.Once
+}
+
+// Stop implements watch.Interface. If the server ends the request itself, its context lives on for
+// that long.
+func (w *presentWatch) Stop() {
+	w.stop.Do(func() {
+		if w.ctx.Err() != nil {
+			w.presence.Ended()
+		}
+		w.Interface.Stop()
+	})
 }
 
 // withoutFinalizers returns the object without finalizers.

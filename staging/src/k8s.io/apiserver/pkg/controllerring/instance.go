@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"net/http"
 
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,31 +43,45 @@ import (
 // share them.
 const AuditAnnotation = "sharding.k8s.io/controller-instance"
 
-type instanceKey struct{}
+type (
+	instanceKey struct{}
+	presenceKey struct{}
+)
 
 // WithInstance puts the instance that fence.Header names into the context of a request that
 // changes something, if the user may work on the instance's ring; 403 otherwise, before
 // anything is read. The answer repeats the header, so that the instance knows that it was
-// judged, and the audit log has it (AuditAnnotation). A header that names none is a bad request. Requests without the header and those
+// judged, and the audit log has it (AuditAnnotation). So does that to a presence, where tracksPresence
+// is set. A header that names none is a bad request. Requests without the header and those
 // that change nothing pass as they are, and all do with the feature gate ControllerRing off.
-func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer) http.Handler {
+func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer, tracksPresence bool) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := req.Header[fence.Header]
-		if len(values) == 0 || !changes(req.Context()) {
+		present := tracksPresence && isPresence(req)
+		if len(values) == 0 || !present && !changes(req.Context()) {
 			handler.ServeHTTP(w, req)
 			return
 		}
 		instance, err := parse(req.Context(), a, values)
+		if err == nil && present {
+			err = checkPresence(req, instance)
+		}
 		if err != nil {
 			responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{}, w, req)
 			return
 		}
 		audit.AddAuditAnnotation(req.Context(), AuditAnnotation, instance.String())
 		w.Header().Set(fence.Header, instance.String())
-		handler.ServeHTTP(w, req.WithContext(NewContext(req.Context(), instance)))
+		ctx := NewContext(req.Context(), instance)
+		if present {
+			why := req.Header.Get(fence.PresenceHeader)
+			w.Header().Set(fence.PresenceHeader, why)
+			ctx = context.WithValue(ctx, presenceKey{}, why)
+		}
+		handler.ServeHTTP(w, req.WithContext(ctx))
 	})
 }
 
@@ -81,6 +96,33 @@ func changes(ctx context.Context) bool {
 		return true
 	}
 	return false
+}
+
+// isPresence says whether the request is to be an instance's presence: a watch of one record.
+func isPresence(req *http.Request) bool {
+	info, ok := request.RequestInfoFrom(req.Context())
+	return ok && info.Verb == "watch" && info.APIGroup == shardingv1alpha1.GroupName && info.Resource == "controllerinstances" &&
+		len(req.Header[fence.PresenceHeader]) > 0
+}
+
+// checkPresence returns the answer to a request that cannot be the presence of that instance.
+func checkPresence(req *http.Request, instance fence.Identity) error {
+	switch why := req.Header.Get(fence.PresenceHeader); why {
+	case fence.PresenceFirst, fence.PresenceLost, fence.PresenceNext:
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("header %s: %q says not why the presence is opened, want %s, %s or %s", fence.PresenceHeader, why, fence.PresenceFirst, fence.PresenceLost, fence.PresenceNext))
+	}
+	if info, _ := request.RequestInfoFrom(req.Context()); info.Name != instance.Name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the presence of ControllerInstance %s is a watch of its own record: set fieldSelector=metadata.name=%s", instance.Name, instance.Name))
+	}
+	return nil
+}
+
+// PresenceFrom returns why the presence that the request is to be is opened, as fence.PresenceHeader
+// has it, and whether it is to be one.
+func PresenceFrom(ctx context.Context) (string, bool) {
+	why, ok := ctx.Value(presenceKey{}).(string)
+	return why, ok
 }
 
 // parse returns the instance that the header names, or the answer to a request that must not

@@ -86,7 +86,7 @@ func TestARequestThatChangesSomethingNamesAnInstanceOfARingThatTheUserMayWorkOn(
 					got = instance.String()
 				}
 				_, _ = w.Write([]byte(got))
-			}), authorizer.AuthorizerFunc(onlyRing), codecs)
+			}), authorizer.AuthorizerFunc(onlyRing), codecs, true)
 			if tc.verb == "" {
 				tc.verb = "create"
 			}

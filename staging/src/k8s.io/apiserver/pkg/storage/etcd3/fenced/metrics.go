@@ -52,6 +52,22 @@ var (
 		Help:           "Records of controller instances that were removed because they had no etcd lease, so that they would never have ended: somebody else than an API server had written their keys, as a mirror or a backup of etcd by key does.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	presencesOpened = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace:      "apiserver",
+		Subsystem:      "controller_ring",
+		Name:           "presences_opened_total",
+		Help:           "Presences of controller instances that were opened, by reason: the first of a record, in place of one that was lost, or the next one before another is ended on purpose.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})
+	presenceEnds = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace:      "apiserver",
+		Subsystem:      "controller_ring",
+		Name:           "presence_ends_total",
+		Help:           "Presences of controller instances that ended at this server, by verdict: the record was removed, or it was left to its lease as it was renewed, another presence was opened (reopened), presences of several processes ended, this server was late or etcd slow, it was unclear, or too many were removed of late (many).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"verdict"})
 
-	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals, quorumReads, judgedAnew, unleasedRemoved) })
+	registerMetrics = sync.OnceFunc(func() {
+		legacyregistry.MustRegister(refusals, quorumReads, judgedAnew, unleasedRemoved, presencesOpened, presenceEnds)
+	})
 )

@@ -52,6 +52,9 @@ type registry struct {
 	// lists are those with quorum.
 	lists shared[*rings]
 
+	// presences are those of instances at this server.
+	presences *presences
+
 	start sync.Once
 	lock  sync.RWMutex
 	seen  *rings

@@ -68,6 +68,7 @@ func WrapStorage(s storage.Interface, client *kubernetes.Client, config storageb
 	r := newRegistry(s, client)
 	r.backend, r.codec, r.newFunc, r.newListFunc = wrapped.backend, config.Codec, newFunc, newListFunc
 	r.resourcePrefix, r.etcdPrefix = resourcePrefix, path.Join("/", config.Prefix, resourcePrefix)
+	r.presences = newPresences(r, config.Prefix)
 	d.open(r)
 	return wrapped
 }

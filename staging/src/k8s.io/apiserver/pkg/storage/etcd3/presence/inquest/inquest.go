@@ -72,7 +72,14 @@ const (
 	LeaveSlow
 	// LeaveUnclear: it cannot be told whether something has renewed the lease.
 	LeaveUnclear
+	// LeaveMany: a quarter of the ring, or one of it, was removed within a lease.
+	LeaveMany
 )
+
+// String returns a word for logs and metrics.
+func (v Verdict) String() string {
+	return [...]string{"wait", "ask", "announce", "removed", "renewed", "reopened", "several", "late", "slow", "unclear", "many"}[v]
+}
 
 // Left says whether the record is left to its lease.
 func (v Verdict) Left() bool { return v >= LeaveRenewed }
