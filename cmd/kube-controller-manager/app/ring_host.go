@@ -61,6 +61,8 @@ type ringHost struct {
 	identity string
 	// heap is what the members of this process share.
 	heap *member.Heap
+	// presences are those of this process on all its rings.
+	presences *host.Presences
 	// histories notices that etcd was restored.
 	histories *member.Histories
 	// leadership says who leads; the rings leave to the leader what it runs itself.
@@ -84,7 +86,14 @@ func (h *ringHost) share(ctx context.Context) error {
 		return err
 	}
 	h.whole = controllerring.NewWhole(ctx, reader, ResyncPeriod(h.config)())
-	h.mapper, err = newRingMapper(ctx, h.rootClientBuilder)
+	if h.mapper, err = newRingMapper(ctx, h.rootClientBuilder); err != nil {
+		return err
+	}
+	config, err := h.rootClientBuilder.Config(ringComponent)
+	if err != nil {
+		return fmt.Errorf("making a client for the ring: %w", err)
+	}
+	h.presences, err = host.NewPresences(config)
 	return err
 }
 
@@ -146,6 +155,10 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 	if err != nil {
 		return err
 	}
+	var presences member.Presences
+	if settings.Presence == host.PresenceEnabled {
+		presences = h.presences
+	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	reader, err := ringReader(h.rootClientBuilder)
@@ -173,6 +186,7 @@ func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *
 		Leadership:     h.obeyed(),
 		HolderIdentity: h.identity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
+		Presences:      presences,
 		Gate:           gate,
 		Sources:        shared.Sources,
 		Heap:           h.heap,

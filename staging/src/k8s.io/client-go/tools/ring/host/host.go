@@ -337,6 +337,12 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 	if err != nil {
 		return err
 	}
+	var presences member.Presences
+	if settings.Presence == PresenceEnabled {
+		if presences, err = NewPresences(rest.CopyConfig(h.cfg.REST)); err != nil {
+			return err
+		}
+	}
 	on := map[string]member.Controller{}
 	workers := map[string]int{}
 	var governs []shardingv1alpha1.Governs
@@ -357,6 +363,7 @@ func (h *Host) takePart(ctx context.Context, part []*controller, settings *Setti
 		Governs:        governs,
 		HolderIdentity: h.cfg.HolderIdentity,
 		LeaseDuration:  time.Duration(settings.LeaseDuration),
+		Presences:      presences,
 		Gate:           h.gate,
 		Sources:        sources,
 		Heap:           h.heap,

@@ -51,6 +51,7 @@ const (
 // controllers. An example with all fields:
 //
 //	leaseDuration: 15s
+//	presence: Enabled
 //	capacity: 500000
 //	controllers:
 //	- name: replicaset-controller
@@ -64,6 +65,9 @@ type Settings struct {
 	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
 	// starts, or other controllers are listed. Default: 15s.
 	LeaseDuration Duration `json:"leaseDuration,omitempty"`
+	// Presence is Enabled, which has API servers notice the death of this process at once, or Disabled.
+	// A change takes effect as one of LeaseDuration does. Default: Disabled.
+	Presence string `json:"presence,omitempty"`
 	// Capacity is how many objects the caches of this process can hold, on all its rings, at least
 	// 1. What it comes to own beyond that nobody works on until another takes it. Default: any
 	// number.
@@ -74,6 +78,12 @@ type Settings struct {
 	// Balance says how this process evens out the load of its rings.
 	Balance BalanceSettings `json:"balance,omitempty"`
 }
+
+// What Settings.Presence may be.
+const (
+	PresenceEnabled  = "Enabled"
+	PresenceDisabled = "Disabled"
+)
 
 // BalanceSettings should be the same in all processes: each decides by its own on the moves in which
 // it gives something away.
@@ -173,6 +183,12 @@ func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error
 	}
 	if c := settings.Capacity; c != nil && *c < 1 {
 		errs = append(errs, fmt.Errorf("capacity is %d, want the number of objects that the process can hold, or none for any number", *c))
+	}
+	if settings.Presence == "" {
+		settings.Presence = PresenceDisabled
+	}
+	if modes := []string{PresenceEnabled, PresenceDisabled}; !slices.Contains(modes, settings.Presence) {
+		errs = append(errs, fmt.Errorf("presence is %q, want one of %q", settings.Presence, modes))
 	}
 	if err := settings.Balance.complete(); err != nil {
 		errs = append(errs, err)

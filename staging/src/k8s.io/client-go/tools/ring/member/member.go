@@ -143,6 +143,9 @@ type Config struct {
 	// Capacity returns how many objects the process can hold on all its rings; 0: any number. It may
 	// be called at any time. Default: any number.
 	Capacity func() int64
+	// Presences has API servers notice the death of the process at once. The members of a process should
+	// share one. Default: a death is noticed when the lease of the record ends.
+	Presences Presences
 	// Gate is opened and shut by the member.
 	Gate *Gate
 	// Sources are all informers that the controllers work from. The gate opens for

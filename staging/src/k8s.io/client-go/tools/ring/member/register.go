@@ -56,6 +56,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		follow:   m.follow,
 		heard:    sent,
 		answered: sent,
+		renewNow: make(chan struct{}, 1),
 		duties:   duties{roster: ring.NewRoster(m.controllers), releasing: map[string]bool{}},
 		queueing: map[string]*queueing{},
 		turns:    make(chan struct{}, 1),

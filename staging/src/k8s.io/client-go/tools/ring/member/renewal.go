@@ -69,6 +69,8 @@ func (t *term) renew(ctx context.Context) {
 	next, withheld := t.answered.Add(period), false
 	for {
 		select {
+		case <-t.renewNow:
+			next = t.cfg.Clock.Now()
 		case <-t.cfg.Clock.After(max(0, next.Sub(t.cfg.Clock.Now()))):
 			now := t.cfg.Clock.Now()
 			if err := t.hung(now); err != nil {

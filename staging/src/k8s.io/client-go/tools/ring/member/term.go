@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -43,6 +44,9 @@ type term struct {
 	// answered is when the newest renewal that was answered was sent; the creation counts. It
 	// belongs to the goroutine that renews.
 	answered time.Time
+	// renewNow has that goroutine renew the record at once. present says that the process has a presence.
+	renewNow chan struct{}
+	present  atomic.Bool
 
 	// events carries what happened to the one goroutine that decides.
 	events chan func()
@@ -141,6 +145,9 @@ func (t *term) run(ctx context.Context) {
 	}
 	t.comeRound()
 	wg.Go(func() { t.renew(work) })
+	if t.cfg.Presences != nil {
+		wg.Go(func() { t.bePresent(work) })
+	}
 	view := t.machine.View()
 	wg.Go(func() { t.readLog(work, view.Revision) })
 	if _, off := view.BalanceOff(); off {

@@ -1,0 +1,104 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+	http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+package member
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/klog/v2"
+)
+
+// Presences opens presences: requests that are open for as long as the process lives. When it dies,
+// its kernel ends them, and an API server that tracks presences removes the record soon.
+type Presences interface {
+	// Open opens a presence of the instance, for one of the reasons of fence.PresenceHeader, until
+	// ctx ends. It returns once the server has answered: with ErrNoPresence if that opens
+	// none.
+	Open(ctx context.Context, self fence.Identity, why string) (Presence, error)
+}
+
+// Presence is one that is open.
+type Presence interface {
+	// Wait returns when it has ended, and whether the server has ended it in good order.
+	Wait() (inOrder bool)
+}
+
+// ErrNoPresence says that the API server opens no presence: it is an older one, is set so, or refuses
+// it.
+var ErrNoPresence = errors.New("the API server opens no presence, so the death of this process is noticed when its lease ends")
+
+const (
+	// reopenPause is how long after a presence could not be opened it is tried again, hurryPause in
+	// the first hurry after one has ended: a server that has seen the end waits for that long.
+	reopenPause = time.Second
+	hurryPause  = 100 * time.Millisecond
+	hurry       = 2 * time.Second
+	// hurriedRenewals is how often the record is renewed in that time.
+	hurriedRenewals = 500 * time.Millisecond
+	// refusedPause is how long after a server has opened none it is tried again.
+	refusedPause = time.Minute
+)
+
+// bePresent keeps a presence open. Whenever one ends the record is renewed at once, and another is
+// opened.
+func (t *term) bePresent(ctx context.Context) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	logger := klog.FromContext(ctx)
+	why, told := fence.PresenceFirst, false
+	// ended is when the last presence ended.
+	var ended, renewed time.Time
+	for ctx.Err() == nil {
+		presence, err := t.cfg.Presences.Open(ctx, t.self, why)
+		if err == nil {
+			t.present.Store(true)
+			why = fence.PresenceLost
+			if presence.Wait() {
+				why = fence.PresenceNext
+			}
+			t.present.Store(false)
+			ended, renewed, told = t.cfg.Clock.Now(), time.Time{}, false
+		} else if !told && ctx.Err() == nil {
+			logger.Info("Has no presence", "err", err)
+			told = true
+		}
+		now := t.cfg.Clock.Now()
+		pause := wait.Jitter(reopenPause, 0.5)
+		switch hurries := now.Sub(ended) < hurry; {
+		case errors.Is(err, ErrNoPresence):
+			pause = wait.Jitter(refusedPause, 0.5)
+		case err == nil:
+			pause = 0
+		case hurries:
+			pause = hurryPause
+		}
+		if now.Sub(ended) < hurry && now.Sub(renewed) >= hurriedRenewals {
+			renewed = now
+			select {
+			case t.renewNow <- struct{}{}:
+			default:
+			}
+		}
+		select {
+		case <-t.cfg.Clock.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,139 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package member
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/ring/fence"
+)
+
+// servers open presences as they are told to.
+type servers struct {
+	// opened has each attempt, as seconds since the epoch and its reason. answers has what comes of
+	// the next ones; nil: a presence that lasts until it is ended.
+	opened  []attempt
+	answers []error
+	ends    chan bool
+}
+
+type attempt struct {
+	at  time.Duration
+	why string
+}
+
+func (s *servers) Open(ctx context.Context, _ fence.Identity, why string) (Presence, error) {
+	s.opened = append(s.opened, attempt{time.Since(epoch), why})
+	var err error
+	if len(s.answers) > 0 {
+		err, s.answers = s.answers[0], s.answers[1:]
+	}
+	return openPresence{ctx, s.ends}, err
+}
+
+type openPresence struct {
+	ctx  context.Context
+	ends chan bool
+}
+
+func (p openPresence) Wait() bool {
+	select {
+	case inOrder := <-p.ends:
+		return inOrder
+	case <-p.ctx.Done():
+		return false
+	}
+}
+
+// presentInstance returns one that renews its record, and has presences at these servers.
+func presentInstance(t *testing.T, s *servers) *registry {
+	r := newRegistry(t)
+	i := newInstance(t, r)
+	i.cfg.Presences = s
+	ctx := testContext(t)
+	term, _ := i.renewing(ctx)
+	ended := make(chan struct{})
+	t.Cleanup(func() { <-ended })
+	go func() {
+		defer close(ended)
+		term.bePresent(ctx)
+	}()
+	synctest.Wait()
+	return r
+}
+
+func TestAPresenceThatEndsIsOpenedAnewAndTheRecordRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool), answers: []error{nil, errors.New("no"), errors.New("no"), nil}}
+		r := presentInstance(t, s)
+		time.Sleep(500 * time.Millisecond)
+		s.ends <- false
+		time.Sleep(400 * time.Millisecond)
+		s.ends <- true
+		synctest.Wait()
+		if want := []attempt{
+			{0, fence.PresenceFirst},
+			{500 * time.Millisecond, fence.PresenceLost}, {600 * time.Millisecond, fence.PresenceLost}, {700 * time.Millisecond, fence.PresenceLost},
+			{900 * time.Millisecond, fence.PresenceNext},
+		}; !slices.Equal(s.opened, want) {
+			t.Errorf("presences were opened at %v, want %v", s.opened, want)
+		}
+		// In turn it would be after a second.
+		expectTimes(t, r.got(ofPatch(partRenewal)), 500*time.Millisecond, 900*time.Millisecond)
+	})
+}
+
+func TestWhereNoPresenceCanBeOpenedTheHurryEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool), answers: append([]error{nil}, slices.Repeat([]error{errors.New("no")}, 1000)...)}
+		presentInstance(t, s)
+		s.ends <- false
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := len(s.opened); n < 20 || n > 22 {
+			t.Errorf("%d were tried in the first two seconds, want ten in each", n)
+		}
+		hurried := len(s.opened)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := len(s.opened) - hurried; n < 5 || n > 11 {
+			t.Errorf("%d were tried in the next ten seconds, want one in each or less", n)
+		}
+	})
+}
+
+func TestAServerThatOpensNoPresenceIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool), answers: []error{ErrNoPresence}}
+		presentInstance(t, s)
+		time.Sleep(time.Minute - time.Second)
+		synctest.Wait()
+		if len(s.opened) != 1 {
+			t.Errorf("it was asked %d times in a minute, want once", len(s.opened))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(s.opened) != 2 {
+			t.Errorf("it was asked %d times in two minutes, want twice", len(s.opened))
+		}
+	})
+}
