@@ -368,6 +368,8 @@ func (c *checker) join(id writeID) {
 	delete(c.may, id)
 	// The entry in told stays, so a repeated entry of the audit log is recognized.
 	if c.isOwner(claim, w.process) {
+		// The write that takes the last finalizer off an object names the revision that the object had.
+		delete(c.disputed, id)
 		c.judge(claim, w.process)
 		return
 	}

@@ -18,6 +18,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -109,12 +111,17 @@ func (d *deployment) most() int {
 
 // surged checks that a Deployment with a new pod of that ReplicaSet has no more than it may have
 // now, or might have when a generation was written that the ReplicaSet may still go by: one whose
-// Deployment is scaled down goes on creating pods until it hears of that.
+// Deployment is scaled down goes on creating pods until it hears of that. What its other ReplicaSets
+// are about to delete does not count: a rollout counts what they want, in stock, too.
 func (c *checker) surged(d *deployment, by *replicaSet, pod string) {
 	live := 0
 	for _, s := range c.sets {
-		if s.parent == d.uid {
+		switch {
+		case s.parent != d.uid:
+		case s == by:
 			live += len(s.live)
+		default:
+			live += min(len(s.live), int(slices.Max(slices.Collect(maps.Values(s.wanted)))))
 		}
 	}
 	allowed := d.most()

@@ -200,6 +200,13 @@ func TestSurge(t *testing.T) {
 	s.expect(t)
 	s.create("new", "p4")
 	s.expect(t, surge)
+	// What the old one is about to delete does not count.
+	s.part("d", "old", 2, 0, 2)
+	s.part("d", "new", 2, 3, 1)
+	s.create("new", "p5")
+	s.expect(t, surge)
+	s.create("new", "p6")
+	s.expect(t, surge, excess, surge)
 }
 
 func TestSurgeOfADeploymentThatIsScaledDown(t *testing.T) {
@@ -218,6 +225,25 @@ func TestSurgeOfADeploymentThatIsScaledDown(t *testing.T) {
 	s.part("d", "set", 2, 0, 2)
 	s.create("set", "p4")
 	s.expect(t, excess, surge)
+}
+
+// A write that removes an object names the revision of the write before it, which may have been when
+// another owned it.
+func TestARemovalNamesTheRevisionBefore(t *testing.T) {
+	for _, owner := range []string{"a", "b"} {
+		s := begin()
+		removal := writeID{"write", "set", 7}
+		s.allow(removal, "set", "set", "set")
+		s.written(auditWrite{writeID: removal, process: owner})
+		s.instance("a", 5)
+		s.allow(removal, "set", "set", "set")
+		s.conclude()
+		if owner == "a" {
+			s.expect(t)
+		} else {
+			s.expect(t, nonOwner)
+		}
+	}
 }
 
 func TestWritesWithoutAnAnswer(t *testing.T) {
