@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/host"
@@ -65,6 +67,22 @@ func (p *present) open(why string) (die context.CancelFunc) {
 	_, err := p.presences.Open(ctx, p.identity, why)
 	p.must(err)
 	return die
+}
+
+// watches is a client whose watches of the record are presences.
+func (p *present) watches() shardingclient.ControllerInstanceInterface {
+	config := restclient.CopyConfig(p.s.ClientConfig)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Header.Set(fence.Header, p.identity.String())
+			req.Header.Set(fence.PresenceHeader, fence.PresenceFirst)
+			return next.RoundTrip(req)
+		})
+	})
+	client, err := shardingclient.NewForConfig(config)
+	p.must(err)
+	return client.ControllerInstances()
 }
 
 // live renews the record all the time, until the function that it returns is called.
@@ -136,6 +154,23 @@ func (p *present) has(want bool) {
 
 func TestPresence(t *testing.T) {
 	s := startFenceServer(t)
+	// The first, as inquests of others would be counted, too.
+	t.Run("What the server ends itself is no end", func(t *testing.T) {
+		s := s.on(t)
+		one := s.present(t, "times-out", "")
+		defer one.live()()
+		seconds := int64(1)
+		w, err := one.watches().Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + one.identity.Name, TimeoutSeconds: &seconds})
+		one.must(err)
+		for range w.ResultChan() {
+		}
+		// An inquest into that one would end before that into this.
+		s.awaitVerdicts(t, "renewed", 1, func() { one.open(fence.PresenceNext)() })
+		if n := verdicts(t, "reopened"); n != 0 {
+			t.Errorf("%v inquests into a watch whose time was over", n)
+		}
+		one.has(true)
+	})
 	t.Run("The record of a process that dies is removed", func(t *testing.T) {
 		s := s.on(t)
 		one, other := s.present(t, "dies", ""), s.present(t, "lives", "")

@@ -106,7 +106,7 @@ func (r *REST) Delete(ctx context.Context, name string, deleteValidation rest.Va
 // servers before it begins, and its end opens an inquest.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	self, named := controllerring.FromContext(ctx)
-	why, present := controllerring.PresenceFrom(ctx)
+	why, client, present := controllerring.PresenceFrom(ctx)
 	if !named || !present {
 		return r.Store.Watch(ctx, options)
 	}
@@ -119,22 +119,22 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 		// The instance opens another, which is the newest then.
 		return nil, err
 	}
-	return &presentWatch{Interface: watching, ctx: ctx, presence: presence}, nil
+	return &presentWatch{Interface: watching, client: client, presence: presence}, nil
 }
 
 // presentWatch is the presence of an instance.
 type presentWatch struct {
 	watch.Interface
-	ctx      context.Context
+	client   context.Context
 	presence *fenced.Presence
 	stop     sync.Once
 }
 
-// Stop implements watch.Interface. If the server ends the request itself, its context lives on for
-// that long.
+// Stop implements watch.Interface. If the server ends the watch itself, it does so before the request
+// is over.
 func (w *presentWatch) Stop() {
 	w.stop.Do(func() {
-		if w.ctx.Err() != nil {
+		if w.client.Err() != nil {
 			w.presence.Ended()
 		}
 		w.Interface.Stop()

@@ -79,7 +79,7 @@ func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s 
 		if present {
 			why := req.Header.Get(fence.PresenceHeader)
 			w.Header().Set(fence.PresenceHeader, why)
-			ctx = context.WithValue(ctx, presenceKey{}, why)
+			ctx = context.WithValue(ctx, presenceKey{}, presence{why, req.Context()})
 		}
 		handler.ServeHTTP(w, req.WithContext(ctx))
 	})
@@ -118,11 +118,18 @@ func checkPresence(req *http.Request, instance fence.Identity) error {
 	return nil
 }
 
+// presence is what is known of a request that is to be a presence.
+type presence struct {
+	why    string
+	client context.Context
+}
+
 // PresenceFrom returns why the presence that the request is to be is opened, as fence.PresenceHeader
-// has it, and whether it is to be one.
-func PresenceFrom(ctx context.Context) (string, bool) {
-	why, ok := ctx.Value(presenceKey{}).(string)
-	return why, ok
+// has it, and whether it is to be one. client ends when the client has ended the request, or its
+// connection has ended, and not when the time of a watch is over.
+func PresenceFrom(ctx context.Context) (why string, client context.Context, ok bool) {
+	p, ok := ctx.Value(presenceKey{}).(presence)
+	return p.why, p.client, ok
 }
 
 // parse returns the instance that the header names, or the answer to a request that must not

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"k8s.io/api/sharding/v1alpha1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
@@ -34,6 +35,9 @@ import (
 // openTimeout is how long a server may take to answer a request that is to be a presence. The next
 // one goes over another connection.
 const openTimeout = 5 * time.Second
+
+// errAnswered says that the connection works.
+var errAnswered = errors.New("the answer is")
 
 // Presences opens the presences of a process, of all its rings over one connection that carries
 // nothing else: no failure of another request ends them.
@@ -77,12 +81,12 @@ func (p *Presences) Open(ctx context.Context, self fence.Identity, why string) (
 	}
 	if err != nil {
 		cancel()
-		if !errors.Is(err, member.ErrNoPresence) {
+		if !errors.Is(err, errAnswered) {
 			p.drop(line)
 		}
 		return nil, fmt.Errorf("opening the presence of ControllerInstance %s: %w", self.Name, err)
 	}
-	return &presence{presences: p, line: line, body: resp.Body, cancel: cancel}, nil
+	return &presence{presences: p, line: line, ctx: ctx, body: resp.Body, cancel: cancel}, nil
 }
 
 func (p *Presences) send(ctx context.Context, line *http.Client, self fence.Identity, why string) (*http.Response, error) {
@@ -109,9 +113,9 @@ func (p *Presences) send(ctx context.Context, line *http.Client, self fence.Iden
 		body, _ = io.ReadAll(io.LimitReader(resp.Body, most))
 	}
 	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests {
-		return nil, fmt.Errorf("%s: %s", resp.Status, body)
+		return nil, fmt.Errorf("%w %s: %s", errAnswered, resp.Status, body)
 	}
-	return nil, fmt.Errorf("%w: %s %s", member.ErrNoPresence, resp.Status, body)
+	return nil, fmt.Errorf("%w: %w %s: %s", member.ErrNoPresence, errAnswered, resp.Status, body)
 }
 
 // take returns the client with the connection.
@@ -136,7 +140,7 @@ func (p *Presences) drop(line *http.Client) {
 	defer p.lock.Unlock()
 	if p.line == line {
 		p.line = nil
-		line.CloseIdleConnections()
+		utilnet.CloseIdleConnectionsFor(line.Transport)
 	}
 }
 
@@ -144,6 +148,7 @@ func (p *Presences) drop(line *http.Client) {
 type presence struct {
 	presences *Presences
 	line      *http.Client
+	ctx       context.Context
 	body      io.ReadCloser
 	cancel    context.CancelFunc
 }
@@ -154,7 +159,7 @@ func (p *presence) Wait() bool {
 	defer p.body.Close()
 	// What the record says is of no interest here.
 	_, err := io.Copy(io.Discard, p.body)
-	if err != nil {
+	if err != nil && p.ctx.Err() == nil {
 		p.presences.drop(p.line)
 	}
 	return err == nil

@@ -18,6 +18,7 @@ package member
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -63,42 +64,65 @@ func (t *term) bePresent(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	why, told := fence.PresenceFirst, false
-	// ended is when the last presence ended.
-	var ended, renewed time.Time
+	// ended is when the last presence ended, or may have: the server may have opened one that this
+	// process gave up.
+	var ended time.Time
+	var hurrying sync.WaitGroup
+	defer hurrying.Wait()
+	end := func() {
+		ended = t.cfg.Clock.Now()
+		hurrying.Go(func() { t.hurry(ctx) })
+	}
 	for ctx.Err() == nil {
+		opened := t.cfg.Clock.Now()
 		presence, err := t.cfg.Presences.Open(ctx, t.self, why)
-		if err == nil {
-			t.present.Store(true)
+		pause := wait.Jitter(reopenPause, 0.5)
+		switch {
+		case err == nil:
 			why = fence.PresenceLost
 			if presence.Wait() {
 				why = fence.PresenceNext
 			}
-			t.present.Store(false)
-			ended, renewed, told = t.cfg.Clock.Now(), time.Time{}, false
-		} else if !told && ctx.Err() == nil {
-			logger.Info("Has no presence", "err", err)
-			told = true
-		}
-		now := t.cfg.Clock.Now()
-		pause := wait.Jitter(reopenPause, 0.5)
-		switch hurries := now.Sub(ended) < hurry; {
+			told = false
+			// What is cut again and again is not opened again and again.
+			if t.cfg.Clock.Since(opened) >= reopenPause {
+				pause = 0
+			}
+			end()
 		case errors.Is(err, ErrNoPresence):
 			pause = wait.Jitter(refusedPause, 0.5)
-		case err == nil:
-			pause = 0
-		case hurries:
+		case errors.Is(err, context.DeadlineExceeded):
+			end()
+		case t.cfg.Clock.Since(ended) < hurry:
 			pause = hurryPause
 		}
-		if now.Sub(ended) < hurry && now.Sub(renewed) >= hurriedRenewals {
-			renewed = now
-			select {
-			case t.renewNow <- struct{}{}:
-			default:
-			}
+		if err != nil && !told && ctx.Err() == nil {
+			logger.Info("Has no presence", "err", err)
+			told = true
 		}
 		select {
 		case <-t.cfg.Clock.After(pause):
 		case <-ctx.Done():
+		}
+	}
+}
+
+// hurry renews the record again and again for as long as a server that has seen the end of a presence
+// waits for that.
+func (t *term) hurry(ctx context.Context) {
+	if !t.hurries.CompareAndSwap(false, true) {
+		return
+	}
+	defer t.hurries.Store(false)
+	for range hurry / hurriedRenewals {
+		select {
+		case t.renewNow <- struct{}{}:
+		default:
+		}
+		select {
+		case <-t.cfg.Clock.After(hurriedRenewals):
+		case <-ctx.Done():
+			return
 		}
 	}
 }

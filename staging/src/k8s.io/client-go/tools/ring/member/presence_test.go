@@ -85,20 +85,21 @@ func TestAPresenceThatEndsIsOpenedAnewAndTheRecordRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &servers{ends: make(chan bool), answers: []error{nil, errors.New("no"), errors.New("no"), nil}}
 		r := presentInstance(t, s)
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
 		s.ends <- false
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(2*time.Second + 400*time.Millisecond)
 		s.ends <- true
 		synctest.Wait()
 		if want := []attempt{
 			{0, fence.PresenceFirst},
-			{500 * time.Millisecond, fence.PresenceLost}, {600 * time.Millisecond, fence.PresenceLost}, {700 * time.Millisecond, fence.PresenceLost},
-			{900 * time.Millisecond, fence.PresenceNext},
+			{1500 * time.Millisecond, fence.PresenceLost}, {1600 * time.Millisecond, fence.PresenceLost}, {1700 * time.Millisecond, fence.PresenceLost},
+			{3900 * time.Millisecond, fence.PresenceNext},
 		}; !slices.Equal(s.opened, want) {
 			t.Errorf("presences were opened at %v, want %v", s.opened, want)
 		}
-		// In turn it would be after a second.
-		expectTimes(t, r.got(ofPatch(partRenewal)), 500*time.Millisecond, 900*time.Millisecond)
+		// In turn it is after each second.
+		expectTimes(t, r.got(ofPatch(partRenewal)), time.Second,
+			1500*time.Millisecond, 2*time.Second, 2500*time.Millisecond, 3*time.Second, 3900*time.Millisecond)
 	})
 }
 
@@ -106,6 +107,7 @@ func TestWhereNoPresenceCanBeOpenedTheHurryEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &servers{ends: make(chan bool), answers: append([]error{nil}, slices.Repeat([]error{errors.New("no")}, 1000)...)}
 		presentInstance(t, s)
+		time.Sleep(time.Second)
 		s.ends <- false
 		time.Sleep(2 * time.Second)
 		synctest.Wait()

@@ -44,9 +44,10 @@ type term struct {
 	// answered is when the newest renewal that was answered was sent; the creation counts. It
 	// belongs to the goroutine that renews.
 	answered time.Time
-	// renewNow has that goroutine renew the record at once. present says that the process has a presence.
+	// renewNow has that goroutine renew the record at once; hurries says that it is told so again and
+	// again.
 	renewNow chan struct{}
-	present  atomic.Bool
+	hurries  atomic.Bool
 
 	// events carries what happened to the one goroutine that decides.
 	events chan func()

@@ -208,7 +208,7 @@ func (o *Presence) Ended() {
 // inquire follows an inquest to its end.
 func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict {
 	q := inquest.New(o.presences.limits, ended)
-	announced := false
+	announced, since := false, o.presences.before(ended.Add(-o.presences.limits.Gather))
 	for {
 		select {
 		case <-time.After(time.Until(q.Due())):
@@ -219,7 +219,7 @@ func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict
 			return verdict
 		}
 		asked := time.Now()
-		found, err := o.ask(ctx, ended, announced)
+		found, err := o.ask(ctx, since, announced)
 		if err != nil {
 			return inquest.LeaveSlow
 		}
@@ -245,15 +245,16 @@ type finding struct {
 }
 
 // ask asks etcd. What other processes do is asked for only once the silence of this one is
-// announced: before that it does not count, and most inquests have ended.
-func (o *Presence) ask(ctx context.Context, ended time.Time, announced bool) (finding, error) {
+// announced: before that it does not count, and most inquests have ended. since is a revision of
+// before the end.
+func (o *Presence) ask(ctx context.Context, since int64, announced bool) (finding, error) {
 	p := o.presences
 	ctx, cancel := context.WithTimeout(ctx, p.limits.Late)
 	defer cancel()
 	ops := []clientv3.Op{clientv3.OpGet(o.record, clientv3.WithKeysOnly()), clientv3.OpGet(o.key())}
 	if announced {
 		ops = append(ops, clientv3.OpGet(p.silences, clientv3.WithPrefix()),
-			clientv3.OpGet(p.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(p.before(ended.Add(-p.limits.Gather)))))
+			clientv3.OpGet(p.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(since)))
 	}
 	resp, err := p.client.KV.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -333,7 +334,7 @@ func (o *Presence) announce(ctx context.Context) error {
 // than a quarter, or none, were removed so within a lease.
 func (o *Presence) remove(ctx context.Context, found finding) inquest.Verdict {
 	p := o.presences
-	ctx, cancel := context.WithTimeout(ctx, p.limits.Late)
+	ctx, cancel := context.WithTimeout(ctx, 2*p.limits.Late)
 	defer cancel()
 	all, err := p.list(ctx)
 	if err != nil {
@@ -359,7 +360,17 @@ func (o *Presence) remove(ctx context.Context, found finding) inquest.Verdict {
 	if err != nil {
 		return inquest.LeaveSlow
 	}
-	done, err := p.client.KV.Txn(ctx).
+	// The transaction cannot compare when the lease was renewed, so that is asked just before it.
+	last, cancelLast := context.WithTimeout(ctx, p.limits.Late)
+	defer cancelLast()
+	left, err := p.client.Lease.TimeToLive(last, o.lease)
+	if err != nil {
+		return inquest.LeaveSlow
+	}
+	if left.TTL > found.Remaining {
+		return inquest.LeaveRenewed
+	}
+	done, err := p.client.KV.Txn(last).
 		If(clientv3.Compare(clientv3.ModRevision(o.record), "=", found.modified),
 			clientv3.Compare(clientv3.Value(o.key()), "=", o.stored),
 			clientv3.Compare(clientv3.ModRevision(p.silences), "<", found.revision+1).WithPrefix(),
