@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,14 @@ type servers struct {
 	opened  []attempt
 	answers []error
 	ends    chan bool
+	lock    sync.Mutex
+}
+
+// tried returns all attempts until now.
+func (s *servers) tried() []attempt {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return slices.Clone(s.opened)
 }
 
 type attempt struct {
@@ -42,6 +51,8 @@ type attempt struct {
 }
 
 func (s *servers) Open(ctx context.Context, _ fence.Identity, why string) (Presence, error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
 	s.opened = append(s.opened, attempt{time.Since(epoch), why})
 	var err error
 	if len(s.answers) > 0 {
@@ -94,8 +105,8 @@ func TestAPresenceThatEndsIsOpenedAnewAndTheRecordRenewed(t *testing.T) {
 			{0, fence.PresenceFirst},
 			{1500 * time.Millisecond, fence.PresenceLost}, {1600 * time.Millisecond, fence.PresenceLost}, {1700 * time.Millisecond, fence.PresenceLost},
 			{3900 * time.Millisecond, fence.PresenceNext},
-		}; !slices.Equal(s.opened, want) {
-			t.Errorf("presences were opened at %v, want %v", s.opened, want)
+		}; !slices.Equal(s.tried(), want) {
+			t.Errorf("presences were opened at %v, want %v", s.tried(), want)
 		}
 		// In turn it is after each second.
 		expectTimes(t, r.got(ofPatch(partRenewal)), time.Second,
@@ -111,13 +122,13 @@ func TestWhereNoPresenceCanBeOpenedTheHurryEnds(t *testing.T) {
 		s.ends <- false
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n := len(s.opened); n < 20 || n > 22 {
+		if n := len(s.tried()); n < 20 || n > 22 {
 			t.Errorf("%d were tried in the first two seconds, want ten in each", n)
 		}
-		hurried := len(s.opened)
+		hurried := len(s.tried())
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n := len(s.opened) - hurried; n < 5 || n > 11 {
+		if n := len(s.tried()) - hurried; n < 5 || n > 11 {
 			t.Errorf("%d were tried in the next ten seconds, want one in each or less", n)
 		}
 	})
@@ -129,13 +140,13 @@ func TestAServerThatOpensNoPresenceIsLeftAlone(t *testing.T) {
 		presentInstance(t, s)
 		time.Sleep(time.Minute - time.Second)
 		synctest.Wait()
-		if len(s.opened) != 1 {
-			t.Errorf("it was asked %d times in a minute, want once", len(s.opened))
+		if len(s.tried()) != 1 {
+			t.Errorf("it was asked %d times in a minute, want once", len(s.tried()))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(s.opened) != 2 {
-			t.Errorf("it was asked %d times in two minutes, want twice", len(s.opened))
+		if len(s.tried()) != 2 {
+			t.Errorf("it was asked %d times in two minutes, want twice", len(s.tried()))
 		}
 	})
 }
