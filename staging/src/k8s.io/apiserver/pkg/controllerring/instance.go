@@ -60,7 +60,7 @@ func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s 
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := req.Header[fence.Header]
-		present := tracksPresence && isPresence(req)
+		present := tracksPresence && len(values) > 0 && isPresence(req)
 		if len(values) == 0 || !present && !changes(req.Context()) {
 			handler.ServeHTTP(w, req)
 			return

@@ -13,6 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 package fenced
 
 import (
@@ -31,7 +32,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3/presence/inquest"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
@@ -83,9 +83,9 @@ type sample struct {
 }
 
 const (
-	// samplePeriod is how often the revision is asked for while presences are open.
+	// samplePeriod is how often the revision is asked for, once a presence was opened.
 	samplePeriod = time.Second
-	// samplesKept reach further back than an inquest asks.
+	// samplesKept reach further back than an inquest asks as it begins.
 	samplesKept = 8
 	// announcedFor is how long other servers see what one announces, in seconds.
 	announcedFor = 5
@@ -120,17 +120,12 @@ func OpenPresence(ctx context.Context, prefix string, self fence.Identity, why s
 
 func (p *presences) open(ctx context.Context, self fence.Identity, why string) (*Presence, error) {
 	lease := &Lease{}
-	object := p.newFunc()
-	err := p.storage.Get(WithLease(ctx, lease), path.Join(p.resourcePrefix, self.Name), storage.GetOptions{}, object)
-	if storage.IsNotFound(err) {
+	record, err := p.leased(ctx, self.Name, lease)
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
 		return nil, apierrors.NewNotFound(controllerInstances, self.Name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	record, err := p.convert(object)
-	if err != nil {
-		return nil, err
 	}
 	if record.UID != self.UID || record.Spec.Ring != self.Ring || lease.id == clientv3.NoLease {
 		return nil, apierrors.NewConflict(controllerInstances, self.Name, errors.New("it is another's of the same name, or has no lease"))
@@ -208,7 +203,7 @@ func (o *Presence) Ended() {
 // inquire follows an inquest to its end.
 func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict {
 	q := inquest.New(o.presences.limits, ended)
-	announced, since := false, o.presences.before(ended.Add(-o.presences.limits.Gather))
+	since := o.presences.before(ended.Add(-o.presences.limits.Gather))
 	for {
 		select {
 		case <-time.After(time.Until(q.Due())):
@@ -219,7 +214,7 @@ func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict
 			return verdict
 		}
 		asked := time.Now()
-		found, err := o.ask(ctx, since, announced)
+		found, err := o.ask(ctx, since, q.Announced())
 		if err != nil {
 			return inquest.LeaveSlow
 		}
@@ -230,7 +225,6 @@ func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict
 			if err := o.announce(ctx); err != nil {
 				return inquest.LeaveSlow
 			}
-			announced = true
 		case verdict == inquest.Remove:
 			return o.remove(ctx, found)
 		}

@@ -90,10 +90,14 @@ func (r *registry) get(ctx context.Context, name string) (*instance, error) {
 
 // record reads the record of that name with quorum. It returns nil if there is none.
 func (r *registry) record(ctx context.Context, name string) (*shardingv1alpha1.ControllerInstance, error) {
-	object := r.newFunc()
 	// What the request notes about the lease of its own object is not about this one.
-	ctx = WithLease(ctx, nil)
-	err := r.storage.Get(ctx, path.Join(r.resourcePrefix, name), storage.GetOptions{}, object)
+	return r.leased(ctx, name, nil)
+}
+
+// leased does so, and notes the lease of the record if lease is not nil.
+func (r *registry) leased(ctx context.Context, name string, lease *Lease) (*shardingv1alpha1.ControllerInstance, error) {
+	object := r.newFunc()
+	err := r.storage.Get(WithLease(ctx, lease), path.Join(r.resourcePrefix, name), storage.GetOptions{}, object)
 	if storage.IsNotFound(err) {
 		return nil, nil
 	}

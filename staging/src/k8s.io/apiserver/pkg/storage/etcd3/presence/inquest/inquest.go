@@ -117,6 +117,9 @@ func New(limits Limits, ended time.Time) *Inquest {
 // Due returns when the next timer is to fire.
 func (q *Inquest) Due() time.Time { return q.due }
 
+// Announced says whether the silence was announced: from then on the other processes count.
+func (q *Inquest) Announced() bool { return q.announced }
+
 // Fire is called when the timer has fired.
 func (q *Inquest) Fire(now time.Time) Verdict {
 	if now.Sub(q.due) > q.limits.Late {
@@ -164,9 +167,7 @@ func (q *Inquest) prove(from, to time.Time) {
 	switch {
 	case to.Before(from):
 		return
-	case from.After(q.silentTo):
-		q.silentFrom = from
-	case from.Before(q.silentFrom):
+	case from.After(q.silentTo), from.Before(q.silentFrom):
 		q.silentFrom = from
 	}
 	q.silentTo = to
