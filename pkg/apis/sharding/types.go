@@ -274,6 +274,12 @@ type ControllerInstanceStatus struct {
 	// those that come after it to the successor.
 	// The minimum value is 0 and the maximum value is 1099511627776.
 	BeforeHeaviest int64
+
+	// PresenceEnded is when an API server noticed that the presence of the instance had ended, set as
+	// the server is about to remove the record for that. So the last state of a record says how its
+	// end was noticed: unset where its lease has ended. The next change of the status unsets it.
+	// Clients cannot set it.
+	PresenceEnded *metav1.MicroTime
 }
 
 // ProcessHeap is what a process held after a garbage collection. The process may be on

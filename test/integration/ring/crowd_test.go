@@ -275,6 +275,7 @@ func (m metrics) HandedOver(kind ring.Kind, result string) {
 }
 
 func (metrics) Registered()                                   {}
+func (metrics) Present(bool)                                  {}
 func (metrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (metrics) Load(int64, int64)                             {}
 func (metrics) Heaviest(float64)                              {}

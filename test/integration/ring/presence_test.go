@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring/fence"
@@ -96,6 +98,24 @@ func (p *present) live() (die context.CancelFunc) {
 func (p *present) renew(ctx context.Context) {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q}}`, p.identity.UID)
 	_, _ = p.registry.Patch(ctx, p.identity.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// end follows the record. The function that it returns waits for its end, and returns its last state.
+func (p *present) end() func() *shardingv1alpha1.ControllerInstance {
+	p.t.Helper()
+	w, err := p.s.instances().Watch(p.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + p.identity.Name})
+	p.must(err)
+	return func() *shardingv1alpha1.ControllerInstance {
+		p.t.Helper()
+		defer w.Stop()
+		for event := range w.ResultChan() {
+			if event.Type == watch.Deleted {
+				return event.Object.(*shardingv1alpha1.ControllerInstance)
+			}
+		}
+		p.t.Fatalf("the watch of %s ended before the record", p.identity.Name)
+		return nil
+	}
 }
 
 // verdicts returns how many inquests have ended so, in this process.
@@ -174,6 +194,7 @@ func TestPresence(t *testing.T) {
 	t.Run("The record of a process that dies is removed", func(t *testing.T) {
 		s := s.on(t)
 		one, other := s.present(t, "dies", ""), s.present(t, "lives", "")
+		began, told := time.Now(), one.end()
 		defer other.open(fence.PresenceFirst)()
 		defer other.live()()
 		s.awaitVerdicts(t, "removed", 1, func() {
@@ -181,6 +202,9 @@ func TestPresence(t *testing.T) {
 			one.open(fence.PresenceFirst)()
 		})
 		one.has(false)
+		if ended := told().Status.PresenceEnded; ended == nil || ended.Time.Before(began) || ended.Time.After(time.Now()) {
+			t.Errorf("the record's end says that its presence ended at %v, want a time since %v", ended, began)
+		}
 		other.has(true)
 	})
 	t.Run("That of one that renews stays", func(t *testing.T) {
@@ -291,7 +315,21 @@ func (s *fenceServer) testPresenceOfOthers(t *testing.T) {
 func TestAServerMayTrackNoPresences(t *testing.T) {
 	s := startFenceServer(t, "--ignore-presence")
 	one := s.present(t, "one", "")
-	if _, err := one.presences.Open(t.Context(), one.identity, fence.PresenceFirst); !errors.Is(err, ringmember.ErrNoPresence) {
-		t.Errorf("%v, want %v", err, ringmember.ErrNoPresence)
+	// Behind a load balancer the next connection may lead to a server that does.
+	connections := 0
+	config := restclient.CopyConfig(s.ClientConfig)
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		connections++
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	presences, err := host.NewPresences(config)
+	one.must(err)
+	for n := 1; n <= 2; n++ {
+		if _, err := presences.Open(t.Context(), one.identity, fence.PresenceFirst); !errors.Is(err, ringmember.ErrNoPresence) {
+			t.Errorf("%v, want %v", err, ringmember.ErrNoPresence)
+		}
+		if connections != n {
+			t.Errorf("%d connections after %d requests, want as many", connections, n)
+		}
 	}
 }

@@ -93,6 +93,7 @@ var steered = map[string]struct{ patch, becomes string }{
 	"status.work":           {`7`, isForbidden},
 	"status.phaseSince":     {`"2020-01-01T00:00:00Z"`, isForbidden},
 	"status.beforeHeaviest": {`1`, isForbidden},
+	"status.presenceEnded":  {`"2020-01-01T00:00:00.000000Z"`, isForbidden},
 }
 
 // fieldsOf returns the fields of a record by their paths in JSON, one level below metadata, spec and

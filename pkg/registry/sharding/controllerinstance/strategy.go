@@ -151,7 +151,8 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// PrepareForUpdate keeps everything but the status, and says since when the phase is what it is.
+// PrepareForUpdate keeps everything but the status, and sets what no client can: since when the phase
+// is what it is, and whether a presence has ended since the last change.
 func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	metav1.ResetObjectMetaForStatus(&instance.ObjectMeta, &oldInstance.ObjectMeta)
@@ -159,6 +160,11 @@ func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Obj
 	instance.Status.PhaseSince = oldInstance.Status.PhaseSince
 	if instance.Status.Phase != oldInstance.Status.Phase {
 		instance.Status.PhaseSince = ptr.To(metav1.Now())
+	}
+	instance.Status.PresenceEnded = oldInstance.Status.PresenceEnded
+	if !apiequality.Semantic.DeepEqual(instance.Status, oldInstance.Status) {
+		// The instance lives.
+		instance.Status.PresenceEnded = nil
 	}
 }
 

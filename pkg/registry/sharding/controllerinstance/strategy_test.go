@@ -336,6 +336,34 @@ func TestAPhaseHasATime(t *testing.T) {
 	}
 }
 
+// The server says when the presence of an instance ended; a report of the instance says that it lives.
+func TestAReportUnsetsWhenAPresenceEnded(t *testing.T) {
+	then, claimed := metav1.NewMicroTime(time.Now().Add(-time.Second)), metav1.NowMicro()
+	for name, test := range map[string]struct {
+		weight int64
+		claim  *metav1.MicroTime
+		want   *metav1.MicroTime
+	}{
+		"a renewal":                {7, &then, &then},
+		"a renewal that says none": {7, nil, &then},
+		"a renewal that claims":    {7, &claimed, &then},
+		"a report":                 {99, &then, nil},
+		"a report that claims":     {99, &claimed, nil},
+	} {
+		old := newInstance()
+		old.Status.Phase, old.Status.PhaseSince = sharding.InstanceActive, ptr.To(metav1.Now())
+		old.Status.Weight, old.Status.PresenceEnded = 7, &then
+		got := old.DeepCopy()
+		got.Status.Weight, got.Status.PresenceEnded = test.weight, test.claim
+		if err := rest.BeforeUpdate(StatusStrategy, contextFor("update", "status"), got, old); err != nil {
+			t.Fatal(err)
+		}
+		if !got.Status.PresenceEnded.Equal(test.want) {
+			t.Errorf("%s: the presence ended at %v, want %v", name, got.Status.PresenceEnded, test.want)
+		}
+	}
+}
+
 // A delete marks an instance that owns a range, and lets it drain; its lease ends that wait.
 func TestADeleteOfAnOwnerIsARequestToLeave(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -20,7 +20,9 @@ package storage
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -31,7 +33,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3/fenced"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/apis/sharding"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
@@ -110,7 +114,7 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	if !named || !present {
 		return r.Store.Watch(ctx, options)
 	}
-	presence, err := fenced.OpenPresence(ctx, r.prefix, self, why)
+	presence, err := fenced.OpenPresence(ctx, r.prefix, self, why, r.noteEnd)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +124,28 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 		return nil, err
 	}
 	return &presentWatch{Interface: watching, client: client, presence: presence}, nil
+}
+
+// noteEnd is a fenced.Note. The record stays under its lease.
+func (r *REST) noteEnd(ctx context.Context, self fence.Identity, revision int64, ended time.Time) (int64, error) {
+	key, err := r.KeyFunc(ctx, self.Name)
+	if err != nil {
+		return 0, err
+	}
+	note := func(object runtime.Object) (runtime.Object, error) {
+		record := object.(*sharding.ControllerInstance)
+		record.Status.PresenceEnded = nil
+		if !ended.IsZero() {
+			record.Status.PresenceEnded = ptr.To(metav1.NewMicroTime(ended))
+		}
+		return record, nil
+	}
+	noted, still := &sharding.ControllerInstance{}, storage.Preconditions{UID: &self.UID, ResourceVersion: ptr.To(strconv.FormatInt(revision, 10))}
+	err = r.Storage.Storage.GuaranteedUpdate(ctx, key, noted, false, &still, storage.SimpleUpdate(note), nil)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(noted.ResourceVersion, 10, 64)
 }
 
 // presentWatch is the presence of an instance.

@@ -320,6 +320,13 @@ type ControllerInstanceStatus struct {
 	// The minimum value is 0 and the maximum value is 1099511627776.
 	// +optional
 	BeforeHeaviest int64 `json:"beforeHeaviest,omitempty" protobuf:"varint,12,opt,name=beforeHeaviest"`
+
+	// presenceEnded is when an API server noticed that the presence of the instance had ended, set as
+	// the server is about to remove the record for that. So the last state of a record says how its
+	// end was noticed: unset where its lease has ended. The next change of the status unsets it.
+	// Clients cannot set it.
+	// +optional
+	PresenceEnded *metav1.MicroTime `json:"presenceEnded,omitempty" protobuf:"bytes,13,opt,name=presenceEnded"`
 }
 
 // ProcessHeap is what a process held after a garbage collection. The process may be on

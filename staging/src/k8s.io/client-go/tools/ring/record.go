@@ -19,6 +19,7 @@ package ring
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -77,6 +78,9 @@ type Record struct {
 	Report
 	// Deleting says that the instance has been asked to leave, by a delete of its record.
 	Deleting bool
+	// PresenceEnded is when an API server noticed that the instance's presence had ended, by its clock,
+	// as it was about to remove the record for that; zero: it was not.
+	PresenceEnded time.Time
 }
 
 // Report is the part of an instance's status that the fence compares.
@@ -131,6 +135,10 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 	if instance.Status.Heap != nil {
 		heap = *instance.Status.Heap
 	}
+	var presenceEnded time.Time
+	if instance.Status.PresenceEnded != nil {
+		presenceEnded = instance.Status.PresenceEnded.Time
+	}
 	return Record{
 		Name:           instance.Name,
 		UID:            instance.UID,
@@ -157,6 +165,7 @@ func NewRecord(instance *shardingv1alpha1.ControllerInstance) (Record, error) {
 		Working:        working(instance.Status.Controllers),
 		Report:         Report{Epoch: instance.Status.Epoch, Gives: gift(instance.Status.Gives)},
 		Deleting:       instance.DeletionTimestamp != nil,
+		PresenceEnded:  presenceEnded,
 	}, nil
 }
 

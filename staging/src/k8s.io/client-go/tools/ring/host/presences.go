@@ -108,11 +108,12 @@ func (p *Presences) send(ctx context.Context, line *http.Client, self fence.Iden
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	var body []byte
-	if resp.StatusCode != http.StatusOK {
-		const most = 1024
-		body, _ = io.ReadAll(io.LimitReader(resp.Body, most))
+	if resp.StatusCode == http.StatusOK {
+		// Another server may open one.
+		return nil, fmt.Errorf("%w: it is older, or set so", member.ErrNoPresence)
 	}
+	const most = 1024
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, most))
 	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests {
 		return nil, fmt.Errorf("%w %s: %s", errAnswered, resp.Status, body)
 	}

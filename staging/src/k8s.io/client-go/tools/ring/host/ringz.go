@@ -135,6 +135,14 @@ func writeRing(out io.Writer, s *member.Snapshot, now time.Time) {
 	case s.Name != "":
 		line("Deadline", "passed: no renewal was answered in time, so the gate is shut by itself")
 	}
+	switch p := s.Presence; {
+	case p == nil:
+		line("Presence", "not asked for")
+	case p.Since != nil:
+		line("Presence", "since %s", p.Since.UTC().Format(time.RFC3339))
+	default:
+		line("Presence", "none: %s", p.Lacks)
+	}
 	line("Barred", "%s", cmp.Or(s.Barred, "no"))
 
 	table(fmt.Sprintf("Records as of the last round: %d", len(s.Records)), "NAME\tUID\tKEY\tNEXT KEY\tPHASE\tGENERATION\tREVISION")

@@ -48,7 +48,7 @@ func ringzProcess(now time.Time) member.Process {
 		Ring: "workloads", Holder: "host:1_2_x", Balance: member.BalanceState{Mode: member.BalanceDryRun, TolerancePercent: 10, KeysPercentPerMinute: 5}, Name: "workloads-a", UID: "u", RoundAgeSeconds: 12.3456, Revision: 41,
 		Records: []member.RecordState{{Name: "workloads-a", UID: "u", HashKey: "7fffffffffffffff", Phase: shardingv1alpha1.InstanceActive, Generation: 2, Revision: 40}},
 		Phase:   shardingv1alpha1.InstanceActive, Owned: "all", Follow: "all", Draining: "nothing", Epoch: 3,
-		Open: "all", BelievesForSeconds: 4.5, Barred: "a reason",
+		Open: "all", BelievesForSeconds: 4.5, Barred: "a reason", Presence: &member.PresenceState{Lacks: "no server"},
 		Doors: []member.DoorState{
 			{Controller: "job", Open: "nothing", Reason: "the leader runs it"},
 			{Controller: "replicaset-controller", Open: "all", Working: true},
@@ -79,6 +79,7 @@ Holder         host:1_2_x
 Balance        Disabled
 Instance       none: it is not registered
 Gate open for  nothing
+Presence       not asked for
 Barred         no
 
 Records as of the last round: 0
@@ -114,6 +115,7 @@ Next write      none
 Proposal        none
 Gate open for   all
 Deadline        in 4.5s, unless a renewal is answered before
+Presence        none: no server
 Barred          a reason
 
 Records as of the last round: 1

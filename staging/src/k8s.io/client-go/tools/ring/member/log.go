@@ -149,6 +149,7 @@ func (t *term) watch(ctx context.Context, revision int64) error {
 		t.post(ctx, func() {
 			// A list may have overtaken what it says of the instance itself.
 			t.learn(record)
+			t.observer.hear(t.cfg.Clock.Now(), record)
 			t.buried = t.buried || event.Type == watch.Deleted && record.Name == t.self.Name && record.UID == t.self.UID
 			switch {
 			case record.Revision <= t.machine.View().Revision:

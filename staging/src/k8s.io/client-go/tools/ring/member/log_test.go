@@ -101,6 +101,25 @@ func TestTheMachineGetsTheLogsEventsInOrder(t *testing.T) {
 	})
 }
 
+func TestTheLogTellsHowARecordEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t)
+		term := newInstance(t, r).reading()
+		ended := metav1.NewMicroTime(epoch)
+		died := peer(key(99))
+		died.Status.PresenceEnded = &ended
+		r.edit(died)
+		term.settle()
+		heard := time.Now()
+		time.Sleep(time.Second)
+		r.remove("peer")
+		term.settle()
+		if got := term.observer.ends[died.UID]; !got.at.Equal(epoch) || !got.heard.Equal(heard) {
+			t.Errorf("the presence of the peer ended at %v, heard at %v, want %v and %v", got.at, got.heard, epoch, heard)
+		}
+	})
+}
+
 func TestAWatchThatIsClosedIsContinuedWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(t)

@@ -30,6 +30,8 @@ type Metrics interface {
 	// Registered is called for each registration, the first and those after the
 	// loss of a record.
 	Registered()
+	// Present tells whether the instance has a presence, when that changes.
+	Present(present bool)
 	// State tells the present phase, "" while not registered, and the owned share of
 	// the key space, from 0 to 1.
 	State(phase shardingv1alpha1.InstancePhase, owned float64)
@@ -62,13 +64,17 @@ type Metrics interface {
 	// receiver can tell by its own clock. It counts, for a join and a move, from when
 	// it saw the donor in phase Wait, which is one write after the donor shut its
 	// gate; for a crash, from a lease before the record was gone, which is up to a sixth
-	// of the lease too long; for a leave, from when the record was gone, which
+	// of the lease too long; for a death, from when an API server noticed it, by its clock; for a leave, from when the record was gone, which
 	// leaves out how long the instance drained.
 	Unserved(kind ring.Kind, took time.Duration)
 	// Refused is called for each write that was not sent, or was refused, because the
 	// instance may no longer own the object.
 	Refused(by string)
 }
+
+// KindDeath is the kind of a crash that an API server has noticed by the end of a presence: it has
+// removed the record. A ring.KindCrash is noticed when the lease of the record ends.
+const KindDeath ring.Kind = "death"
 
 // How a handover ends.
 const (
@@ -114,6 +120,7 @@ const (
 type noMetrics struct{}
 
 func (noMetrics) Registered()                                   {}
+func (noMetrics) Present(bool)                                  {}
 func (noMetrics) State(shardingv1alpha1.InstancePhase, float64) {}
 func (noMetrics) Load(int64, int64)                             {}
 func (noMetrics) Heaviest(float64)                              {}

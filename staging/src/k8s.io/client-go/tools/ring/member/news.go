@@ -311,8 +311,8 @@ func (t *term) store(ctx context.Context, status *shardingv1alpha1.ControllerIns
 	return record, err
 }
 
-// serverField is the one field of the status that the API server sets.
-const serverField = "phaseSince"
+// serverFields are those fields of the status that the API server sets.
+var serverFields = []string{"phaseSince", "presenceEnded"}
 
 // statusFields returns all other fields of a status for a merge patch. One that is empty,
 // which JSON leaves out, is null there, so the patch clears what it said before. Values
@@ -325,7 +325,7 @@ func statusFields(status *shardingv1alpha1.ControllerInstanceStatus) (map[string
 	fields := map[string]json.RawMessage{}
 	for field := range reflect.TypeFor[shardingv1alpha1.ControllerInstanceStatus]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == serverField {
+		if slices.Contains(serverFields, name) {
 			continue
 		}
 		fields[name] = json.RawMessage("null")

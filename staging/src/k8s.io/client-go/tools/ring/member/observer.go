@@ -17,11 +17,13 @@ limitations under the License.
 package member
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
 )
 
@@ -42,6 +44,8 @@ type observer struct {
 	calledOff *ring.Write
 	// draining is when each instance was seen to wait for its own work to end.
 	draining map[string]time.Time
+	// ends are of the presences whose ends records tell of, by the UID of the record.
+	ends map[types.UID]end
 	// gains are the ranges that the gate has not been opened for yet.
 	gains   []gain
 	serving hashkey.Ranges
@@ -53,9 +57,21 @@ type observer struct {
 	named, shut, drained time.Time
 }
 
+// end is that of a presence.
+type end struct {
+	// at is when an API server noticed it, by its clock, and heard when the instance heard of it.
+	at, heard time.Time
+}
+
+// deathLimit is for how long after it was heard that a presence has ended its record may be gone for
+// that. The API server removes it within half a second, or leaves it to its lease.
+const deathLimit = 2 * time.Second
+
 // gain is a range that has become the instance's own.
 type gain struct {
 	ring.Received
+	// ended is when the presence of the donor ended, for KindDeath.
+	ended time.Time
 	// unservedSince is when it was last worked on, seen when it was seen to be this
 	// instance's.
 	unservedSince, seen time.Time
@@ -64,7 +80,16 @@ type gain struct {
 
 func newObserver(name string, view *ring.View, lease time.Duration, metrics Metrics, events Events) *observer {
 	self, _ := view.Get(name)
-	return &observer{name: name, self: self, lease: lease, metrics: metrics, events: events, view: view, draining: map[string]time.Time{}}
+	return &observer{name: name, self: self, lease: lease, metrics: metrics, events: events, view: view, draining: map[string]time.Time{}, ends: map[types.UID]end{}}
+}
+
+// hear takes what the log tells of a record.
+func (o *observer) hear(now time.Time, r ring.Record) {
+	if r.PresenceEnded.IsZero() {
+		delete(o.ends, r.UID)
+	} else if !o.ends[r.UID].at.Equal(r.PresenceEnded) {
+		o.ends[r.UID] = end{at: r.PresenceEnded, heard: now}
+	}
 }
 
 // observe takes what a decision has come to: held are the keys that all caches
@@ -113,8 +138,13 @@ func (o *observer) listen(now time.Time, before *ring.View) {
 	}
 }
 
-// forget drops what is known of draining that has ended.
+// forget drops what is known of draining that has ended, and of records that have gone.
 func (o *observer) forget() {
+	for uid := range o.ends {
+		if !slices.ContainsFunc(o.view.Records(), func(r *ring.Record) bool { return r.UID == uid }) {
+			delete(o.ends, uid)
+		}
+	}
 	for name := range o.draining {
 		r, _ := o.view.Get(name)
 		if r.Phase != shardingv1alpha1.InstanceWait {
@@ -127,16 +157,29 @@ func (o *observer) forget() {
 func (o *observer) received(now time.Time, before *ring.View, held hashkey.Ranges) {
 	for _, r := range o.view.ReceivedSince(before, o.name) {
 		var since time.Time
+		donor, _ := before.Get(r.Donor)
+		ended, ok := o.ends[donor.UID]
+		if ok && r.Kind == ring.KindCrash && now.Sub(ended.heard) < deathLimit {
+			r.Kind = KindDeath
+		}
 		switch r.Kind {
 		case ring.KindCrash:
 			since = now.Add(-o.lease)
+		case KindDeath:
+			// It is told by another clock.
+			since = ended.at
+			if since.After(now) {
+				since = now
+			} else if since.Before(now.Add(-o.lease)) {
+				since = now.Add(-o.lease)
+			}
 		case ring.KindJoin, ring.KindMove:
 			since = o.draining[r.Donor]
 		}
 		if since.IsZero() {
 			since = now
 		}
-		o.gains = append(o.gains, gain{Received: r, unservedSince: since, seen: now, warm: held.Covers(r.Ranges)})
+		o.gains = append(o.gains, gain{Received: r, ended: ended.at, unservedSince: since, seen: now, warm: held.Covers(r.Ranges)})
 	}
 }
 
@@ -190,13 +233,13 @@ func (o *observer) opened(now time.Time, serving hashkey.Ranges) {
 		o.metrics.HandedOver(g.Kind, result)
 		o.metrics.Step(StepOpen, now.Sub(g.seen))
 		o.metrics.Unserved(g.Kind, now.Sub(g.unservedSince))
-		o.welcome(g.Received)
+		o.welcome(g)
 	}
 	o.gains = waiting
 }
 
 // welcome tells the event of a range that is worked on again.
-func (o *observer) welcome(r ring.Received) {
+func (o *observer) welcome(r gain) {
 	self, _ := o.view.Get(o.name)
 	switch on := reference(self); r.Kind {
 	case ring.KindFirst:
@@ -209,6 +252,8 @@ func (o *observer) welcome(r ring.Received) {
 		o.events.Eventf(on, v1.EventTypeNormal, eventTookOver, "Works on %s: %s has left", r.Ranges, r.Donor)
 	case ring.KindCrash:
 		o.events.Eventf(on, v1.EventTypeWarning, eventTookOver, "Works on %s: the record of %s has expired", r.Ranges, r.Donor)
+	case KindDeath:
+		o.events.Eventf(on, v1.EventTypeWarning, eventTookOver, "Works on %s: the process of %s has died, as the end of its presence told at %s", r.Ranges, r.Donor, r.ended.UTC().Format(time.RFC3339Nano))
 	}
 }
 

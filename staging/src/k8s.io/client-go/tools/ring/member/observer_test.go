@@ -70,9 +70,16 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 	aAgain.Revision = 6
 	aLeaves.Revision, aLeaves.Phase = 7, leaving
 
+	begin := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	// died is the last state of a record whose presence ended in that second.
+	died := func(r ring.Record, second int) *ring.Record {
+		r.PresenceEnded = begin.Add(time.Duration(second) * time.Second)
+		return &r
+	}
 	// step is what an instance has come to at that second.
 	type step struct {
 		at            int
+		log           *ring.Record
 		view          *ring.View
 		d             ring.Decision
 		held, serving hashkey.Ranges
@@ -154,6 +161,62 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 			},
 			want: []string{"fill took 0s", "crash cold", "open took 1s", "crash unserved 6s", "Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the record of a has expired", "fill took 1s"},
 		},
+		"death": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), d: ring.Decision{Follow: low}, held: low, serving: low},
+				{at: 8, log: died(a, 5), view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: low},
+				{at: 9, view: ring.NewView(9, granted), d: ring.Decision{Follow: all}, held: all, serving: all},
+			},
+			want: []string{"fill took 0s", "fill took 0s", "death warm", "open took 1s", "death unserved 4s",
+				"Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the process of a has died, as the end of its presence told at 2026-01-02T03:04:05Z"},
+		},
+		"death by a clock that is ahead": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 8, log: died(a, 11), view: ring.NewView(9, granted), held: all, serving: all},
+			},
+			want: []string{"death warm", "open took 0s", "death unserved 0s",
+				"Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the process of a has died, as the end of its presence told at 2026-01-02T03:04:11Z"},
+		},
+		"death by a clock that is far behind": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 8, log: died(a, -60), view: ring.NewView(9, granted), held: all, serving: all},
+			},
+			want: []string{"death warm", "open took 0s", "death unserved 5s",
+				"Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the process of a has died, as the end of its presence told at 2026-01-02T03:03:00Z"},
+		},
+		"death heard of a moment before": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 7, log: died(a, 5), view: ring.NewView(8, *died(a, 5), granted), serving: low},
+				{at: 8, log: died(a, 5), view: ring.NewView(9, granted), held: all, serving: all},
+			},
+			want: []string{"death warm", "open took 0s", "death unserved 3s",
+				"Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the process of a has died, as the end of its presence told at 2026-01-02T03:04:05Z"},
+		},
+		"crash of one whose presence ended, and that was left to its lease": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 5, log: died(a, 4), view: ring.NewView(8, *died(a, 4), granted), serving: low},
+				{at: 8, log: died(a, 4), view: ring.NewView(9, granted), held: all, serving: all},
+			},
+			want: []string{"crash warm", "open took 0s", "crash unserved 5s", "Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the record of a has expired"},
+		},
+		"crash of one that has reported since": {
+			self: "b",
+			steps: []step{
+				{at: 1, view: ring.NewView(5, a, granted), serving: low},
+				{at: 7, log: died(a, 6), view: ring.NewView(8, *died(a, 6), granted), serving: low},
+				{at: 8, log: &a, view: ring.NewView(9, granted), held: all, serving: all},
+			},
+			want: []string{"crash warm", "open took 0s", "crash unserved 5s", "Warning event TookOver on b: Works on (0000000000000063, 7fffffffffffffff]: the record of a has expired"},
+		},
 		"two crash at once": {
 			self: "b",
 			steps: []step{
@@ -188,10 +251,13 @@ func TestTheObserverTellsHowRangesChangeHands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &told{}
-			begin := time.Now()
 			o := newObserver(tc.self, tc.steps[0].view, 5*time.Second, got, got)
 			for _, s := range tc.steps {
-				o.observe(begin.Add(time.Duration(s.at)*time.Second), s.view, s.d, s.held, s.serving, !s.busy)
+				now := begin.Add(time.Duration(s.at) * time.Second)
+				if s.log != nil {
+					o.hear(now, *s.log)
+				}
+				o.observe(now, s.view, s.d, s.held, s.serving, !s.busy)
 			}
 			if a, b := strings.Join(got.lines, "; "), strings.Join(tc.want, "; "); a != b {
 				t.Errorf("told\n%s, want\n%s", a, b)

@@ -70,6 +70,7 @@ func (t *term) bePresent(ctx context.Context) {
 	var ended time.Time
 	var hurrying sync.WaitGroup
 	defer hurrying.Wait()
+	defer t.showPresence(nil)
 	end := func() {
 		ended = t.cfg.Clock.Now()
 		hurrying.Go(func() { t.hurry(ctx) })
@@ -80,11 +81,13 @@ func (t *term) bePresent(ctx context.Context) {
 		pause := wait.Jitter(reopenPause, 0.5)
 		switch {
 		case err == nil:
+			t.showPresence(&PresenceState{Since: &opened})
 			why = fence.PresenceLost
 			if presence.Wait() {
 				why = fence.PresenceNext
 			}
 			told = false
+			t.showPresence(&PresenceState{Lacks: "the last one has ended"})
 			// What is cut again and again is not opened again and again.
 			if t.cfg.Clock.Since(opened) >= reopenPause {
 				pause = 0
@@ -96,6 +99,9 @@ func (t *term) bePresent(ctx context.Context) {
 			end()
 		case t.cfg.Clock.Since(ended) < hurry:
 			pause = hurryPause
+		}
+		if err != nil {
+			t.showPresence(&PresenceState{Lacks: err.Error()})
 		}
 		if err != nil && !told && ctx.Err() == nil {
 			logger.Info("Has no presence", "err", err)

@@ -75,8 +75,9 @@ func (p openPresence) Wait() bool {
 	}
 }
 
-// presentInstance returns one that renews its record, and has presences at these servers.
-func presentInstance(t *testing.T, s *servers) *registry {
+// presentInstance returns the registry of one that renews its record, and has presences at these
+// servers, and the instance.
+func presentInstance(t *testing.T, s *servers) (*registry, *term) {
 	r := newRegistry(t)
 	i := newInstance(t, r)
 	i.cfg.Presences = s
@@ -89,13 +90,41 @@ func presentInstance(t *testing.T, s *servers) *registry {
 		term.bePresent(ctx)
 	}()
 	synctest.Wait()
-	return r
+	return r, term
+}
+
+// expectShown checks what the instance shows of its presence.
+func expectShown(t *testing.T, term *term, since time.Duration, lacks string) {
+	t.Helper()
+	got := term.Snapshot().Presence
+	if got == nil || got.Lacks != lacks || (got.Since == nil) != (lacks != "") || got.Since != nil && got.Since.Sub(epoch) != since {
+		t.Errorf("after %v the instance shows the presence %+v, want one since %v, or that it lacks it: %q", time.Since(epoch), got, since, lacks)
+	}
+}
+
+func TestAnInstanceShowsItsPresence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool), answers: []error{nil, errors.New("no"), nil, ErrNoPresence}}
+		_, term := presentInstance(t, s)
+		expectShown(t, term, 0, "")
+		time.Sleep(1500 * time.Millisecond)
+		s.ends <- false
+		synctest.Wait()
+		expectShown(t, term, 0, "no")
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		expectShown(t, term, 1600*time.Millisecond, "")
+		time.Sleep(2 * time.Second)
+		s.ends <- true
+		synctest.Wait()
+		expectShown(t, term, 0, ErrNoPresence.Error())
+	})
 }
 
 func TestAPresenceThatEndsIsOpenedAnewAndTheRecordRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &servers{ends: make(chan bool), answers: []error{nil, errors.New("no"), errors.New("no"), nil}}
-		r := presentInstance(t, s)
+		r, _ := presentInstance(t, s)
 		time.Sleep(1500 * time.Millisecond)
 		s.ends <- false
 		time.Sleep(2*time.Second + 400*time.Millisecond)

@@ -81,6 +81,8 @@ type Snapshot struct {
 	// BelievesForSeconds is how long work may begin, and requests be sent, if no renewal is
 	// answered; 0: they may not.
 	BelievesForSeconds float64 `json:"believesForSeconds"`
+	// Presence is the instance's; nil: it is to have none.
+	Presence *PresenceState `json:"presence,omitempty"`
 	// Barred says why no controller may send a request.
 	Barred  string        `json:"barred,omitempty"`
 	Doors   []DoorState   `json:"doors"`
@@ -132,6 +134,13 @@ func (s BalanceState) String() string {
 		return s.Mode
 	}
 	return fmt.Sprintf("%s, tolerance %v%%, %v%% of all keys a minute", s.Mode, s.TolerancePercent, s.KeysPercentPerMinute)
+}
+
+// PresenceState says whether an instance has a presence.
+type PresenceState struct {
+	// Since is when the present one was opened; nil: it has none, and Lacks says why.
+	Since *time.Time `json:"since,omitempty"`
+	Lacks string     `json:"lacks,omitempty"`
 }
 
 // RecordState is a record as an instance knows it. Keys are "" where there is none.
@@ -226,6 +235,8 @@ type shown struct {
 	state *state
 	// decided are the last decisions, the oldest one first.
 	decided []Decided
+	// presence is the present one; nil: there is to be none.
+	presence *PresenceState
 }
 
 // state is a term after a round. What it refers to never changes.
@@ -313,6 +324,14 @@ func (t *term) showWrite(w *ring.Write, err error) {
 	t.shown.noteLocked(t.cfg.Clock.Now(), t.machine.View().Revision, what, text)
 }
 
+// showPresence shows whether there is a presence.
+func (t *term) showPresence(p *PresenceState) {
+	t.cfg.Metrics.Present(p != nil && p.Since != nil)
+	t.shown.lock.Lock()
+	defer t.shown.lock.Unlock()
+	t.shown.presence = p
+}
+
 // showEnd shows that the registration has ended.
 func (t *term) showEnd() {
 	t.shown.lock.Lock()
@@ -339,10 +358,10 @@ func describe(w *ring.Write) string {
 func (m *Member) Snapshot() Snapshot {
 	now := m.cfg.Clock.Now()
 	m.shown.lock.Lock()
-	last, decided := m.shown.state, append([]Decided{}, m.shown.decided...)
+	last, decided, presence := m.shown.state, append([]Decided{}, m.shown.decided...), m.shown.presence
 	m.shown.lock.Unlock()
 
-	s := Snapshot{Ring: m.cfg.Ring, Holder: m.cfg.HolderIdentity, Balance: newBalanceState(m.cfg.Balance()), Sources: []SourceState{}, Decided: decided}
+	s := Snapshot{Ring: m.cfg.Ring, Holder: m.cfg.HolderIdentity, Balance: newBalanceState(m.cfg.Balance()), Sources: []SourceState{}, Decided: decided, Presence: presence}
 	if last == nil {
 		last = &state{view: ring.NewView(0), round: now}
 	}

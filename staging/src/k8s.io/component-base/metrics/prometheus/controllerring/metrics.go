@@ -77,6 +77,10 @@ var (
 		Subsystem: subsystem, Name: "registrations_total", StabilityLevel: metrics.ALPHA,
 		Help: "Registrations on the ring: the first, and one after each loss of the record.",
 	}, []string{"ring"})
+	presenceMetric = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "presence", StabilityLevel: metrics.ALPHA,
+		Help: "1 while this instance has a presence at an API server, so that the death of its process is known at once; 0 while it has none: /ringz says why.",
+	}, []string{"ring"})
 	renewalsMetric = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "renewals_total", StabilityLevel: metrics.ALPHA,
 		Help: "Renewals of the record, by result: renewed, failed, lost, withheld.",
@@ -87,7 +91,7 @@ var (
 	}, []string{"ring", "result"})
 	handoversMetric = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "handovers_total", StabilityLevel: metrics.ALPHA,
-		Help: "Ranges that this instance has received, by kind (first, join, move, leave, crash) and result (warm, cold), and those that it kept as a handover was called off (called_off).",
+		Help: "Ranges that this instance has received, by kind (first, join, move, leave, crash, death) and result (warm, cold), and those that it kept as a handover was called off (called_off).",
 	}, []string{"ring", "kind", "result"})
 	stepsMetric = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem, Name: "handover_step_seconds", StabilityLevel: metrics.ALPHA, Buckets: buckets,
@@ -104,7 +108,7 @@ var (
 )
 
 // all are the metrics of rings.
-var all = collectors{phaseMetric, ownedMetric, weightMetric, heaviestMetric, workMetric, balanceMetric, busyMetric, workingMetric, stuckMetric, registrationsMetric, renewalsMetric, newsMetric, handoversMetric, stepsMetric, unservedMetric, refusedMetric}
+var all = collectors{phaseMetric, ownedMetric, weightMetric, heaviestMetric, workMetric, balanceMetric, busyMetric, workingMetric, stuckMetric, registrationsMetric, presenceMetric, renewalsMetric, newsMetric, handoversMetric, stepsMetric, unservedMetric, refusedMetric}
 
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(all...) })
 
@@ -157,6 +161,7 @@ func New(name string, controllers []string) member.Metrics {
 		balanceMetric.WithLabelValues(name, result)
 	}
 	m.State("", 0)
+	m.Present(false)
 	for _, c := range controllers {
 		m.Working(c, false)
 		m.Stuck(c, 0)
@@ -165,6 +170,14 @@ func New(name string, controllers []string) member.Metrics {
 }
 
 func (m ofRing) Registered() { registrationsMetric.WithLabelValues(string(m)).Inc() }
+
+func (m ofRing) Present(present bool) {
+	value := 0.0
+	if present {
+		value = 1
+	}
+	presenceMetric.WithLabelValues(string(m)).Set(value)
+}
 
 func (m ofRing) State(phase shardingv1alpha1.InstancePhase, owned float64) {
 	for _, p := range []shardingv1alpha1.InstancePhase{

@@ -33,6 +33,7 @@ import (
 func TestEveryMetricNamesItsRing(t *testing.T) {
 	m := New("some-ring", []string{"some-controller"})
 	m.Registered()
+	m.Present(true)
 	m.State(shardingv1alpha1.InstanceActive, 0.5)
 	m.Load(7, 1)
 	m.Work(0.5)
@@ -72,7 +73,7 @@ func everyMetricNamesItsRing(t *testing.T, gatherer prometheus.Gatherer) {
 			}
 		}
 	}
-	if found != 15 {
-		t.Errorf("%d metrics of rings, want 15", found)
+	if found != 16 {
+		t.Errorf("%d metrics of rings, want 16", found)
 	}
 }

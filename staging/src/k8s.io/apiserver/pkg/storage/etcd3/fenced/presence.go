@@ -32,6 +32,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3/presence/inquest"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
@@ -46,8 +47,14 @@ type Presence struct {
 	record    string
 	lease     clientv3.LeaseID
 	stored    string
+	note      Note
 	opening
 }
+
+// Note writes into a record of that revision when the presence of its instance ended, the zero time to
+// unset that, and returns the revision that this makes. It fails with a storage error if the record is
+// of another one.
+type Note func(ctx context.Context, self fence.Identity, revision int64, ended time.Time) (int64, error)
 
 // opening is what is stored of a presence.
 type opening struct {
@@ -89,6 +96,8 @@ const (
 	samplesKept = 8
 	// announcedFor is how long other servers see what one announces, in seconds.
 	announcedFor = 5
+	// undoTimeout bounds the write of a note that is taken back.
+	undoTimeout = 5 * time.Second
 )
 
 func newPresences(r *registry, prefix string) *presences {
@@ -101,9 +110,10 @@ func newPresences(r *registry, prefix string) *presences {
 }
 
 // OpenPresence stores that an instance has a presence at this API server from now on. prefix is that
-// of the storage. It fails with a conflict if the record is gone or another's, and with a method that
-// is not supported where the storage backend cannot do what it takes.
-func OpenPresence(ctx context.Context, prefix string, self fence.Identity, why string) (*Presence, error) {
+// of the storage, and note is called before the record is removed. It fails with a conflict if the
+// record is gone or another's, and with a method that is not supported where the storage backend
+// cannot do what it takes.
+func OpenPresence(ctx context.Context, prefix string, self fence.Identity, why string, note Note) (*Presence, error) {
 	r := deploymentOf(prefix).registry()
 	if r == nil {
 		return nil, apierrors.NewInternalError(errors.New("this API server has no registry of controller instances"))
@@ -115,10 +125,10 @@ func OpenPresence(ctx context.Context, prefix string, self fence.Identity, why s
 	if !can.transactions || can.keepAlive != nil {
 		return nil, apierrors.NewMethodNotSupported(controllerInstances, "presence")
 	}
-	return r.presences.open(ctx, self, why)
+	return r.presences.open(ctx, self, why, note)
 }
 
-func (p *presences) open(ctx context.Context, self fence.Identity, why string) (*Presence, error) {
+func (p *presences) open(ctx context.Context, self fence.Identity, why string, note Note) (*Presence, error) {
 	lease := &Lease{}
 	record, err := p.leased(ctx, self.Name, lease)
 	if err != nil {
@@ -131,7 +141,7 @@ func (p *presences) open(ctx context.Context, self fence.Identity, why string) (
 		return nil, apierrors.NewConflict(controllerInstances, self.Name, errors.New("it is another's of the same name, or has no lease"))
 	}
 	opened := &Presence{
-		presences: p, self: self, record: p.etcdKey(self.Name), lease: lease.id,
+		presences: p, self: self, record: p.etcdKey(self.Name), lease: lease.id, note: note,
 		opening: opening{Process: record.Spec.HolderIdentity, ID: string(uuid.NewUUID()), Lost: why == fence.PresenceLost},
 	}
 	stored, err := json.Marshal(opened.opening)
@@ -226,7 +236,7 @@ func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict
 				return inquest.LeaveSlow
 			}
 		case verdict == inquest.Remove:
-			return o.remove(ctx, found)
+			return o.remove(ctx, found, ended)
 		}
 	}
 }
@@ -325,8 +335,8 @@ func (o *Presence) announce(ctx context.Context) error {
 }
 
 // remove removes the record if nothing of what was found has changed, and fewer records of the ring
-// than a quarter, or none, were removed so within a lease.
-func (o *Presence) remove(ctx context.Context, found finding) inquest.Verdict {
+// than a quarter, or none, were removed so within a lease. Before that the record says why.
+func (o *Presence) remove(ctx context.Context, found finding, ended time.Time) inquest.Verdict {
 	p := o.presences
 	ctx, cancel := context.WithTimeout(ctx, 2*p.limits.Late)
 	defer cancel()
@@ -354,6 +364,28 @@ func (o *Presence) remove(ctx context.Context, found finding) inquest.Verdict {
 	if err != nil {
 		return inquest.LeaveSlow
 	}
+	noted, err := o.note(ctx, o.self, found.modified, ended)
+	switch {
+	case storage.IsNotFound(err):
+		return inquest.LeaveReopened
+	case storage.IsInvalidObj(err):
+		return inquest.LeaveRenewed
+	case err != nil:
+		return inquest.LeaveSlow
+	}
+	verdict := o.removeNoted(ctx, found, noted, slot, lease.ID)
+	if verdict.Left() {
+		// If that fails, the next report of the instance does it.
+		undo, cancel := context.WithTimeout(p.client.Ctx(), undoTimeout)
+		defer cancel()
+		_, _ = o.note(undo, o.self, noted, time.Time{})
+	}
+	return verdict
+}
+
+// removeNoted removes the record, which has that revision since it was noted.
+func (o *Presence) removeNoted(ctx context.Context, found finding, noted int64, slot string, lease clientv3.LeaseID) inquest.Verdict {
+	p := o.presences
 	// The transaction cannot compare when the lease was renewed, so that is asked just before it.
 	last, cancelLast := context.WithTimeout(ctx, p.limits.Late)
 	defer cancelLast()
@@ -365,11 +397,11 @@ func (o *Presence) remove(ctx context.Context, found finding) inquest.Verdict {
 		return inquest.LeaveRenewed
 	}
 	done, err := p.client.KV.Txn(last).
-		If(clientv3.Compare(clientv3.ModRevision(o.record), "=", found.modified),
+		If(clientv3.Compare(clientv3.ModRevision(o.record), "=", noted),
 			clientv3.Compare(clientv3.Value(o.key()), "=", o.stored),
 			clientv3.Compare(clientv3.ModRevision(p.silences), "<", found.revision+1).WithPrefix(),
 			clientv3.Compare(clientv3.CreateRevision(slot), "=", 0)).
-		Then(clientv3.OpDelete(o.record), clientv3.OpDelete(o.key()), clientv3.OpPut(slot, o.Process, clientv3.WithLease(lease.ID))).
+		Then(clientv3.OpDelete(o.record), clientv3.OpDelete(o.key()), clientv3.OpPut(slot, o.Process, clientv3.WithLease(lease))).
 		Commit()
 	if err != nil || !done.Succeeded {
 		// Nobody needs the lease, but it may have been used.
