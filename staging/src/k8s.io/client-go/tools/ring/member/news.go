@@ -19,6 +19,7 @@ package member
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"strconv"
@@ -238,6 +239,7 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 				t.lose(logger, err)
 			case apierrors.IsConflict(err):
 				again := n.pause > 0
+				n.refusedSince = time.Time{}
 				n.fail(t.cfg.Clock.Now())
 				if !again {
 					// The version is known now, and was most likely the instance's own write.
@@ -249,8 +251,11 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 				n.fail(t.cfg.Clock.Now())
 				t.cfg.Metrics.News(ResultFailed)
 				logger.Error(err, "Could not tell the news of the instance; will try again", "pause", n.pause)
-				if isRefused(err) {
+				switch answer := apierrors.APIStatus(nil); {
+				case isRefused(err):
 					t.refuseNews(logger, err)
+				case errors.As(err, &answer):
+					n.refusedSince = time.Time{}
 				}
 			}
 		})

@@ -729,16 +729,21 @@ func TestAnInstanceWhoseNewsAreRefusedRegistersAnew(t *testing.T) {
 		answer error
 		lasts  time.Duration
 		anew   bool
+		// between is what every second request is answered with, if it is not nil.
+		between error
 	}{
-		"invalid":                    {invalid, time.Hour, true},
-		"forbidden":                  {apierrors.NewForbidden(resource, "a", errors.New("no")), time.Hour, true},
-		"a bad request":              {apierrors.NewBadRequest("no"), time.Hour, true},
-		"too large":                  {apierrors.NewRequestEntityTooLargeError("no"), time.Hour, true},
-		"invalid, not quite so long": {invalid, 30 * time.Second, false},
-		"no answer":                  {errors.New("injected: no answer"), 4 * time.Minute, false},
-		"an internal error":          {apierrors.NewInternalError(errors.New("no")), 4 * time.Minute, false},
-		"too many requests":          {apierrors.NewTooManyRequests("no", 1), 4 * time.Minute, false},
-		"another's write":            {apierrors.NewConflict(resource, "a", errors.New("no")), 4 * time.Minute, false},
+		"invalid":                    {invalid, time.Hour, true, nil},
+		"forbidden":                  {apierrors.NewForbidden(resource, "a", errors.New("no")), time.Hour, true, nil},
+		"a bad request":              {apierrors.NewBadRequest("no"), time.Hour, true, nil},
+		"too large":                  {apierrors.NewRequestEntityTooLargeError("no"), time.Hour, true, nil},
+		"invalid, not quite so long": {invalid, 30 * time.Second, false, nil},
+		"no answer":                  {errors.New("injected: no answer"), 4 * time.Minute, false, nil},
+		"an internal error":          {apierrors.NewInternalError(errors.New("no")), 4 * time.Minute, false, nil},
+		"too many requests":          {apierrors.NewTooManyRequests("no", 1), 4 * time.Minute, false, nil},
+		"another's write":            {apierrors.NewConflict(resource, "a", errors.New("no")), 4 * time.Minute, false, nil},
+		"invalid, and no answer":     {invalid, time.Hour, true, errors.New("injected: no answer")},
+		"invalid, and too many":      {invalid, 4 * time.Minute, false, apierrors.NewTooManyRequests("no", 1)},
+		"invalid, and another's":     {invalid, 4 * time.Minute, false, apierrors.NewConflict(resource, "a", errors.New("no"))},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -749,8 +754,12 @@ func TestAnInstanceWhoseNewsAreRefusedRegistersAnew(t *testing.T) {
 				before := i.record()
 				time.Sleep(lease)
 				begin := time.Now()
+				asked := 0
 				r.intercept(func(_ context.Context, q request) error {
 					if q.part == partNews && q.name == before.Name && time.Since(epoch) < lease+tc.lasts {
+						if asked++; asked%2 == 0 && tc.between != nil {
+							return tc.between
+						}
 						return tc.answer
 					}
 					return nil
