@@ -21,8 +21,11 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/ring/fence"
 )
 
@@ -48,8 +51,8 @@ func (t *discreetTransport) RoundTrip(req *http.Request) (*http.Response, error)
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *discreetTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// tellsOfFence says whether a request writes the text of an error of the fence or of the gate. That is
-// the same in every encoding.
+// tellsOfFence says whether a request writes the text of an error of the fence or of the gate into an
+// event or a status. That is the same in every encoding. People may have it elsewhere in an object.
 func tellsOfFence(req *http.Request) (bool, error) {
 	if isRead(req) || req.GetBody == nil {
 		return false, nil
@@ -60,7 +63,38 @@ func tellsOfFence(req *http.Request) (bool, error) {
 	}
 	defer body.Close()
 	content, err := io.ReadAll(body)
-	return bytes.Contains(content, []byte(fence.CauseFenced)), err
+	if err != nil || !bytes.Contains(content, []byte(fence.CauseFenced)) {
+		return false, err
+	}
+	path := strings.Split(req.URL.Path, "/")
+	switch {
+	case slices.Contains(path, "events"):
+		return true, nil
+	case req.Method == http.MethodPost:
+		return false, nil
+	}
+	status, known := statusIn(content)
+	return bytes.Contains(status, []byte(fence.CauseFenced)) || !known && path[len(path)-1] == "status", nil
+}
+
+// statusIn returns the status in a whole object or in a merge patch, as JSON, and whether that can be
+// told.
+func statusIn(content []byte) (status []byte, known bool) {
+	var object struct {
+		Status json.RawMessage `json:"status"`
+	}
+	if err := json.Unmarshal(content, &object); err == nil {
+		return object.Status, true
+	}
+	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(content, nil, nil)
+	if err != nil {
+		return nil, false
+	}
+	if content, err = json.Marshal(decoded); err != nil {
+		return nil, false
+	}
+	err = json.Unmarshal(content, &object)
+	return object.Status, err == nil
 }
 
 // notTold is the answer to what is not sent. It is a conflict, so that an object's status is written

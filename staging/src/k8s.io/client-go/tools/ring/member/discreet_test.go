@@ -17,35 +17,60 @@ limitations under the License.
 package member
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	protobufserializer "k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/ring/fence"
 )
 
 // What the fence and the gate say of a write goes into no object.
 func TestNothingIsSentThatTellsOfAStoppedWrite(t *testing.T) {
+	deployment := func(argument, message string) []byte {
+		d := &apps.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}}
+		d.Spec.Template.Spec.Containers = []v1.Container{{Args: []string{argument}}}
+		d.Status.Conditions = []apps.DeploymentCondition{{Message: message}}
+		var protobuf bytes.Buffer
+		if err := protobufserializer.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(d, &protobuf); err != nil {
+			t.Fatal(err)
+		}
+		return protobuf.Bytes()
+	}
+	const events, deployments, status = "/api/v1/namespaces/ns/events", "/apis/apps/v1/namespaces/ns/deployments/web", "/apis/apps/v1/namespaces/ns/deployments/web/status"
 	for name, tc := range map[string]struct {
-		method, body string
-		sent         bool
+		method, path, body string
+		sent               bool
 	}{
-		"another event":             {http.MethodPost, `{"message": "Error creating: exceeded quota"}`, true},
-		"an event of the gate":      {http.MethodPost, fmt.Sprintf(`{"message": "Error creating: %v"}`, errNotRenewed), false},
-		"a condition of the fence":  {http.MethodPut, fmt.Sprintf(`{"message": "epoch 2 (%s)"}`, fence.CauseFenced), false},
-		"a patch that an end stops": {http.MethodPatch, fmt.Sprintf("k8s\x00%v", errShut), false},
-		"a read":                    {http.MethodGet, string(fence.CauseFenced), true},
+		"another event":                  {http.MethodPost, events, `{"message": "Error creating: exceeded quota"}`, true},
+		"an event of the gate":           {http.MethodPost, events, fmt.Sprintf(`{"message": "Error creating: %v"}`, errNotRenewed), false},
+		"an event again":                 {http.MethodPatch, events + "/web", fmt.Sprintf(`{"message": "Error creating: %v"}`, errNotRenewed), false},
+		"a condition of the fence":       {http.MethodPut, status, fmt.Sprintf(`{"status": {"message": "epoch 2 (%s)"}}`, fence.CauseFenced), false},
+		"a condition without a status":   {http.MethodPut, deployments, fmt.Sprintf(`{"status": {"message": "epoch 2 (%s)"}}`, fence.CauseFenced), false},
+		"a patch that an end stops":      {http.MethodPatch, status, fmt.Sprintf(`[{"op": "add", "value": "%v"}]`, errShut), false},
+		"a merge patch":                  {http.MethodPatch, deployments, fmt.Sprintf(`{"status": {"message": "%v"}}`, errShut), false},
+		"protobuf":                       {http.MethodPut, status, string(deployment("", errShut.Error())), false},
+		"a read":                         {http.MethodGet, status, string(fence.CauseFenced), true},
+		"a user's pod":                   {http.MethodPost, "/api/v1/namespaces/ns/pods", string(fence.CauseFenced), true},
+		"a user's object":                {http.MethodPut, deployments, fmt.Sprintf(`{"spec": {"args": ["%s"]}, "status": {}}`, fence.CauseFenced), true},
+		"the status of that":             {http.MethodPut, status, fmt.Sprintf(`{"spec": {"args": ["%s"]}, "status": {}}`, fence.CauseFenced), true},
+		"the status of that in protobuf": {http.MethodPut, status, string(deployment(string(fence.CauseFenced), "")), true},
+		"a patch of that":                {http.MethodPatch, deployments, fmt.Sprintf(`{"spec": {"args": ["%s"]}}`, fence.CauseFenced), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{answer: func(*http.Request) (*http.Response, error) {
 				return response(http.StatusOK, strings.NewReader("")), nil
 			}}
-			req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://server/path", strings.NewReader(tc.body))
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://server"+tc.path, strings.NewReader(tc.body))
 			if err != nil {
 				t.Fatal(err)
 			}
