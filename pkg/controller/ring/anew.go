@@ -56,6 +56,9 @@ func (h byUID) OnUpdate(oldObj, newObj any) {
 		h.ResourceEventHandler.OnUpdate(oldObj, newObj)
 		return
 	}
-	h.OnDelete(oldObj)
+	// What has not changed since its range was opened has the revision of before, and nothing but a
+	// tombstone says that it has gone since.
+	key, _ := cache.MetaNamespaceKeyFunc(oldObj)
+	h.OnDelete(cache.DeletedFinalStateUnknown{Key: key, Obj: oldObj})
 	h.OnAdd(newObj, false)
 }

@@ -37,20 +37,26 @@ import (
 )
 
 // A controller that looks at no UIDs is told of an object that was made anew under its name, though
-// the informer tells of an update: that the old one is gone, and that the new one has come.
+// the informer tells of an update: that the old one is gone, and that the new one has come. The old one
+// has not changed since the range was opened.
 func TestAnObjectMadeAnewIsAnother(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
-	endpoints := func(uid, revision string) *v1.Endpoints {
-		return &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: types.UID(uid), ResourceVersion: revision}}
+	endpoints := func(name, uid, revision string) *v1.Endpoints {
+		return &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), ResourceVersion: revision}}
 	}
-	client := ringtesting.NewClient(endpoints("old", "1"))
+	client := ringtesting.NewClient(endpoints("web", "old", "1"), endpoints("other", "other", "1"))
 	env, informers := ringtesting.NewEnv(t, ctx, catalogue.EndpointsController, &ringtesting.Gate{}, client)
 	core := env.Informers.Core().V1()
 	core.Pods().Informer()
 	core.Services().Informer()
 	told := make(chan string, 10)
-	note := func(what string, obj any) { told <- fmt.Sprintf("%s %s", what, obj.(*v1.Endpoints).UID) }
+	note := func(what string, obj any) {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		told <- fmt.Sprintf("%s %s", what, obj.(*v1.Endpoints).UID)
+	}
 	if _, err := core.Endpoints().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { note("added", obj) },
 		UpdateFunc: func(_, obj any) { note("updated", obj) },
@@ -86,19 +92,19 @@ func TestAnObjectMadeAnewIsAnother(t *testing.T) {
 	var got []string
 	// The watch of a fake client, which may begin later, has nothing from before.
 	for revision := 101; len(got) == 0; revision++ {
-		update(endpoints("old", fmt.Sprint(revision)))
+		update(endpoints("other", "other", fmt.Sprint(revision)))
 		select {
 		case event := <-told:
 			got = append(got, event)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	update(endpoints("new", "1000000"))
+	update(endpoints("web", "new", "1000000"))
 	for !slices.Contains(got, "added new") && !slices.Contains(got, "updated new") {
 		got = append(got, <-told)
 	}
 	got = slices.Compact(got)
-	if want := []string{"updated old", "deleted old", "added new"}; !slices.Equal(got, want) {
+	if want := []string{"updated other", "deleted old", "added new"}; !slices.Equal(got, want) {
 		t.Errorf("the controller was told %q, want %q", got, want)
 	}
 }
