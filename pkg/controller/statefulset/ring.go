@@ -18,10 +18,15 @@ package statefulset
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 
 	apps "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/ring"
@@ -46,6 +51,9 @@ func (ssc *StatefulSetController) putOnRing(env *ring.Env) (*ring.Controller, er
 			return nil, err
 		}
 	}
+	if _, err := core.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: ssc.queueClaimant}); err != nil {
+		return nil, err
+	}
 	return ring.New(env, ring.Config[string]{
 		Queue: &ssc.queue, Item: ring.Named, Name: ring.Named, Work: ssc.processNextWorkItem, Run: ssc.Run, Steady: true,
 		Forget: func(name cache.ObjectName, uid types.UID) {
@@ -61,6 +69,35 @@ func forgetMetrics(name cache.ObjectName) {
 		metrics.UnavailableReplicas.DeleteLabelValues(name.Namespace, name.Name, string(policy))
 		metrics.MaxUnavailable.DeleteLabelValues(name.Namespace, name.Name, string(policy))
 	}
+}
+
+// queueClaimant queues a StatefulSet when a claim with a name for one of its pods is gone: while it was
+// being deleted the pod could not be made.
+func (ssc *StatefulSetController) queueClaimant(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	claim, ok := obj.(*v1.PersistentVolumeClaim)
+	if !ok {
+		return
+	}
+	sets, err := ssc.setLister.StatefulSets(claim.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, set := range sets {
+		if claims(set, claim.Name) {
+			ssc.queue.Add(cache.MetaObjectToName(set).String())
+		}
+	}
+}
+
+// claims says whether a pod of the StatefulSet has a claim of that name.
+func claims(set *apps.StatefulSet, name string) bool {
+	ordinal, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
+	return err == nil && slices.ContainsFunc(set.Spec.VolumeClaimTemplates, func(template v1.PersistentVolumeClaim) bool {
+		return getPersistentVolumeClaimName(set, &template, ordinal) == name
+	})
 }
 
 // queueSuccessor queues a StatefulSet that was made anew under its name when a pod or a revision of

@@ -63,12 +63,23 @@ func TestAStatefulSetHearsOfItsPredecessorsDependents(t *testing.T) {
 			}
 			return c.AppsV1().ControllerRevisions("ns").Delete(ctx, "web-1", metav1.DeleteOptions{})
 		}},
+		{name: "a claim", removeAgain: func(ctx context.Context, c *fake.Clientset) error {
+			claim := &v1.PersistentVolumeClaim{ObjectMeta: meta("data-web-0", "")}
+			if _, err := c.CoreV1().PersistentVolumeClaims("ns").Create(ctx, claim, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			return c.CoreV1().PersistentVolumeClaims("ns").Delete(ctx, "data-web-0", metav1.DeleteOptions{})
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, ctx := ktesting.NewTestContext(t)
 			ctx, cancel := context.WithCancel(ctx)
 			client := ringtesting.NewClient(
-				&apps.StatefulSet{ObjectMeta: meta("web", "")},
+				&apps.StatefulSet{
+					ObjectMeta: meta("web", ""),
+					Spec:       apps.StatefulSetSpec{VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}},
+				},
+				&v1.PersistentVolumeClaim{ObjectMeta: meta("data-web-0", "")},
 				&v1.Pod{ObjectMeta: meta("web-0", "old")},
 				&apps.ControllerRevision{ObjectMeta: meta("web-1", "old")},
 			)
@@ -97,5 +108,18 @@ func TestAStatefulSetHearsOfItsPredecessorsDependents(t *testing.T) {
 				t.Errorf("waiting until the new StatefulSet is queued: %v", err)
 			}
 		})
+	}
+}
+
+func TestWhichClaimsAreAStatefulSets(t *testing.T) {
+	set := &apps.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}, {ObjectMeta: metav1.ObjectMeta{Name: "logs"}}}
+	for name, want := range map[string]bool{
+		"data-web-0": true, "logs-web-12": true,
+		"data-web-": false, "data-web-00": false, "data-web-x": false, "data-web2-0": false, "tmp-web-0": false, "data-web": false, "": false,
+	} {
+		if claims(set, name) != want {
+			t.Errorf("%q is one: %v, want %v", name, !want, want)
+		}
 	}
 }
