@@ -27,18 +27,44 @@ import (
 )
 
 // WithHistories has each answer to a request with the header fence.HistoryHeader tell the identities of the
-// etcds that this process reads, as they are when the answer begins. With the feature gate
-// ControllerRing off it returns the handler.
+// etcds that this process reads, as they are when the answer begins. It refuses writes by clients that
+// know others: they were decided on what is lost. With the feature gate ControllerRing off it returns
+// the handler.
 func WithHistories(handler http.Handler) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if len(req.Header[fence.HistoryHeader]) > 0 {
+		if known := req.Header[fence.HistoryHeader]; len(known) > 0 {
 			w = responsewriter.WrapForHTTP1Or2(&telling{ResponseWriter: w})
+			if writes(req) && isOfAnother(known[0]) {
+				http.Error(w, "this write was decided on a history of etcd that is lost: etcd was restored to an earlier state, so its client has to begin anew", http.StatusConflict)
+				return
+			}
 		}
 		handler.ServeHTTP(w, req)
 	})
+}
+
+// writes says whether the request may write.
+func writes(req *http.Request) bool {
+	switch req.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// isOfAnother says whether a client that knows these histories has seen another of an etcd than this
+// process.
+func isOfAnother(known string) bool {
+	here := history.Identities()
+	for name, identity := range fence.ParseHistories(known) {
+		if now, ok := here[name]; ok && now != identity {
+			return true
+		}
+	}
+	return false
 }
 
 // telling writes an answer that tells the identities.

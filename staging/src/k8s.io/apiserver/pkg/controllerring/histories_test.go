@@ -90,3 +90,59 @@ func TestHistoriesAreToldToWhoAsks(t *testing.T) {
 		})
 	}
 }
+
+// A write that was decided on another history is refused before anything is stored.
+func TestWritesOfAnotherHistoryAreRefused(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ControllerRing, true)
+	s := history.WrapStorage(nothing{}, testserver.RunEtcd(t, nil), storagebackend.ConfigForResource{
+		Config:        storagebackend.Config{Prefix: "registry"},
+		GroupResource: shardingv1alpha1.Resource("controllerinstances"),
+	})
+	if err := s.Get(t.Context(), "/pods/a", storage.GetOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	known := history.Identities()
+	lost := map[string]string{"elsewhere": "x"}
+	for name := range known {
+		lost[name] = "lost"
+	}
+	served := false
+	server := httptest.NewServer(WithHistories(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })))
+	defer server.Close()
+	for name, tc := range map[string]struct {
+		method, header string
+		refused        bool
+	}{
+		"of the same":           {http.MethodPost, fence.FormatHistories(known), false},
+		"of one more":           {http.MethodPost, fence.FormatHistories(known) + ",elsewhere=x", false},
+		"of none":               {http.MethodPost, "?", false},
+		"without the header":    {http.MethodPost, "", false},
+		"a read of another":     {http.MethodGet, fence.FormatHistories(lost), false},
+		"a creation of another": {http.MethodPost, fence.FormatHistories(lost), true},
+		"an update of another":  {http.MethodPut, fence.FormatHistories(lost), true},
+		"a patch of another":    {http.MethodPatch, fence.FormatHistories(lost), true},
+		"a delete of another":   {http.MethodDelete, fence.FormatHistories(lost), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			served = false
+			req, err := http.NewRequest(tc.method, server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.header != "" {
+				req.Header.Set(fence.HistoryHeader, tc.header)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if refused := resp.StatusCode == http.StatusConflict; refused != tc.refused || served == tc.refused {
+				t.Errorf("answered %s, served: %t, want it refused: %t", resp.Status, served, tc.refused)
+			}
+			if told := resp.Header.Get(fence.HistoryHeader); tc.refused && told == "" {
+				t.Error("the refusal does not tell the history")
+			}
+		})
+	}
+}

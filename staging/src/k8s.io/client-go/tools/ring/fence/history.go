@@ -22,9 +22,10 @@ import (
 )
 
 // HistoryHeader is the HTTP header with which a request asks for the histories of the etcds that
-// the API server reads; its value does not matter. An API server that knows them answers with
-// FormatHistories. A history whose identity has changed is another one: that etcd was restored to an
-// earlier state.
+// the API server reads. Its value is FormatHistories of those that the client knows, from answers
+// before; any other value if it knows none. An API server that knows them answers with
+// FormatHistories, and refuses a write of a client that knows another. A history whose identity has
+// changed is another one: that etcd was restored to an earlier state.
 const HistoryHeader = "Etcd-History"
 
 // FormatHistories returns the value of a header with the identities of histories, by the names that

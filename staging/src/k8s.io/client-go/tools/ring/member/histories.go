@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 
 	"k8s.io/client-go/tools/ring/fence"
@@ -42,6 +43,8 @@ type heard struct {
 	known map[string]string
 	// last is the value of the last header: hardly any differs from the one before.
 	last string
+	// asks is the value of the header of requests.
+	asks string
 }
 
 // NewHistories returns one that calls changed, once at least and not while it judges an answer, when a
@@ -76,8 +79,27 @@ func (h *Histories) judge(host, value string) string {
 		}
 	}
 	maps.Copy(here.known, histories)
-	here.last = value
+	here.last, here.asks = value, fence.FormatHistories(here.known)
 	return ""
+}
+
+// ask returns the value of the header of a request to that host.
+func (h *Histories) ask(host string) string {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if here, ok := h.heard[host]; ok && here.asks != "" {
+		return here.asks
+	}
+	return unknown
+}
+
+// unknown is the value of the header of a request by which no history is known.
+const unknown = "?"
+
+// leaves says whether a request deletes a record: a process that ends for another history does so, and
+// has to know that it has.
+func leaves(req *http.Request) bool {
+	return req.Method == http.MethodDelete && strings.Contains(req.URL.Path, "/controllerinstances/")
 }
 
 type historyTransport struct {
@@ -88,14 +110,16 @@ type historyTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *historyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	asks := req.Clone(req.Context())
-	asks.Header.Set(fence.HistoryHeader, "?")
+	asks.Header.Set(fence.HistoryHeader, t.histories.ask(req.URL.Host))
+	if leaves(req) {
+		asks.Header.Set(fence.HistoryHeader, unknown)
+	}
 	resp, err := t.next.RoundTrip(asks)
 	if err != nil {
 		return nil, err
 	}
 	value := resp.Header.Get(fence.HistoryHeader)
-	// A process that ends for another history deletes its records, and has to know that it has.
-	if value == "" || req.Method == http.MethodDelete {
+	if value == "" || leaves(req) {
 		return resp, nil
 	}
 	if reason := t.histories.judge(req.URL.Host, value); reason != "" {

@@ -43,9 +43,9 @@ func TestHistoriesNoticeAnother(t *testing.T) {
 		"what is not understood is nothing": {[]string{"?", "main=1", "?", "main=1"}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told string
+			var told, asks string
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				if req.Header.Get(fence.HistoryHeader) == "" {
+				if asks = req.Header.Get(fence.HistoryHeader); asks == "" {
 					t.Errorf("%s does not ask for the history", req.URL)
 				}
 				if told != "" {
@@ -74,7 +74,7 @@ func TestHistoriesNoticeAnother(t *testing.T) {
 				<-changed
 			}
 			// What is deleted is told even so, and what another cluster's API server says is another's.
-			for method, url := range map[string]string{http.MethodDelete: server.URL, http.MethodGet: strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
+			for method, url := range map[string]string{http.MethodDelete: server.URL + "/apis/sharding.k8s.io/v1alpha1/controllerinstances/a", http.MethodGet: strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
 				req, err := http.NewRequest(method, url, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -84,10 +84,39 @@ func TestHistoriesNoticeAnother(t *testing.T) {
 					t.Fatalf("%s %s: %v", method, url, err)
 				}
 				resp.Body.Close()
+				if asks != "?" {
+					t.Errorf("%s %s says that it knows %q", method, url, asks)
+				}
 			}
 			if len(changed) > 0 {
 				t.Errorf("the process is told %s", <-changed)
 			}
 		})
+	}
+}
+
+// The server refuses a write that was decided on what is lost, if it knows what that is.
+func TestRequestsSayWhichHistoriesAreKnown(t *testing.T) {
+	asks := ""
+	told := []string{"", "main=1", "", "pods=5", "main=1,pods=5"}
+	want := []string{"?", "?", "main=1", "main=1", "main=1,pods=5"}
+	n := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		asks = req.Header.Get(fence.HistoryHeader)
+		if told[n] != "" {
+			w.Header().Set(fence.HistoryHeader, told[n])
+		}
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: NewHistories(func(reason string) { t.Error(reason) }).WrapTransport(http.DefaultTransport)}
+	for n = range told {
+		resp, err := client.Post(server.URL, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if asks != want[n] {
+			t.Errorf("request %d says that %q is known, want %q", n, asks, want[n])
+		}
 	}
 }
