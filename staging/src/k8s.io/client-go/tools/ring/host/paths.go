@@ -108,7 +108,7 @@ func (h *Host) checkReads() error {
 		var otherwise string
 		switch i.By {
 		case rangewatch.ByHashKey:
-			ok = divides(i.By, func(works runtime.Object) bool { return kindOf(works).Kind == kindOf(i.Object).Kind })
+			ok = divides(i.By, func(works runtime.Object) bool { return isSame(works, i.Object) })
 			otherwise = "if a controller works on them or owns them, say so in its Works or Owns"
 		case rangewatch.ByControllerHashKey, rangewatch.ByHomeHashKey:
 			ok = divides(rangewatch.ByHashKey, any)
@@ -133,6 +133,21 @@ func (h *Host) isOwned(i *informed) bool {
 	return slices.ContainsFunc(h.controllers, func(c *controller) bool {
 		return slices.ContainsFunc(c.Owns, func(owned runtime.Object) bool { return h.read(owned) == i })
 	})
+}
+
+// isSame says whether both stand for one resource. They may be of different types: one of them may have
+// the metadata alone, or no type. Kinds of different groups may have the same name.
+func isSame(a, b runtime.Object) bool {
+	says := func(object runtime.Object) bool { return !object.GetObjectKind().GroupVersionKind().Empty() }
+	if !says(a) && !says(b) {
+		return reflect.TypeOf(a) == reflect.TypeOf(b)
+	}
+	hasGroup := func(object runtime.Object) bool {
+		_, _, err := scheme.Scheme.ObjectKinds(object)
+		return says(object) || err == nil
+	}
+	one, other := kindOf(a), kindOf(b)
+	return one == other || one.Kind == other.Kind && !(hasGroup(a) && hasGroup(b))
 }
 
 // kindOf returns the object's kind. That of a type that client-go does not know, which says nothing

@@ -85,6 +85,7 @@ func TestEveryPathInEveryRole(t *testing.T) {
 		{"unstructured volumes read for claims", nil, works(whole("PersistentVolumeClaim")), whole("PersistentVolume"), []rangewatch.FieldPath{controller, home, claim, Whole}, nil},
 		{"metadata of volumes read for claims", nil, works(claimed), metadata("PersistentVolume"), []rangewatch.FieldPath{controller, home, Whole}, map[rangewatch.FieldPath]string{claim: "which is not in it"}},
 		{"metadata of what is worked on", nil, works(config), metadata("ConfigMap"), []rangewatch.FieldPath{own, controller, home, Whole}, nil},
+		{"a kind of another group", nil, works(&v1.Service{}), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "serving.knative.dev/v1", "kind": "Service"}}, []rangewatch.FieldPath{controller, home, Whole}, nil},
 		{"metadata of what is worked on by namespace", byNamespace(config), works(config), metadata("ConfigMap"), []rangewatch.FieldPath{namespace, Whole}, nil},
 	} {
 		isVolume := kindOf(tc.object) == volumeKind
@@ -134,6 +135,34 @@ func TestAPathIsRightForAllWhoOwn(t *testing.T) {
 		cfg.Controllers, cfg.Reads = []Controller{one, two}, tc.reads
 		if _, err := New(cfg); (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("reads %v: error %v, want one with %q", tc.reads, err, tc.err)
+		}
+	}
+}
+
+// Service is of a type that client-go does not know.
+type Service struct{ v1.ConfigMap }
+
+func TestWhichTypesStandForOneResource(t *testing.T) {
+	metadata := func(version, kind string) runtime.Object {
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}}
+	}
+	for _, tc := range []struct {
+		a, b runtime.Object
+		want bool
+	}{
+		{&v1.Service{}, &v1.Service{}, true},
+		{&v1.Service{}, metadata("v1", "Service"), true},
+		{&v1.Service{}, metadata("serving.knative.dev/v1", "Service"), false},
+		{&v1.Service{}, &Service{}, false},
+		{&Service{}, &Service{}, true},
+		{&Service{}, metadata("serving.knative.dev/v1", "Service"), true},
+		{&Service{}, metadata("serving.knative.dev/v1", "Revision"), false},
+		{metadata("v1", "Service"), metadata("v1", "Service"), true},
+		{metadata("v1", "Service"), metadata("serving.knative.dev/v1", "Service"), false},
+		{&v1.Service{}, &v1.Secret{}, false},
+	} {
+		if isSame(tc.a, tc.b) != tc.want || isSame(tc.b, tc.a) != tc.want {
+			t.Errorf("%T and %T (%v) are one resource: %t, want %t", tc.a, tc.b, tc.b.GetObjectKind().GroupVersionKind(), !tc.want, tc.want)
 		}
 	}
 }
