@@ -86,7 +86,12 @@ func TestTheCollectorHearsThatAnObjectMadeAnewHasGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := make(chan string, 10)
-	note := func(what string, obj any) { told <- fmt.Sprintf("%s %s", what, obj.(*v1.Pod).UID) }
+	note := func(what string, obj any) {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		told <- fmt.Sprintf("%s %s", what, obj.(*v1.Pod).UID)
+	}
 	if _, err := pods.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { note("added", obj) },
 		UpdateFunc: func(_, obj any) { note("updated", obj) },
