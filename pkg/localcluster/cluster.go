@@ -357,7 +357,7 @@ func (c *Cluster) AddAPIServer(ctx context.Context, args ...string) (name string
 			return err
 		}
 		if err := c.waitReady(ctx, m); err != nil {
-			return errors.Join(err, m.kill())
+			return errors.Join(err, m.kill(syscall.SIGKILL))
 		}
 		return nil
 	})
@@ -382,7 +382,7 @@ func (c *Cluster) AddControllerManagers(ctx context.Context, n int, args ...stri
 		kill := func(err error) error {
 			errs := []error{err}
 			for _, m := range all {
-				errs = append(errs, m.kill())
+				errs = append(errs, m.kill(syscall.SIGKILL))
 			}
 			return errors.Join(errs...)
 		}
@@ -492,12 +492,18 @@ func (c *Cluster) Signal(process string, signal syscall.Signal) error {
 }
 
 // Kill ends a process with SIGKILL, and returns when it has ended.
-func (c *Cluster) Kill(process string) error {
+func (c *Cluster) Kill(process string) error { return c.kill(process, syscall.SIGKILL) }
+
+// Crash has a Go program end itself as a panic does: it writes to its log what all its goroutines do, and
+// exits. It returns when the process has ended.
+func (c *Cluster) Crash(process string) error { return c.kill(process, syscall.SIGABRT) }
+
+func (c *Cluster) kill(process string, signal syscall.Signal) error {
 	m, err := c.member(process)
 	if err != nil {
 		return err
 	}
-	return m.kill()
+	return m.kill(signal)
 }
 
 // StopNodes ends kube-scheduler and kwok, for pods that only have to exist. It stops at the first

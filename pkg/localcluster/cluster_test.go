@@ -206,7 +206,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 func TestDied(t *testing.T) {
 	deaths := make(chan *Exit, 10)
 	cluster := startFake(t, Config{Died: func(exit *Exit) { deaths <- exit }})
-	for range 4 {
+	for range 5 {
 		if _, err := cluster.AddControllerManager(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -217,6 +217,12 @@ func TestDied(t *testing.T) {
 	}
 	if err := cluster.StopProcess(t.Context(), "kube-controller-manager-2"); err != nil {
 		t.Fatal(err)
+	}
+	if err := cluster.Crash("kube-controller-manager-5"); err != nil {
+		t.Fatal(err)
+	}
+	if log, err := os.ReadFile(cluster.LogFile("kube-controller-manager-5")); err != nil || !strings.Contains(string(log), "goroutine 1 ") {
+		t.Errorf("the log of a crashed process has no goroutines (%v): %s", err, log)
 	}
 	if _, err := os.Stat(cluster.dir.pid("kube-controller-manager-1")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("pid file of a killed process: %v", err)

@@ -125,14 +125,14 @@ func (p *process) stop(ctx context.Context) error {
 	case <-p.ended:
 		return nil
 	case <-ctx.Done():
-		return p.kill()
+		return p.kill(syscall.SIGKILL)
 	}
 }
 
-// kill ends the process at once, and returns when it has ended.
-func (p *process) kill() error {
+// kill ends the process at once, by a signal, and returns when it has ended.
+func (p *process) kill(signal syscall.Signal) error {
 	p.stopping.Store(true)
-	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	<-p.ended

@@ -53,6 +53,7 @@ type fault struct {
 
 var faults = []fault{
 	{name: "kill", do: kill, stock: true},
+	{name: "panic", do: crash, stock: true},
 	{name: "terminate", do: terminate, stock: true},
 	{name: "pause", do: pauseInBatch, stock: true},
 	{name: "cut-both", do: cutOff(drop, drop), stock: true},
@@ -73,6 +74,16 @@ var faults = []fault{
 }
 
 func kill(ctx context.Context, r *run) ([]time.Duration, error) {
+	return r.loseProcess(ctx, r.cluster.Kill)
+}
+
+// crash has a process end itself as a panic does: it writes what all its goroutines do, and exits.
+func crash(ctx context.Context, r *run) ([]time.Duration, error) {
+	return r.loseProcess(ctx, r.cluster.Crash)
+}
+
+// loseProcess has a process end by a function that is given its name, and starts another in its place.
+func (r *run) loseProcess(ctx context.Context, end func(process string) error) ([]time.Duration, error) {
 	victim, err := r.victim()
 	if err != nil {
 		return nil, err
@@ -80,7 +91,7 @@ func kill(ctx context.Context, r *run) ([]time.Duration, error) {
 	sets := r.owned(victim)
 	victim.faulty = true
 	begin := time.Now()
-	if err := r.cluster.Kill(victim.name); err != nil {
+	if err := end(victim.name); err != nil {
 		return nil, err
 	}
 	took, err := r.takeover(ctx, victim, sets, begin, r.maxReplicas/2)

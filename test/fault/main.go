@@ -68,6 +68,7 @@ type options struct {
 	deployments            int
 	maxReplicas, batch     int
 	stock, quiet, keep     bool
+	presence               string
 	seed                   uint64
 }
 
@@ -85,6 +86,7 @@ func main() {
 	flag.IntVar(&o.maxReplicas, "max-replicas", 20, "most pods that a ReplicaSet or Deployment wants under load; it begins with half of that")
 	flag.IntVar(&o.batch, "batch", 30, "pods that each ReplicaSet wants when a fault happens during a batch of creations")
 	flag.BoolVar(&o.stock, "stock", false, "turn the feature gate ControllerRing off: one leader, as in stock Kubernetes")
+	flag.StringVar(&o.presence, "presence", "", "whether processes have presences, Enabled or Disabled; as by default if empty")
 	flag.BoolVar(&o.quiet, "quiet", false, "scale only the ReplicaSets that a fault needs")
 	flag.BoolVar(&o.keep, "keep", false, "keep the evidence even without violations")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "seed of all random choices")

@@ -92,8 +92,8 @@ type process struct {
 	// port is where it serves.
 	port  string
 	proxy *proxy
-	// settingsFile is the file of its ring settings.
-	settingsFile string
+	// settingsFile is the file of its ring settings, and always what these begin with.
+	settingsFile, always string
 	// faulty means that a fault may make it lose its record.
 	faulty bool
 }
@@ -110,7 +110,7 @@ const (
 func (p *process) set(settings string) error {
 	// Otherwise a half-written file could be read, and would be logged as invalid.
 	next := p.settingsFile + ".next"
-	return errors.Join(os.WriteFile(next, []byte(settings), 0o644), os.Rename(next, p.settingsFile))
+	return errors.Join(os.WriteFile(next, []byte(p.always+settings), 0o644), os.Rename(next, p.settingsFile))
 }
 
 // start starts the cluster, with its controller managers, and waits until all
@@ -305,6 +305,9 @@ func (r *run) add(ctx context.Context, settings string) (*process, error) {
 	n := len(r.processes)
 	r.lock.Unlock()
 	p := &process{settingsFile: filepath.Join(r.dir, fmt.Sprintf("ring-%d.yaml", n+1))}
+	if r.presence != "" {
+		p.always = "presence: " + r.presence + "\n"
+	}
 	var args []string
 	if !r.stock {
 		if err := p.set(settings); err != nil {
