@@ -93,7 +93,8 @@ func (e *auditEvent) verb() string {
 	case "pods", "jobs", "cronjobs", "daemonsets", "controllerrevisions",
 		"statefulsets", "persistentvolumeclaims", "persistentvolumes", "endpoints", "endpointslices", "poddisruptionbudgets", "horizontalpodautoscalers":
 		switch {
-		case strings.HasSuffix(e.UserAgent, "generic-garbage-collector"):
+		case strings.HasSuffix(e.UserAgent, "generic-garbage-collector"), strings.HasSuffix(e.UserAgent, "pod-garbage-collector"):
+			// The leader's: they are on no ring.
 			return ""
 		case strings.HasSuffix(e.UserAgent, "ttl-after-finished-controller"):
 			return "expire"

@@ -325,3 +325,17 @@ func TestADeleteThatTheFenceRefusesMayHaveMarkedItsObject(t *testing.T) {
 		}
 	}
 }
+
+// What the leader's collectors delete, or finish where somebody else's deletion was cut, is no write of
+// a ring.
+func TestWhatCollectorsDeleteIsNotJudged(t *testing.T) {
+	for agent, want := range map[string]string{
+		"generic-garbage-collector": "", "pod-garbage-collector": "", "job-controller": "delete",
+	} {
+		e := auditEvent{Verb: "delete", UserAgent: "kube-controller-manager/v1.37.2 system:serviceaccount:kube-system:" + agent}
+		e.ObjectRef.Resource = "pods"
+		if got := e.verb(); got != want {
+			t.Errorf("a deletion by %s is judged as %q, want %q", agent, got, want)
+		}
+	}
+}

@@ -216,8 +216,8 @@ func (h *history) apply(event *clientv3.Event) error {
 			return err
 		case known:
 		case deleted, pod.DeletionTimestamp != nil:
-			// A deletion has two steps. If the client ends between them, only the garbage
-			// collector of pods would take the second, and that does not run here.
+			// A deletion has two steps. If the client ends between them, the garbage collector
+			// of pods takes the second.
 			h.podDeleted(&pod)
 		case event.IsCreate():
 			h.podCreated(&pod)
