@@ -74,10 +74,7 @@ func forgetMetrics(name cache.ObjectName) {
 // queueClaimant queues a StatefulSet when a claim with a name for one of its pods is gone: while it was
 // being deleted the pod could not be made.
 func (ssc *StatefulSetController) queueClaimant(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	claim, ok := obj.(*v1.PersistentVolumeClaim)
+	claim, ok := lastState(obj).(*v1.PersistentVolumeClaim)
 	if !ok {
 		return
 	}
@@ -104,10 +101,7 @@ func claims(set *apps.StatefulSet, name string) bool {
 // its predecessor's is gone: it may have been in the way, as its name follows from the
 // StatefulSet's. The controller itself only tries again after ever longer pauses, or not at all.
 func (ssc *StatefulSetController) queueSuccessor(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	dependent, err := meta.Accessor(obj)
+	dependent, err := meta.Accessor(lastState(obj))
 	if err != nil {
 		return
 	}
@@ -118,4 +112,12 @@ func (ssc *StatefulSetController) queueSuccessor(obj any) {
 	if set, err := ssc.setLister.StatefulSets(dependent.GetNamespace()).Get(owner.Name); err == nil && set.UID != owner.UID {
 		ssc.queue.Add(cache.MetaObjectToName(set).String())
 	}
+}
+
+// lastState returns the last known state of what an informer says is gone.
+func lastState(obj any) any {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return tombstone.Obj
+	}
+	return obj
 }

@@ -109,17 +109,17 @@ type historyTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *historyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	asks := req.Clone(req.Context())
-	asks.Header.Set(fence.HistoryHeader, t.histories.ask(req.URL.Host))
-	if leaves(req) {
-		asks.Header.Set(fence.HistoryHeader, unknown)
+	asks, known, leaving := req.Clone(req.Context()), unknown, leaves(req)
+	if !leaving {
+		known = t.histories.ask(req.URL.Host)
 	}
+	asks.Header.Set(fence.HistoryHeader, known)
 	resp, err := t.next.RoundTrip(asks)
 	if err != nil {
 		return nil, err
 	}
 	value := resp.Header.Get(fence.HistoryHeader)
-	if value == "" || leaves(req) {
+	if value == "" || leaving {
 		return resp, nil
 	}
 	if reason := t.histories.judge(req.URL.Host, value); reason != "" {

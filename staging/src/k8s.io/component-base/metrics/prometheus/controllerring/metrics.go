@@ -172,11 +172,7 @@ func New(name string, controllers []string) member.Metrics {
 func (m ofRing) Registered() { registrationsMetric.WithLabelValues(string(m)).Inc() }
 
 func (m ofRing) Present(present bool) {
-	value := 0.0
-	if present {
-		value = 1
-	}
-	presenceMetric.WithLabelValues(string(m)).Set(value)
+	presenceMetric.WithLabelValues(string(m)).Set(oneIf(present))
 }
 
 func (m ofRing) State(phase shardingv1alpha1.InstancePhase, owned float64) {
@@ -184,11 +180,7 @@ func (m ofRing) State(phase shardingv1alpha1.InstancePhase, owned float64) {
 		shardingv1alpha1.InstanceInit, shardingv1alpha1.InstanceLocked, shardingv1alpha1.InstanceWait,
 		shardingv1alpha1.InstanceActive, shardingv1alpha1.InstanceLeaving,
 	} {
-		value := 0.0
-		if p == phase {
-			value = 1
-		}
-		phaseMetric.WithLabelValues(string(m), string(p)).Set(value)
+		phaseMetric.WithLabelValues(string(m), string(p)).Set(oneIf(p == phase))
 	}
 	ownedMetric.WithLabelValues(string(m)).Set(owned)
 }
@@ -205,11 +197,7 @@ func (m ofRing) Work(share float64) { workMetric.WithLabelValues(string(m)).Set(
 func (m ofRing) Balanced(result string) { balanceMetric.WithLabelValues(string(m), result).Inc() }
 
 func (m ofRing) Working(controller string, working bool) {
-	value := 0.0
-	if working {
-		value = 1
-	}
-	workingMetric.WithLabelValues(string(m), controller).Set(value)
+	workingMetric.WithLabelValues(string(m), controller).Set(oneIf(working))
 }
 
 func (m ofRing) Stuck(controller string, objects int) {
@@ -233,3 +221,11 @@ func (m ofRing) Unserved(kind ring.Kind, took time.Duration) {
 }
 
 func (m ofRing) Refused(by string) { refusedMetric.WithLabelValues(string(m), by).Inc() }
+
+// oneIf returns the value of a gauge that says whether something is so.
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
