@@ -39,12 +39,10 @@ import (
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 const (
-	// registrationLimit is how long a process waits for its own records before it stands; where
-	// they make a difference, lateLimit.
-	registrationLimit = 5 * time.Second
 	// registryPeriod is how often the registry is listed while its news are waited for.
 	registryPeriod = 500 * time.Millisecond
 	// endLimit is how long a term's work may take to end.
@@ -64,14 +62,14 @@ var (
 	errDeposed = errors.New("another holds the Lease")
 )
 
-// ringElection is this process's part in the election of the leader. It decides which
-// controllers the process runs itself if it leads, and signs them in its identity: all that
-// --controllers enables but the ring controllers that the rings share. It is nil with the
-// feature gate ControllerRing off.
+// ringElection is this process's part in the election of the leader. It carries out what the
+// candidate decides, and signs in its identity which controllers the process runs itself if it
+// leads. It is nil with the feature gate ControllerRing off.
 type ringElection struct {
-	config *config.CompletedConfig
-	host   *ringHost
-	client shardingclient.ControllerInstanceInterface
+	config    *config.CompletedConfig
+	host      *ringHost
+	candidate *ring.Candidate
+	client    shardingclient.ControllerInstanceInterface
 	// leave makes the process leave its rings in good order, and returns when it has.
 	leave func()
 	// records follows the registry, from when the process first stands. changed gets a token
@@ -88,80 +86,19 @@ type ringElection struct {
 
 func newRingElection(c *config.CompletedConfig, h *ringHost, client kubernetes.Interface, leave func()) *ringElection {
 	return &ringElection{
-		config:  c,
-		host:    h,
+		config: c,
+		host:   h,
+		candidate: &ring.Candidate{
+			Holder:  h.identity,
+			Listed:  c.ComponentConfig.Generic.Controllers,
+			Enabled: h.enabled,
+			Rings:   ringsOf(catalogue.Rings()),
+		},
 		leave:   leave,
 		client:  client.ShardingV1alpha1().ControllerInstances(),
 		records: shardinginformers.NewControllerInstanceInformer(client, 0, cache.Indexers{}),
 		changed: make(chan struct{}, 1),
 	}
-}
-
-// leaderControllers returns which controllers a leader runs itself, in the notation of
-// --controllers, which listed is the value of: all that it enables, but the ring controllers
-// that are shared. enabled are the ring controllers among them.
-func leaderControllers(listed, enabled []string, shared func(controller string) bool) []string {
-	onRings := ringControllers()
-	var list []string
-	for _, entry := range listed {
-		if !slices.Contains(onRings, entry) && !(entry[0] == '-' && slices.Contains(onRings, entry[1:])) {
-			list = append(list, entry)
-		}
-	}
-	all := slices.Contains(list, "*")
-	for _, name := range onRings {
-		switch runs := slices.Contains(enabled, name) && !shared(name); {
-		case runs && !all:
-			list = append(list, name)
-		case !runs && all:
-			list = append(list, "-"+name)
-		}
-	}
-	return list
-}
-
-// decide returns which controllers this process runs itself if it leads. Without views it
-// takes all ring controllers for shared.
-func (e *ringElection) decide(views *ring.Views) []string {
-	return e.unshared(func(name string) bool { return views == nil || views.Ring(ringOf(name)).Shares(name) })
-}
-
-func (e *ringElection) unshared(shared func(controller string) bool) []string {
-	return leaderControllers(e.config.ComponentConfig.Generic.Controllers, e.host.enabled, shared)
-}
-
-// decideRegistered returns what this process would decide if it had a record on each of its
-// rings, and whether it has.
-func (e *ringElection) decideRegistered(views ring.Views) (set []string, registered bool) {
-	registered = true
-	expected := map[string]*ring.View{}
-	for _, part := range e.host.parts() {
-		view := views.Ring(part.Name)
-		if slices.ContainsFunc(view.Records(), func(r *ring.Record) bool { return r.Holder == e.host.identity }) {
-			continue
-		}
-		registered = false
-		// No record has such a name.
-		expected[part.Name] = view.With(ring.Record{Name: e.host.identity, Controllers: part.ControllerNames()})
-	}
-	return e.unshared(func(name string) bool {
-		view, ok := expected[ringOf(name)]
-		if !ok {
-			view = views.Ring(ringOf(name))
-		}
-		return view.Shares(name)
-	}), registered
-}
-
-// fit compares set with what this process would decide now.
-func (e *ringElection) fit(set []string, views ring.Views) fit {
-	now := e.decide(&views)
-	f := fit{lacks: !runsAll(set, now), spares: !runsAll(now, set)}
-	if f.lacks {
-		registered, _ := e.decideRegistered(views)
-		f.late = runsAll(set, registered)
-	}
-	return f
 }
 
 // read reads the registry with quorum.
@@ -243,34 +180,42 @@ func (e *ringElection) follow(ctx context.Context) (end func()) {
 	}
 }
 
-// prepare waits until this process's records are in the registry, at most registrationLimit,
-// and decides which controllers it stands with. It waits for lateLimit where it would decide
-// otherwise with its records: a leader that runs what its rings could has to start anew for
-// that.
-func (e *ringElection) prepare(ctx context.Context) []string {
+// ringsOf returns what the candidate has to know of rings.
+func ringsOf(rings []catalogue.Ring) []ring.RingControllers {
+	var of []ring.RingControllers
+	for _, r := range rings {
+		of = append(of, ring.RingControllers{Ring: r.Name, Controllers: r.ControllerNames()})
+	}
+	return of
+}
+
+// prepare returns which controllers the process stands with, once the candidate waits no longer.
+func (e *ringElection) prepare(ctx context.Context) (set []string) {
 	var views *ring.Views
 	var failed error
 	began := time.Now()
-	// The limit is no error: the process stands with what it knows then.
-	_ = wait.PollUntilContextTimeout(ctx, registryPeriod, lateLimit, true, func(ctx context.Context) (bool, error) {
-		enough := time.Since(began) >= registrationLimit
+	prepared := func() (ready bool) {
+		set, ready = e.candidate.Prepare(views, ringsOf(e.host.parts()), time.Since(began))
+		return ready
+	}
+	err := wait.PollUntilContextTimeout(ctx, registryPeriod, ring.LateLimit, true, func(ctx context.Context) (bool, error) {
 		read, err := e.read(ctx)
-		if err != nil {
+		if err == nil {
+			views, failed = &read, nil
+		} else if views == nil {
 			// What was read before stands: the limit may have cut this off.
-			if views == nil {
-				failed = err
-			}
-			return enough, nil
+			failed = err
 		}
-		views, failed = &read, nil
-		expected, registered := e.decideRegistered(read)
-		return registered || enough && slices.Equal(expected, e.decide(views)), nil
+		return prepared(), nil
 	})
+	if err != nil {
+		// The process stands with what it knows then.
+		prepared()
+	}
 	logger := klog.FromContext(ctx)
 	if failed != nil && ctx.Err() == nil {
 		logger.Error(failed, "Stands for leader as if the rings shared all their controllers")
 	}
-	set := e.decide(views)
 	logger.Info("Stands for leader", "controllers", set)
 	return set
 }
@@ -400,43 +345,31 @@ func (e *ringElection) leaveRings() {
 	}
 }
 
-// untilUnfit returns true when set no longer fits, false when ctx ends. It decides nothing
-// while the registry cannot be read.
+// untilUnfit returns true when set no longer fits, false when ctx ends.
 func (e *ringElection) untilUnfit(ctx context.Context, set []string, leads *atomic.Bool) bool {
-	var f fitness
-	observe := func(views ring.Views) (left time.Duration, limited bool) {
-		return f.observe(time.Now(), e.fit(set, views), leads.Load())
+	began := time.Now()
+	term := e.candidate.Term(set)
+	input := func(views ring.Views) ring.TermInput {
+		return ring.TermInput{Now: time.Since(began), Registry: views, Lists: ringsOf(e.host.parts()), Leads: leads.Load()}
 	}
-	// The informer may be behind.
-	confirmed := func() bool {
-		views, err := e.read(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
+	for {
+		var decision ring.TermDecision
+		if views, ok := e.cached(); ok {
+			decision = term.Decide(input(views))
+		}
+		if decision.Read {
+			views, err := e.read(ctx)
+			if err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Does not know whether its controllers as leader still fit; will try again")
 			}
-			return false
+			decision = term.Answer(input(views), err == nil)
 		}
-		left, limited := observe(views)
-		return limited && left <= 0
-	}
-	// next is when the registry may be read again.
-	var next time.Time
-	for {
+		if decision.Unfit {
+			return true
+		}
 		var due <-chan time.Time
-		if views, ok := e.cached(); ok {
-			left, limited := observe(views)
-			if limited && left <= 0 {
-				if !time.Now().Before(next) {
-					if confirmed() {
-						return true
-					}
-					next = time.Now().Add(unfitLimit)
-				}
-				left = time.Until(next)
-			}
-			if limited {
-				due = time.After(left)
-			}
+		if decision.Wake > 0 {
+			due = time.After(decision.Wake - time.Since(began))
 		}
 		select {
 		case <-ctx.Done():
@@ -482,13 +415,6 @@ func (e *ringElection) again() {
 	}
 }
 
-// runsAll says whether a leader with that set runs all ring controllers that it would with
-// the other.
-func runsAll(set, other []string) bool {
-	has, wants := ring.Leader{Holder: ring.SignLeader("", set)}, ring.Leader{Holder: ring.SignLeader("", other)}
-	return !slices.ContainsFunc(ringControllers(), func(name string) bool { return wants.Runs(name) && !has.Runs(name) })
-}
-
 // led returns run for what this process runs outside its rings: without the ring controllers
 // that are not in its set as leader. Those that are it runs once no instance works on any
 // controller that the leader runs; all else does not wait for that.
@@ -515,13 +441,9 @@ func (e *ringElection) led(run func(context.Context, map[string]*ControllerDescr
 				return err
 			}
 		}
-		others, own := apart(descriptors, leader, views)
-		if views != nil && len(workingBeside(*views, leader)) == 0 {
-			maps.Copy(others, own)
-			own = nil
-		}
-		if len(own) == 0 {
-			return counted(ctx, others)
+		now, later := e.candidate.Begin(leader, slices.Sorted(maps.Keys(descriptors)), views)
+		if len(later) == 0 {
+			return counted(ctx, only(descriptors, now))
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -529,12 +451,12 @@ func (e *ringElection) led(run func(context.Context, map[string]*ControllerDescr
 		errs := make([]error, 2)
 		wg.Go(func() {
 			defer cancel()
-			errs[0] = counted(ctx, others)
+			errs[0] = counted(ctx, only(descriptors, now))
 		})
 		wg.Go(func() {
 			defer cancel()
 			if e.untilLeft(ctx, leader) == nil {
-				errs[1] = counted(ctx, own)
+				errs[1] = counted(ctx, only(descriptors, later))
 			}
 		})
 		wg.Wait()
@@ -561,29 +483,12 @@ func (e *ringElection) readIfServed(ctx context.Context) (views *ring.Views, err
 	return views, err
 }
 
-// apart returns what the leader runs that no ring may be working on, and apart from that what
-// some may: the ring controllers, and what instances of another version have on their rings.
-func apart(controllers map[string]*ControllerDescriptor, leader ring.Leader, views *ring.Views) (others, own map[string]*ControllerDescriptor) {
-	others, own = maps.Clone(controllers), map[string]*ControllerDescriptor{}
-	take := func(name string) {
-		if described, ok := others[name]; ok && leader.Runs(name) {
-			own[name] = described
-		}
-		delete(others, name)
+func only(descriptors map[string]*ControllerDescriptor, names []string) map[string]*ControllerDescriptor {
+	named := make(map[string]*ControllerDescriptor, len(names))
+	for _, name := range names {
+		named[name] = descriptors[name]
 	}
-	for _, name := range ringControllers() {
-		take(name)
-	}
-	if views != nil {
-		for _, r := range workingBeside(*views, leader) {
-			for _, c := range r.Working {
-				if leader.Runs(c) {
-					take(c)
-				}
-			}
-		}
-	}
-	return others, own
+	return named
 }
 
 // untilLeft waits until no instance works on a controller that the leader, this process, is
@@ -595,7 +500,7 @@ func (e *ringElection) untilLeft(ctx context.Context, leader ring.Leader) error 
 		views, err := e.read(ctx)
 		var working []string
 		if err == nil {
-			for _, r := range workingBeside(views, leader) {
+			for _, r := range views.WorkingBeside(leader) {
 				working = append(working, r.Name)
 			}
 			if len(working) == 0 {
@@ -613,21 +518,6 @@ func (e *ringElection) untilLeft(ctx context.Context, leader ring.Leader) error 
 		}
 		return false, nil
 	})
-}
-
-// workingBeside returns the instances of built-in rings that may be working on a controller
-// that the leader runs. It goes by what the records say: they may have controllers on a ring
-// that this version does not know there.
-func workingBeside(views ring.Views, leader ring.Leader) []ring.Record {
-	var working []ring.Record
-	for _, name := range ring.ManagerRings {
-		for _, r := range views.Ring(name).Records() {
-			if slices.ContainsFunc(r.Working, leader.Runs) {
-				working = append(working, *r)
-			}
-		}
-	}
-	return working
 }
 
 func (e *ringElection) count(n int) {

@@ -76,28 +76,32 @@ func TestALeaderRunsWhatTheRingsDoNotShare(t *testing.T) {
 		"said twice":              {listed: []string{"-" + testRS, testRS, "*"}, enabled: []string{testRC}, want: []string{"*", "-" + testRS}, runs: []string{testRC}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := leaderControllers(tc.listed, tc.enabled, func(c string) bool { return slices.Contains(tc.shared, c) })
+			candidate := &ring.Candidate{Listed: tc.listed, Enabled: tc.enabled, Rings: ringsOf(catalogue.Rings())}
+			views := ring.NewViews(0, ring.Record{Name: "workloads-a", Ring: "workloads", Controllers: tc.shared})
+			got, _ := candidate.Prepare(&views, nil, 0)
 			if !slices.Equal(ofBoth(got), tc.want) {
 				t.Errorf("signs %q, want %q", got, tc.want)
 			}
 			leader := ring.Leader{Holder: ring.SignLeader("p", got)}
-			controllers, own := apart(NewControllerDescriptors(), leader, nil)
-			if len(own) != len(tc.runs) || controllers[testRS] != nil || controllers[testRC] != nil {
-				t.Errorf("ring controllers are not held apart: %d are, want %d", len(own), len(tc.runs))
+			all := slices.Sorted(maps.Keys(NewControllerDescriptors()))
+			now, later := candidate.Begin(leader, all, nil)
+			if len(later) != len(tc.runs) || slices.Contains(now, testRS) || slices.Contains(now, testRC) {
+				t.Errorf("ring controllers are not held apart: %q are, want %q", later, tc.runs)
 			}
-			maps.Copy(controllers, own)
+			controllers := only(NewControllerDescriptors(), append(now, later...))
 			for _, c := range []string{testRS, testRC} {
 				if runs := slices.Contains(tc.runs, c); leader.Runs(c) != runs || (controllers[c] != nil) != runs {
 					t.Errorf("says that it runs %s: %t, and runs it: %t; want %t", c, leader.Runs(c), controllers[c] != nil, runs)
 				}
 			}
-			if all := len(NewControllerDescriptors()); len(controllers) != all-len(ringControllers())+len(tc.runs) {
-				t.Errorf("%d controllers of %d", len(controllers), all)
+			if len(controllers) != len(all)-len(ringControllers())+len(tc.runs) {
+				t.Errorf("%d controllers of %d", len(controllers), len(all))
 			}
 		})
 	}
 	// A process that elects no leader leaves its ring controllers to its rings.
-	if others, own := apart(NewControllerDescriptors(), ring.Leader{}, nil); others[testRS] != nil || others[testRC] != nil || len(own) > 0 {
+	candidate := &ring.Candidate{Rings: ringsOf(catalogue.Rings())}
+	if now, later := candidate.Begin(ring.Leader{}, []string{testRS, testRC, testOther}, nil); !slices.Equal(now, []string{testOther}) || len(later) > 0 {
 		t.Error("a process without an election runs ring controllers itself")
 	}
 }
@@ -236,10 +240,10 @@ func TestAProcessStandsWithWhatTheRegistrySays(t *testing.T) {
 		took      time.Duration
 	}{
 		"its own record":           {instances: []shardingv1alpha1.ControllerInstance{testInstance("me", both)}, want: shared},
-		"not registered":           {want: all, took: lateLimit},
-		"only another's record":    {instances: []shardingv1alpha1.ControllerInstance{testInstance("other", both)}, want: shared, took: registrationLimit},
+		"not registered":           {want: all, took: ring.LateLimit},
+		"only another's record":    {instances: []shardingv1alpha1.ControllerInstance{testInstance("other", both)}, want: shared, took: ring.RegistrationLimit},
 		"one does not list both":   {instances: []shardingv1alpha1.ControllerInstance{testInstance("me", both), testInstance("old", []string{testRS})}, want: []string{"*", "-" + testRS}},
-		"the registry is not read": {refusal: errors.New("down"), want: shared, took: registrationLimit},
+		"the registry is not read": {refusal: errors.New("down"), want: shared, took: ring.RegistrationLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -264,7 +268,7 @@ func TestAProcessThatRegistersLateStandsAsIfItHadBeenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		e := newElectionTest(t)
-		time.AfterFunc(lateLimit-time.Second, func() { e.set(testInstance("me", both)) })
+		time.AfterFunc(ring.LateLimit-time.Second, func() { e.set(testInstance("me", both)) })
 		if got, want := ofBoth(e.prepare(ctx)), []string{"*", "-" + testRS, "-" + testRC}; !slices.Equal(got, want) {
 			t.Errorf("stands with %q, want %q", got, want)
 		}
@@ -301,7 +305,7 @@ func TestATermWhoseWorkDoesNotEndIsNotRenewedForEver(t *testing.T) {
 		e := newElectionTest(t)
 		e.set(testInstance("me", both))
 		defer e.follow(ctx)()
-		time.AfterFunc(shareLimit+endLimit+time.Second, func() {
+		time.AfterFunc(ring.ShareLimit+endLimit+time.Second, func() {
 			e.lock.Lock()
 			defer e.lock.Unlock()
 			if !slices.Contains(e.log, "exit 1") {
@@ -319,15 +323,15 @@ func TestATermThatCouldShareMoreEndsLaterThanOneThatLeavesSomethingUndone(t *tes
 		set  []string
 		want time.Duration
 	}{
-		"the leader runs more than it has to": {[]string{"*"}, shareLimit},
-		"nobody runs one":                     {[]string{"*", "-" + testRS, "-" + testRC}, undoneLimit},
+		"the leader runs more than it has to": {[]string{"*"}, ring.ShareLimit},
+		"nobody runs one":                     {[]string{"*", "-" + testRS, "-" + testRC}, ring.UndoneLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, ctx := ktesting.NewTestContext(t)
 				e := newElectionTest(t)
 				e.set(testInstance("me", both))
-				if tc.want == undoneLimit {
+				if tc.want == ring.UndoneLimit {
 					e.set(testInstance("me", both), testInstance("other", []string{testRC}))
 				}
 				defer e.follow(ctx)()

@@ -301,7 +301,7 @@ var leaderEvents = []rosterEvent{
 		},
 		do: func(w *rosterWorld, _ *rosterInstance, set controllerSet) {
 			spend(&w.takes)
-			w.elect(leaseHolder{ours, set}, true)
+			w.elect(w.stand(NewViews(0, Record{Name: "all", Ring: rosterRing, Controllers: (3 &^ set).names()})), true)
 		},
 		explored: true,
 	},
@@ -331,7 +331,7 @@ var leaderEvents = []rosterEvent{
 	{
 		text: "the leader ends its term, since its set no longer fits",
 		args: when(func(w *rosterWorld, _ *rosterInstance) bool {
-			return w.leader.up && w.lease.kind == ours && w.lease.set != w.wanted()
+			return w.leader.up && w.lease.kind == ours && w.unfit()
 		}),
 		do:   func(w *rosterWorld, _ *rosterInstance, _ controllerSet) { w.elect(leaseHolder{}, false) },
 		fair: true,
@@ -340,7 +340,7 @@ var leaderEvents = []rosterEvent{
 		text: "a candidate takes the Lease",
 		args: when(func(w *rosterWorld, _ *rosterInstance) bool { return !w.leader.up }),
 		do: func(w *rosterWorld, _ *rosterInstance, _ controllerSet) {
-			w.elect(leaseHolder{ours, w.wanted()}, true)
+			w.elect(w.stand(w.registry()), true)
 			w.note("%v", w.lease)
 		},
 		fair: true,
@@ -356,7 +356,7 @@ var leaderEvents = []rosterEvent{
 	{
 		text: "the leader reads the records, and none works on its controllers",
 		args: when(func(w *rosterWorld, _ *rosterInstance) bool {
-			return w.leader.up && w.lease.kind == ours && !w.leader.clear && w.idle(w.lease.set)
+			return w.leader.up && w.lease.kind == ours && !w.leader.clear && w.mayBegin()
 		}),
 		do: func(w *rosterWorld, _ *rosterInstance, _ controllerSet) {
 			w.leader.clear = true

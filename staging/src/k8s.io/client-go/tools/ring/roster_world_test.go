@@ -30,7 +30,7 @@ import (
 //
 // What an instance has seen of the ring and of the leader is not modelled: it believes
 // anything at any time, since safety must not rest on it. A candidate believes anything as
-// well, so it stands for any set of controllers. In a fair run all see what is so.
+// well, so it stands with what the ring could ever leave to it. In a fair run all see what is so.
 //
 // An instance that is up has a record. Once that has expired or was deleted the fence refuses
 // all that the instance sends, so the model has it end then.
@@ -82,6 +82,9 @@ type controllerSet byte
 
 var rosterControllers = []string{"x", "y"}
 
+// rosterRing is the ring of the instances.
+const rosterRing = "workloads"
+
 func (c controllerSet) names() []string {
 	var names []string
 	for i, name := range rosterControllers {
@@ -127,15 +130,16 @@ func (h leaseHolder) leader() Leader {
 	return signedLeaders[h.set]
 }
 
-var signedLeaders = func() (out [4]Leader) {
-	for set := range out {
-		list := []string{"*"}
+// signedLists has what a leader signs that runs a set, signedLeaders its identity.
+var signedLists, signedLeaders = func() (lists [4][]string, leaders [4]Leader) {
+	for set := range lists {
+		lists[set] = []string{"*"}
 		for _, c := range (3 &^ controllerSet(set)).names() {
-			list = append(list, "-"+c)
+			lists[set] = append(lists[set], "-"+c)
 		}
-		out[set] = Leader{SignLeader("host_ours", list)}
+		leaders[set] = Leader{SignLeader("host_ours", lists[set])}
 	}
-	return out
+	return lists, leaders
 }()
 
 // runs returns the controllers that the leader may run.
@@ -281,15 +285,43 @@ func (w *rosterWorld) records() *View {
 	return NewView(0, records...)
 }
 
-// wanted returns what a candidate stands for that sees what is so.
-func (w *rosterWorld) wanted() controllerSet {
-	view, set := w.records(), w.enabled
-	for i, c := range rosterControllers {
-		if view.Shares(c) {
-			set &^= 1 << i
-		}
+// registry returns the records, on a ring of kube-controller-manager's.
+func (w *rosterWorld) registry() Views {
+	var records []Record
+	for _, r := range w.records().Records() {
+		r := *r
+		r.Ring = rosterRing
+		records = append(records, r)
 	}
-	return set
+	return NewViews(0, records...)
+}
+
+// stand returns who leads if a candidate is elected that sees this registry, and waits for no
+// record of its own.
+func (w *rosterWorld) stand(registry Views) leaseHolder {
+	signs, _ := w.candidate().Prepare(&registry, nil, LateLimit)
+	return leaseHolder{ours, controllerSet(slices.Index(signedLeaders[:], Leader{SignLeader("host_ours", signs)}))}
+}
+
+// unfit says whether the leader's term ends if all stays as it is.
+func (w *rosterWorld) unfit() bool {
+	term, in := w.candidate().Term(signedLists[w.lease.set]), TermInput{Registry: w.registry(), Leads: true}
+	if term.Decide(in) == (TermDecision{}) {
+		return false
+	}
+	in.Now = ShareLimit
+	return term.Decide(in).Read && term.Answer(in, true).Unfit
+}
+
+// mayBegin says whether the leader may begin all that it runs.
+func (w *rosterWorld) mayBegin() bool {
+	registry := w.registry()
+	_, later := w.candidate().Begin(w.lease.leader(), rosterControllers, &registry)
+	return len(later) == 0
+}
+
+func (w *rosterWorld) candidate() *Candidate {
+	return &Candidate{Holder: "host_ours", Listed: []string{"*"}, Enabled: w.enabled.names(), Rings: []RingControllers{{rosterRing, rosterControllers}}}
 }
 
 func (w *rosterWorld) anyRecord() bool {

@@ -146,101 +146,6 @@ func TestAChangeThatLastsEndsOneTerm(t *testing.T) {
 	}
 }
 
-// sharing returns what the process signs where the rings share these controllers.
-func (e *electionTest) sharing(controllers ...string) []string {
-	return e.unshared(func(name string) bool { return slices.Contains(controllers, name) })
-}
-
-// A start anew would not help a process to register, nor one that is registered late to share.
-func TestALeaderWhoseInstanceIsRegisteredLateGoesOn(t *testing.T) {
-	for name, tc := range map[string]struct {
-		// shared are the controllers that are not in the set.
-		shared    []string
-		instances []shardingv1alpha1.ControllerInstance
-		want      fit
-	}{
-		"registered in time":                         {both, []shardingv1alpha1.ControllerInstance{testInstance("me", both)}, fit{}},
-		"not registered on a ring of nobody":         {both, nil, fit{lacks: true, late: true}},
-		"not registered beside another":              {both, []shardingv1alpha1.ControllerInstance{testInstance("other", both)}, fit{}},
-		"not registered beside one that lists less":  {both, []shardingv1alpha1.ControllerInstance{testInstance("other", []string{testRC})}, fit{lacks: true}},
-		"runs all, and is registered":                {nil, []shardingv1alpha1.ControllerInstance{testInstance("me", both)}, fit{spares: true}},
-		"runs all, another is registered, it is not": {nil, []shardingv1alpha1.ControllerInstance{testInstance("other", both)}, fit{spares: true}},
-		"runs all, nobody is registered":             {nil, nil, fit{}},
-		"runs the one, and could share it instead of the other": {[]string{testRS},
-			[]shardingv1alpha1.ControllerInstance{testInstance("me", both), testInstance("other", []string{testRC})}, fit{lacks: true, spares: true}},
-	} {
-		e := newElectionTest(t)
-		list := &shardingv1alpha1.ControllerInstanceList{Items: tc.instances}
-		list.ResourceVersion = "1"
-		views, err := ring.ReadList(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := e.fit(e.sharing(tc.shared...), views); got != tc.want {
-			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
-		}
-	}
-}
-
-func TestASetGoesOnForAsLongAsItsLimit(t *testing.T) {
-	lacks, late, spares, neither := fit{lacks: true}, fit{lacks: true, late: true}, fit{spares: true}, fit{lacks: true, spares: true}
-	// since is from when on something was so.
-	type since struct {
-		after time.Duration
-		fit
-	}
-	for name, tc := range map[string]struct {
-		candidate bool
-		was       []since
-		// end is when the set no longer fits; 0: never.
-		end time.Duration
-	}{
-		"it fits":                            {was: []since{{0, fit{}}}},
-		"a controller is undone":             {was: []since{{5 * time.Second, lacks}}, end: 5*time.Second + undoneLimit},
-		"a candidate":                        {candidate: true, was: []since{{5 * time.Second, lacks}}, end: 5*time.Second + unfitLimit},
-		"for half of the time":               {was: []since{{0, lacks}, {19 * time.Second, fit{}}, {38 * time.Second, lacks}}, end: 38*time.Second + undoneLimit},
-		"for a bit more":                     {was: []since{{0, lacks}, {19 * time.Second, fit{}}, {20 * time.Second, lacks}}, end: 22 * time.Second},
-		"for a while, and the leader wins":   {was: []since{{0, lacks}, {19 * time.Second, fit{}}}},
-		"the process is not registered":      {was: []since{{0, late}}, end: lateLimit},
-		"it is not, and another lists less":  {was: []since{{0, late}, {30 * time.Second, lacks}}, end: 30 * time.Second},
-		"another lists less, and it is late": {was: []since{{0, lacks}, {10 * time.Second, late}}, end: lateLimit},
-		"the rings could share one":          {was: []since{{time.Second, spares}}, end: time.Second + shareLimit},
-		"a candidate's rings could":          {candidate: true, was: []since{{0, spares}}, end: shareLimit - unfitLimit},
-		"they could not for a moment":        {was: []since{{0, spares}, {time.Minute, fit{}}, {2 * time.Minute, spares}}, end: 2*time.Minute + shareLimit},
-		"one is undone, one could be shared": {was: []since{{0, spares}, {time.Minute, neither}}, end: time.Minute + undoneLimit},
-		"one could be shared, one is undone": {was: []since{{0, spares}, {shareLimit - time.Second, neither}}, end: shareLimit},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var f fitness
-			start := time.Now()
-			var end time.Duration
-			for i, s := range tc.was {
-				left, limited := f.observe(start.Add(s.after), s.fit, !tc.candidate)
-				if end = 0; limited {
-					end = s.after + max(0, left)
-				}
-				if i < len(tc.was)-1 && limited && end <= tc.was[i+1].after {
-					t.Errorf("ends after %v already", end)
-				}
-			}
-			if end != tc.end {
-				t.Errorf("ends after %v, want %v", end, tc.end)
-			}
-		})
-	}
-}
-
-// As after an hour in which the registry could not be read.
-func TestWhatWasUndoneForLongIsForgottenInAMinute(t *testing.T) {
-	var f fitness
-	start := time.Now()
-	f.observe(start, fit{lacks: true}, true)
-	f.observe(start.Add(time.Hour), fit{}, true)
-	if left, limited := f.observe(start.Add(time.Hour+lateLimit), fit{lacks: true}, true); !limited || left != undoneLimit {
-		t.Errorf("ends after %v: %t, want after %v", left, limited, undoneLimit)
-	}
-}
-
 // The informer may be behind, or the registry not be readable: neither ends a term, nor has the
 // registry read all the time.
 func TestATermEndsOnlyByWhatWasReadWithQuorum(t *testing.T) {
@@ -257,11 +162,11 @@ func TestATermEndsOnlyByWhatWasReadWithQuorum(t *testing.T) {
 				e.refusal = refusal
 				e.lock.Unlock()
 				e.client.ClearActions()
-				ctx, cancel := context.WithTimeout(ctx, undoneLimit+10*unfitLimit+time.Second)
+				ctx, cancel := context.WithTimeout(ctx, ring.UndoneLimit+10*ring.UnfitLimit+time.Second)
 				defer cancel()
 				var leads atomic.Bool
 				leads.Store(true)
-				if e.untilUnfit(ctx, e.sharing(both...), &leads) {
+				if e.untilUnfit(ctx, []string{"*", "-" + testRS, "-" + testRC}, &leads) {
 					t.Error("the term has ended")
 				}
 				reads := 0
