@@ -30,13 +30,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// barredTime is how long no controller sends a request after an API server without the fence
-// has answered.
-const barredTime = 30 * time.Second
-
-// errNotRenewed is why a request is not sent, or given up.
-var errNotRenewed = fmt.Errorf("this instance could not renew its ControllerInstance in time, so another may own the object now (%s)", fence.CauseFenced)
-
 // readGrace is how long a read may take once its key is shut. A donor waits for longer, and most
 // answers come sooner.
 const readGrace = 2 * time.Second
@@ -45,43 +38,22 @@ const readGrace = 2 * time.Second
 var errShut = fmt.Errorf("the object is about to be another instance's (%s)", fence.CauseFenced)
 
 // Gate is the check that every piece of work passes: is this key mine, now? It is
-// open for a set of keys, for some controllers and until a deadline, and it knows what is
-// in work. A Member opens and shuts it; a controller's workers pass its door. It is safe
-// for concurrent use.
+// open for a set of keys, for some controllers and until the deadline of its credential, and it
+// knows what is in work. A Member opens and shuts it; a controller's workers pass its door. It is
+// safe for concurrent use.
 type Gate struct {
 	clock clock.WithDelayedExecution
+	// The credential has a lock of its own, which may be taken while that of the gate is held.
+	*credential
 
 	lock sync.Mutex
 	open hashkey.Ranges
 	// working are the controllers that it is open for.
 	working map[string]bool
-	// self is the registration that the deadline belongs to. It names no controller.
-	self fence.Identity
-	// deadline is when the instance stops believing that it is alive, on the
-	// monotonic clock: no work begins at or after it. Each renewal moves it.
-	deadline time.Time
-	// grace is how long after the deadline the record lives at least, so that nobody else owns its keys.
-	grace time.Duration
-	// believing ends when the grace has passed without a renewal, or the gate expires: so do the
-	// requests that are under way then.
-	believing context.Context
-	lapse     context.CancelFunc
-	timer     clock.Timer
 	// busy says of what is in work when each piece of it began.
-	busy map[piece][]time.Time
-	// spent is how long each controller has worked.
-	spent map[string]*spent
-	// turnedAway says that the deadline has kept out work that the ranges would
-	// have let in.
-	turnedAway bool
-	onLeave    func()
-	// refused is told who has refused a write.
-	refused func(by string)
-	// barred says why no request of a controller may be sent before that time.
-	barred      string
-	barredUntil time.Time
-	// onBar is told when it has been barred.
-	onBar func(reason string)
+	busy    map[piece][]time.Time
+	meter   meter
+	onLeave func()
 	// shutAt is when the door of a controller was shut.
 	shutAt map[string]time.Time
 	// reads are those that end when they are shut out.
@@ -103,48 +75,23 @@ type piece struct {
 	key        int64
 }
 
-// spent is how long the workers of a controller have worked, altogether.
-type spent struct {
-	total time.Duration
-	// busy is how many do since at.
-	busy int
-	at   time.Time
-}
-
-// add counts one more, or one less, from now on.
-func (s *spent) add(now time.Time, n int) {
-	s.total += time.Duration(s.busy) * now.Sub(s.at)
-	s.busy, s.at = s.busy+n, now
-}
-
-func (g *Gate) spentLocked(controller string) *spent {
-	s, ok := g.spent[controller]
-	if !ok {
-		s = &spent{}
-		g.spent[controller] = s
-	}
-	return s
-}
-
 // worked returns how long the workers of each controller have worked up to now, and the keys that are
 // in work.
 func (g *Gate) worked(now time.Time) (total map[string]time.Duration, keys []int64) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	total = make(map[string]time.Duration, len(g.spent))
-	for controller, s := range g.spent {
-		s.add(now, 0)
-		total[controller] = s.total
-	}
 	for work := range g.busy {
 		keys = append(keys, work.key)
 	}
-	return total, keys
+	return g.meter.totals(now), keys
 }
 
 // NewGate returns a gate that is shut for everything.
 func NewGate(c clock.WithDelayedExecution) *Gate {
-	return &Gate{clock: c, working: map[string]bool{}, busy: map[piece][]time.Time{}, spent: map[string]*spent{}, onLeave: func() {}, refused: func(string) {}, onBar: func(string) {}, shutAt: map[string]time.Time{}, reads: map[*read]struct{}{}}
+	return &Gate{
+		clock: c, credential: newCredential(c), working: map[string]bool{}, busy: map[piece][]time.Time{}, meter: meter{},
+		onLeave: func() {}, shutAt: map[string]time.Time{}, reads: map[*read]struct{}{},
+	}
 }
 
 // Door is the gate as one controller meets it.
@@ -167,13 +114,12 @@ func (d *Door) Enter(key int64) (leave func(), ok bool) {
 		return nil, false
 	}
 	now := g.clock.Now()
-	if !now.Before(g.deadline) {
-		g.turnedAway = true
+	if !g.lets(now) {
 		return nil, false
 	}
 	work := piece{d.controller, key}
 	g.busy[work] = append(g.busy[work], now)
-	g.spentLocked(d.controller).add(now, 1)
+	g.meter.of(d.controller).add(now, 1)
 	return func() { g.leave(work, now) }, true
 }
 
@@ -185,7 +131,7 @@ func (g *Gate) leave(work piece, began time.Time) {
 	} else {
 		delete(g.busy, work)
 	}
-	g.spentLocked(work.controller).add(g.clock.Now(), -1)
+	g.meter.of(work.controller).add(g.clock.Now(), -1)
 	onLeave := g.onLeave
 	g.lock.Unlock()
 	onLeave()
@@ -235,7 +181,8 @@ func (g *Gate) endInTime(r *read) (ended func()) {
 // shutsOutLocked says whether the gate is not open for a read.
 func (g *Gate) shutsOutLocked(r *read) bool {
 	if r.piece == nil {
-		return g.self.Name == ""
+		_, registered := g.identity()
+		return !registered
 	}
 	return !g.working[r.controller] || !g.open.Contains(r.key)
 }
@@ -288,14 +235,6 @@ func (d *Door) busy() int {
 		}
 	}
 	return total
-}
-
-// Deadline returns the instant from which on no work begins and no request of this instance is sent.
-// Renewals move it.
-func (g *Gate) Deadline() time.Time {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	return g.deadline
 }
 
 // Busy returns how many pieces of work are under way in ranges.
@@ -377,108 +316,15 @@ func (g *Gate) set(open hashkey.Ranges) {
 	g.endReadsLocked()
 }
 
-// begin lets requests be sent in the name of a new registration, until deadline, and be under way for
-// a grace after that: an API server may have charged a quota for what they create. Nothing that began
-// under another registration may be in work.
-func (g *Gate) begin(self fence.Identity, deadline time.Time, grace time.Duration) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	g.self, g.grace = self, grace
-	g.turnedAway = false
-	g.believeLocked(deadline)
-}
-
-// believeLocked sets the deadline.
-func (g *Gate) believeLocked(deadline time.Time) {
-	g.stopLocked()
-	g.deadline = deadline
-	if g.believing == nil || g.believing.Err() != nil {
-		g.believing, g.lapse = context.WithCancel(context.Background())
-	}
-	g.timer = g.clock.AfterFunc(deadline.Add(g.grace).Sub(g.clock.Now()), func() {
-		g.lock.Lock()
-		defer g.lock.Unlock()
-		if g.deadline.Equal(deadline) {
-			g.lapse()
-		}
-	})
-}
-
-func (g *Gate) stopLocked() {
-	if g.timer != nil {
-		g.timer.Stop()
-	}
-}
-
-// raise lets requests carry that epoch from now on. It does nothing once the gate has
-// expired or belongs to another registration.
-func (g *Gate) raise(self fence.Identity, epoch int64) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	if isSame(g.self, self) {
-		g.self.Epoch = max(g.self.Epoch, epoch)
-	}
-}
-
-// isSame says whether both are of one registration, whatever their epochs.
-func isSame(a, b fence.Identity) bool { return a.Name == b.Name && a.UID == b.UID }
-
-// identity returns in whose name requests are sent now, and whether there is anybody.
-func (g *Gate) identity() (self fence.Identity, ok bool) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	return g.self, g.self.Name != ""
-}
-
-// admit lets a request be sent now, in the name of self and with a context that ends when
-// the request may no longer be under way: when the grace after the deadline passes without a
-// renewal, or the gate expires. It fails if that has happened. The caller must call cancel when the
-// request has ended.
-func (g *Gate) admit(ctx context.Context) (self fence.Identity, limited context.Context, cancel context.CancelFunc, err error) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	if !g.clock.Now().Before(g.deadline) {
-		return fence.Identity{}, nil, nil, errNotRenewed
-	}
-	limited, end := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(g.believing, func() { end(errNotRenewed) })
-	return g.self, limited, func() { stop(); end(nil) }, nil
-}
-
-// extend moves the deadline of the registration to t, unless it is later already. It
-// does nothing once the gate has expired or belongs to another registration: an answer
-// that comes late must not let requests out again. It reports whether work was turned
-// away at the old deadline, so that it can be asked for again.
-func (g *Gate) extend(self fence.Identity, t time.Time) (turnedAway bool) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	if !isSame(g.self, self) {
-		return false
-	}
-	if t.After(g.deadline) {
-		g.believeLocked(t)
-	}
-	turnedAway = g.turnedAway && g.clock.Now().Before(g.deadline)
-	if turnedAway {
-		g.turnedAway = false
-	}
-	return turnedAway
-}
-
 // expire shuts the gate at once, and gives up the requests under way: the instance's
 // record is gone.
 func (g *Gate) expire() {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	g.self = fence.Identity{}
-	g.deadline = time.Time{}
+	g.credential.expire()
 	g.open = nil
 	clear(g.working)
 	g.endReadsLocked()
-	g.stopLocked()
-	if g.lapse != nil {
-		g.lapse()
-	}
 }
 
 // notify calls f whenever a piece of work has ended. f must not block.
@@ -486,52 +332,4 @@ func (g *Gate) notify(f func()) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.onLeave = f
-}
-
-// countRefused calls f for each write that is refused. f must not block.
-func (g *Gate) countRefused(f func(by string)) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	g.refused = f
-}
-
-// bar lets no controller send a request for a while: an API server has carried this one out
-// without judging it. Another such request begins the time anew.
-func (g *Gate) bar(request string) {
-	g.lock.Lock()
-	now := g.clock.Now()
-	anew := !now.Before(g.barredUntil)
-	g.barredUntil = now.Add(barredTime)
-	if anew {
-		g.barred = fmt.Sprintf("an API server without the feature gate ControllerRing has answered (%.256s); it is tried again every %v", request, barredTime)
-	}
-	reason, onBar := g.barred, g.onBar
-	g.lock.Unlock()
-	if anew {
-		onBar(reason)
-	}
-}
-
-// whyBarred says why no controller may send a request now; "" if each may.
-func (g *Gate) whyBarred() string {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	if !g.clock.Now().Before(g.barredUntil) {
-		return ""
-	}
-	return g.barred
-}
-
-// notifyBar calls f when the gate has been barred. f must not block.
-func (g *Gate) notifyBar(f func(reason string)) {
-	g.lock.Lock()
-	defer g.lock.Unlock()
-	g.onBar = f
-}
-
-func (g *Gate) refuse(by string) {
-	g.lock.Lock()
-	refused := g.refused
-	g.lock.Unlock()
-	refused(by)
 }
