@@ -32,7 +32,6 @@ import (
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/ring/host"
-	"k8s.io/client-go/tools/ring/member"
 	clientbuilder "k8s.io/controller-manager/pkg/clientbuilder"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
@@ -93,25 +92,27 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	if err != nil {
 		return nil, nil, err
 	}
+	logger := klog.FromContext(ctx)
 	h := &ringHost{
+		Process: host.NewProcess(host.ProcessConfig{
+			HolderIdentity: fmt.Sprintf("%s_%d_%s", slot, os.Getpid(), utilrand.String(5)),
+			Settings:       settings,
+			EventSource:    ringComponent,
+			Exit:           func(ring, reason string) { exitFor(logger, ring, reason) },
+		}),
 		config:            c,
-		settings:          settings,
 		enabled:           enabledRingControllers(c),
-		identity:          fmt.Sprintf("%s_%d_%s", slot, os.Getpid(), utilrand.String(5)),
-		heap:              member.NewHeap(),
 		rootClientBuilder: rootClientBuilder,
 		clientBuilder:     clientBuilder,
 	}
-	logging := context.WithoutCancel(ctx)
-	h.histories = member.NewHistories(func(reason string) { h.diverge(logging, reason) })
 	// All informers here, and the elections, are clients of this.
-	c.Kubeconfig.Wrap(h.histories.WrapTransport)
+	c.Kubeconfig.Wrap(h.WrapTransport)
 	client, err := rootClientBuilder.Client(ringComponent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for the rings: %w", err)
 	}
 	leadership := newRingLeadership(client, c.ComponentConfig.Generic.LeaderElection.ResourceNamespace, c.ComponentConfig.Generic.LeaderElection.ResourceName)
-	h.leadership = leadership
+	h.Leadership = obeyed(c, leadership)
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	if err := h.share(watching); err != nil {
 		unwatch()
@@ -123,10 +124,8 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	var wg, watches sync.WaitGroup
 	watches.Go(func() { leadership.run(watching) })
 	wg.Go(func() { settings.Watch(ctx) })
-	for _, ring := range catalogue.Rings() {
-		if len(ring.With(h.enabled).Controllers) > 0 {
-			wg.Go(func() { h.host(ctx, ring) })
-		}
+	for _, ring := range h.rings() {
+		wg.Go(func() { h.Run(ctx, h.onRing(ring)) })
 	}
 	if !utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit) {
 		go leaveOnSignal(ctx, cancel, &wg)
@@ -135,7 +134,7 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 		cancel()
 		wg.Wait()
 	}
-	return newRingElection(c, h, client, leave), func() {
+	return newRingElection(c, h, leadership, client, leave), func() {
 		leave()
 		unwatch()
 		watches.Wait()

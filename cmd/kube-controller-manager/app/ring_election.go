@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -69,7 +70,9 @@ type ringElection struct {
 	config    *config.CompletedConfig
 	host      *ringHost
 	candidate *ring.Candidate
-	client    shardingclient.ControllerInstanceInterface
+	// leadership is what the Lease says.
+	leadership member.Leadership
+	client     shardingclient.ControllerInstanceInterface
 	// leave makes the process leave its rings in good order, and returns when it has.
 	leave func()
 	// records follows the registry, from when the process first stands. changed gets a token
@@ -84,20 +87,21 @@ type ringElection struct {
 	underLease int
 }
 
-func newRingElection(c *config.CompletedConfig, h *ringHost, client kubernetes.Interface, leave func()) *ringElection {
+func newRingElection(c *config.CompletedConfig, h *ringHost, leadership member.Leadership, client kubernetes.Interface, leave func()) *ringElection {
 	return &ringElection{
 		config: c,
 		host:   h,
 		candidate: &ring.Candidate{
-			Holder:  h.identity,
+			Holder:  h.HolderIdentity,
 			Listed:  c.ComponentConfig.Generic.Controllers,
 			Enabled: h.enabled,
 			Rings:   ringsOf(catalogue.Rings()),
 		},
-		leave:   leave,
-		client:  client.ShardingV1alpha1().ControllerInstances(),
-		records: shardinginformers.NewControllerInstanceInformer(client, 0, cache.Indexers{}),
-		changed: make(chan struct{}, 1),
+		leadership: leadership,
+		leave:      leave,
+		client:     client.ShardingV1alpha1().ControllerInstances(),
+		records:    shardinginformers.NewControllerInstanceInformer(client, 0, cache.Indexers{}),
+		changed:    make(chan struct{}, 1),
 	}
 }
 
@@ -386,7 +390,7 @@ func (e *ringElection) untilDeposed(ctx context.Context, self string) string {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	changed := make(chan struct{}, 1)
-	go e.host.leadership.Notify(ctx, func() {
+	go e.leadership.Notify(ctx, func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -399,7 +403,7 @@ func (e *ringElection) untilDeposed(ctx context.Context, self string) string {
 			return ""
 		case <-changed:
 		}
-		switch leader, _ := e.host.leadership.Leader(); {
+		switch leader, _ := e.leadership.Leader(); {
 		case leader.Holder == self:
 			held = true
 		case held && leader.Holder != "":

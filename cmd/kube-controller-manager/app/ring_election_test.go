@@ -150,9 +150,9 @@ func newElectionTest(t *testing.T) *electionTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.ringElection = newRingElection(c, &ringHost{config: c, settings: settings, enabled: []string{testRS, testRC}, identity: "me"}, e.client, func() { e.note("left") })
+	h := &ringHost{Process: host.NewProcess(host.ProcessConfig{HolderIdentity: "me", Settings: settings}), config: c, enabled: []string{testRS, testRC}}
 	e.leadership = newRingLeadership(e.client, "kube-system", "kube-controller-manager")
-	e.host.leadership = e.leadership
+	e.ringElection = newRingElection(c, h, e.leadership, e.client, func() { e.note("left") })
 	return e
 }
 
@@ -361,7 +361,7 @@ func TestACandidateStandsAnewWhenItsSetNoLongerFits(t *testing.T) {
 		if !e.stand(ctx, []string{"*"}, e.leaseLock([]string{"*"}), "l", nil, e.callbacks(0, nil)) {
 			t.Error("does not stand again")
 		}
-		if e.host.isAbandoned() {
+		if e.host.Abandoned() {
 			t.Error("a process that did not lead left its rings")
 		}
 		e.expectLog()
@@ -380,7 +380,7 @@ func TestATermThatFitsGoesOnUntilTheProcessEnds(t *testing.T) {
 		if e.stand(ctx, set, e.leaseLock(set), "l", nil, e.callbacks(3*time.Second, nil)) {
 			t.Error("stands again, though it has led")
 		}
-		if e.host.isAbandoned() {
+		if e.host.Abandoned() {
 			t.Error("a process that was asked to end left its rings at once")
 		}
 		e.expectLog("works", "renewed", "works no more", "released", "stopped")

@@ -22,9 +22,14 @@ import (
 	"testing/synctest"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
+
+func newTestHost() *ringHost {
+	return &ringHost{Process: host.NewProcess(host.ProcessConfig{})}
+}
 
 func TestAFatalEndAbandonsTheRingsAndKeepsItsExitCode(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
@@ -37,21 +42,21 @@ func TestAFatalEndAbandonsTheRingsAndKeepsItsExitCode(t *testing.T) {
 	if code := <-codes; code != 3 {
 		t.Errorf("exit code %d without a ring, want 3", code)
 	}
-	h := &ringHost{}
+	h := newTestHost()
 	forget := abandonOnExit(ctx, h)
 	exit(4)
 	exit(5)
 	if first, second := <-codes, <-codes; first != 4 || second != 5 {
 		t.Errorf("exit codes %d and %d, want 4 and 5", first, second)
 	}
-	if !h.isAbandoned() || h.joins("workloads", nil) {
+	if !h.Abandoned() {
 		t.Error("the process may join a ring though it ends")
 	}
 	forget()
-	other := &ringHost{}
+	other := newTestHost()
 	abandonOnExit(ctx, other)()
 	abandonAll()
-	if other.isAbandoned() {
+	if other.Abandoned() {
 		t.Error("a host was abandoned that had left its rings")
 	}
 }
@@ -60,7 +65,7 @@ func TestAFatalEndAbandonsTheRingsAndKeepsItsExitCode(t *testing.T) {
 func TestAProcessWhoseWorkNeverEndsAbandonsItsRings(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	hookExit()
-	h := &ringHost{}
+	h := newTestHost()
 	defer abandonOnExit(ctx, h)()
 	hooked := klog.OsExit
 	defer func() { klog.OsExit = hooked }()
@@ -68,15 +73,15 @@ func TestAProcessWhoseWorkNeverEndsAbandonsItsRings(t *testing.T) {
 	// As the hook does, in front of an exit that returns.
 	klog.OsExit = func(c int) { abandonAll(); code = c }
 	exitFor(logger, "workloads", "replicaset-controller on 00000000000000ff")
-	if code != 1 || !h.isAbandoned() {
-		t.Errorf("exit code %d, abandoned: %t; want 1, true", code, h.isAbandoned())
+	if code != 1 || !h.Abandoned() {
+		t.Errorf("exit code %d, abandoned: %t; want 1, true", code, h.Abandoned())
 	}
 }
 
 // Whatever hangs, the process ends.
 func TestAbandoningIsBounded(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
-	h := &ringHost{}
+	h := newTestHost()
 	hangs, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -92,17 +97,17 @@ func TestAbandoningIsBounded(t *testing.T) {
 
 func TestOnlyAPanicThatEndsTheProcessAbandonsTheRings(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
-	h := &ringHost{}
+	h := newTestHost()
 	defer abandonOnExit(ctx, h)()
 	abandonInPanic(ctx, http.ErrAbortHandler)
-	if h.isAbandoned() {
+	if h.Abandoned() {
 		t.Error("abandoned because an HTTP handler gave a request up")
 	}
 	really := utilruntime.ReallyCrash
 	defer func() { utilruntime.ReallyCrash = really }()
 	utilruntime.ReallyCrash = false
 	abandonInPanic(ctx, "a panic that is only logged")
-	if h.isAbandoned() {
+	if h.Abandoned() {
 		t.Error("abandoned because of a panic that does not end the process")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +117,7 @@ func TestOnlyAPanicThatEndsTheProcessAbandonsTheRings(t *testing.T) {
 		klog.OsExit = func(code int) { codes <- code }
 		utilruntime.ReallyCrash = true
 		abandonInPanic(ctx, "a panic")
-		if !h.isAbandoned() {
+		if !h.Abandoned() {
 			t.Error("not abandoned because of a panic")
 		}
 		if code := <-codes; code != 1 {

@@ -19,17 +19,11 @@ package app
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	clientring "k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/tools/ring/member"
 	ringmetrics "k8s.io/component-base/metrics/prometheus/controllerring"
@@ -45,38 +39,21 @@ import (
 // and the source of events on its records.
 const ringComponent = "controller-ring"
 
-const (
-	// ringRetryPeriod is how long to wait after a ring could not be joined.
-	ringRetryPeriod = 5 * time.Second
-	// abandonLimit bounds the deletion of records as the process ends.
-	abandonLimit = time.Second
-)
+// abandonLimit bounds the deletion of records as the process ends.
+const abandonLimit = time.Second
 
 // ringHost runs the ring controllers of this process.
 type ringHost struct {
-	config   *config.CompletedConfig
-	settings *host.SettingsFile
+	*host.Process
+	config *config.CompletedConfig
 	// enabled are the ring controllers that --controllers enables.
-	enabled  []string
-	identity string
-	// heap is what the members of this process share.
-	heap *member.Heap
-	// presences are those of this process on all its rings.
-	presences *host.Presences
-	// histories notices that etcd was restored.
-	histories *member.Histories
-	// leadership says who leads; the rings leave to the leader what it runs itself.
-	leadership                       member.Leadership
+	enabled                          []string
 	rootClientBuilder, clientBuilder clientbuilder.ControllerClientBuilder
 	// whole has what the rings hold all of, and mapper finds the resource of a kind.
 	whole  *controllerring.Whole
 	mapper meta.RESTMapper
 
-	lock sync.Mutex
-	// members has the process's part in each ring that it takes part in now.
-	members   map[string]*member.Member
-	abandoned bool
-	abandon   sync.Once
+	abandon sync.Once
 }
 
 // share makes what the rings of this process share, until ctx ends.
@@ -93,176 +70,87 @@ func (h *ringHost) share(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a client for the ring: %w", err)
 	}
-	h.presences, err = host.NewPresences(config)
-	return err
+	return h.Connect(config)
 }
 
-// part returns the ring with the controllers alone that this process runs on it: those that
-// --controllers enables and the settings list.
-func (h *ringHost) part(ring catalogue.Ring, settings *host.Settings) catalogue.Ring {
-	return ring.With(slices.DeleteFunc(slices.Clone(h.enabled), func(name string) bool {
-		_, listed := settings.Controller(name)
-		return !listed
-	}))
-}
-
-// parts returns this process's parts in all rings. It takes part in no ring without one of
-// its controllers.
-func (h *ringHost) parts() []catalogue.Ring {
-	settings, _ := h.settings.Get()
-	var parts []catalogue.Ring
+// rings returns the rings with the controllers alone that --controllers enables.
+func (h *ringHost) rings() []catalogue.Ring {
+	var rings []catalogue.Ring
 	for _, ring := range catalogue.Rings() {
-		if part := h.part(ring, settings); len(part.Controllers) > 0 {
+		if enabled := ring.With(h.enabled); len(enabled.Controllers) > 0 {
+			rings = append(rings, enabled)
+		}
+	}
+	return rings
+}
+
+// parts returns the rings with the controllers alone that this process runs on them: those that the
+// settings list, too. It takes part in no ring without one of its controllers.
+func (h *ringHost) parts() []catalogue.Ring {
+	var parts []catalogue.Ring
+	for _, ring := range h.rings() {
+		if part := ring.With(h.Listed(h.enabled)); len(part.Controllers) > 0 {
 			parts = append(parts, part)
 		}
 	}
 	return parts
 }
 
-// host keeps this process's controllers on their ring for as long as the settings list them.
-func (h *ringHost) host(ctx context.Context, ring catalogue.Ring) {
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", ring.Name)
-	ctx = klog.NewContext(ctx, logger)
-	for ctx.Err() == nil && !h.isAbandoned() {
-		settings, changed := h.settings.Get()
-		part := h.part(ring, settings)
-		var retry <-chan time.Time
-		if len(part.Controllers) == 0 {
-			logger.Info("Not on the ring: the settings list none of its controllers")
-		} else if err := h.takePart(ctx, part, settings); err != nil {
-			logger.Error(err, "Could not start the ring's controllers; will try again", "controllers", part.ControllerNames())
-			retry = time.After(ringRetryPeriod)
-		} else {
-			continue
-		}
-		select {
-		case <-changed:
-		case <-retry:
-		case <-ctx.Done():
-		}
-	}
+// onRing returns the ring as the process takes part in it.
+func (h *ringHost) onRing(ring catalogue.Ring) host.Ring {
+	return host.Ring{Name: ring.Name, Controllers: ring.ControllerNames(), Begin: func(ctx context.Context, names []string) (*host.Part, error) {
+		return h.begin(ctx, ring.With(names))
+	}}
 }
 
-// takePart runs the ring's controllers until ctx ends or the settings list others. They
-// work on until the process has left the ring.
-func (h *ringHost) takePart(ctx context.Context, ring catalogue.Ring, settings *host.Settings) error {
-	gate := member.NewGate(clock.RealClock{})
-	registryConfig, err := h.rootClientBuilder.Config(ringComponent)
-	if err != nil {
-		return fmt.Errorf("making a client for the ring: %w", err)
-	}
-	registry, err := host.NewRegistry(registryConfig, gate)
-	if err != nil {
-		return err
-	}
-	var presences member.Presences
-	if settings.Presence == host.PresenceEnabled {
-		presences = h.presences
-	}
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
+// begin makes what works on the ring.
+func (h *ringHost) begin(ctx context.Context, ring catalogue.Ring) (*host.Part, error) {
 	reader, err := ringReader(h.rootClientBuilder)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	gate := member.NewGate(clock.RealClock{})
 	shared := controllerring.NewInformers(reader, ResyncPeriod(h.config)(), h.whole)
-	defer shared.Close()
-	controllers, err := h.build(work, ring, shared, gate)
+	controllers, err := h.build(ctx, ring, shared, gate)
 	if err != nil {
-		return err
+		shared.Close()
+		return nil, err
 	}
-	events := host.NewEventBroadcaster(work)
-	defer events.Shutdown()
-	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: reader.CoreV1().Events("")})
-	on := map[string]member.Controller{}
+	part := &host.Part{
+		Config: member.Config{
+			Controllers: map[string]member.Controller{},
+			Governs:     ring.Governs(),
+			Gate:        gate,
+			Sources:     shared.Sources,
+			Describe:    shared.Describe,
+			Metrics:     ringmetrics.New(ring.Name, ring.ControllerNames()),
+		},
+		SetWorkers: func(name string, n int) { controllers[name].SetWorkers(ctx, n) },
+		Run: func(ctx context.Context) {
+			defer shared.Close()
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			if ctx.Err() == nil {
+				wg.Go(func() { shared.Run(ctx) })
+			}
+			for _, c := range controllers {
+				wg.Go(func() { c.Run(ctx) })
+			}
+		},
+	}
 	for name, c := range controllers {
-		on[name] = c
+		part.Config.Controllers[name] = c
 	}
-	instance, err := member.New(member.Config{
-		Client:         registry,
-		Ring:           ring.Name,
-		Controllers:    on,
-		Governs:        ring.Governs(),
-		Leadership:     h.obeyed(),
-		HolderIdentity: h.identity,
-		LeaseDuration:  time.Duration(settings.LeaseDuration),
-		Presences:      presences,
-		Gate:           gate,
-		Sources:        shared.Sources,
-		Heap:           h.heap,
-		Exit:           func(reason string) { exitFor(klog.FromContext(work), ring.Name, reason) },
-		Capacity: func() int64 {
-			settings, _ := h.settings.Get()
-			return settings.Limit()
-		},
-		Workers: func(name string) int {
-			settings, _ := h.settings.Get()
-			controller, _ := settings.Controller(name)
-			return controller.Workers
-		},
-		Balance: func() *clientring.Balance {
-			settings, _ := h.settings.Get()
-			return settings.Balance.Policy()
-		},
-		Describe: shared.Describe,
-		Metrics:  ringmetrics.New(ring.Name, ring.ControllerNames()),
-		Events:   events.NewRecorder(scheme.Scheme, v1.EventSource{Component: ringComponent}),
-	})
-	if err != nil {
-		discard(work, controllers)
-		return err
-	}
-	if !h.joins(ring.Name, instance) {
-		discard(work, controllers)
-		return nil
-	}
-	defer h.left(ring.Name)
-
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	wg.Go(func() { shared.Run(work) })
-	for _, c := range controllers {
-		wg.Go(func() { c.Run(work) })
-	}
-	part, leave := context.WithCancel(ctx)
-	defer leave()
-	wg.Go(func() {
-		h.follow(part, ring, leave, func(name string, n int) { controllers[name].SetWorkers(work, n) })
-	})
-	instance.Run(part)
-	return nil
+	return part, nil
 }
 
 // obeyed returns who leads, as far as the rings obey. Without an election nobody here takes the
 // Lease from a holder that is gone, so its rings would wait for ever.
-func (h *ringHost) obeyed() member.Leadership {
-	if !h.config.ComponentConfig.Generic.LeaderElection.LeaderElect {
+func obeyed(c *config.CompletedConfig, leadership member.Leadership) member.Leadership {
+	if !c.ComponentConfig.Generic.LeaderElection.LeaderElect {
 		return nil
 	}
-	return h.leadership
-}
-
-// follow applies the settings as they change: the numbers of workers, and which controllers
-// the process runs on the ring, for which it leaves.
-func (h *ringHost) follow(ctx context.Context, ring catalogue.Ring, leave func(), setWorkers func(name string, n int)) {
-	for {
-		settings, changed := h.settings.Get()
-		if now := h.part(ring, settings).ControllerNames(); !slices.Equal(now, ring.ControllerNames()) {
-			klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers", "before", ring.ControllerNames(), "now", now)
-			leave()
-			return
-		}
-		for _, name := range ring.ControllerNames() {
-			controller, _ := settings.Controller(name)
-			setWorkers(name, controller.Workers)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
+	return leadership
 }
 
 // ringReader returns the client of the informers. A handover asks each of them whether it is up to
@@ -293,7 +181,7 @@ func (h *ringHost) build(ctx context.Context, ring catalogue.Ring, shared *contr
 		if err != nil {
 			return nil, fmt.Errorf("making a client for %s: %w", described.Name, err)
 		}
-		config.Wrap(h.histories.WrapTransport)
+		config.Wrap(h.WrapTransport)
 		config.Wrap(gate.WrapTransport(described.Name))
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
@@ -324,65 +212,15 @@ func discard(ctx context.Context, controllers map[string]*controllerring.Control
 	}
 }
 
-// joins notes that instance is about to run. It says whether it may.
-func (h *ringHost) joins(ring string, instance *member.Member) bool {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	if h.abandoned {
-		return false
-	}
-	if h.members == nil {
-		h.members = map[string]*member.Member{}
-	}
-	h.members[ring] = instance
-	return true
-}
-
-func (h *ringHost) left(ring string) {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	delete(h.members, ring)
-}
-
-// diverge ends the process, as etcd has another history than what it has seen.
-func (h *ringHost) diverge(ctx context.Context, reason string) {
-	h.lock.Lock()
-	members := slices.Collect(maps.Values(h.members))
-	h.lock.Unlock()
-	for _, m := range members {
-		m.Diverge(ctx, reason)
-	}
-	exitFor(klog.FromContext(ctx), "", reason)
-}
-
-func (h *ringHost) isAbandoned() bool {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	return h.abandoned
-}
-
 // abandonRings deletes the records of this process at once, so that nobody waits for them:
 // the process is about to end. It joins no ring any more. It takes at most abandonLimit;
 // whoever calls it again waits for the first.
 func (h *ringHost) abandonRings(ctx context.Context) {
 	h.abandon.Do(func() {
-		h.lock.Lock()
-		h.abandoned = true
-		var members []*member.Member
-		for _, m := range h.members {
-			members = append(members, m)
-		}
-		h.lock.Unlock()
 		ctx, cancel := context.WithTimeout(ctx, abandonLimit)
 		defer cancel()
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		for _, m := range members {
-			wg.Go(func() {
-				if err := m.Abandon(ctx); err != nil {
-					klog.FromContext(ctx).Error(err, "Could not take this process off its ring")
-				}
-			})
+		if err := h.Abandon(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not take this process off its rings")
 		}
 	})
 }

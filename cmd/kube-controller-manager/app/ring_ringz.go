@@ -42,19 +42,11 @@ func installRingz(mux interface{ Handle(string, http.Handler) }) {
 
 // ringSnapshots returns this process's parts in its rings, in order of the rings' names.
 func ringSnapshots() []member.Snapshot {
-	var members []*member.Member
 	exitLock.Lock()
-	for h := range exitHosts {
-		h.lock.Lock()
-		for _, m := range h.members {
-			members = append(members, m)
-		}
-		h.lock.Unlock()
-	}
-	exitLock.Unlock()
+	defer exitLock.Unlock()
 	snapshots := []member.Snapshot{}
-	for _, m := range members {
-		snapshots = append(snapshots, m.Snapshot())
+	for h := range exitHosts {
+		snapshots = append(snapshots, h.Snapshots()...)
 	}
 	slices.SortFunc(snapshots, func(a, b member.Snapshot) int { return cmp.Compare(a.Ring, b.Ring) })
 	return snapshots

@@ -25,11 +25,7 @@ import (
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/server/mux"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/ring/member"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
-	"k8s.io/kubernetes/test/utils/ktesting"
-	"k8s.io/utils/clock"
 )
 
 func TestRingzIsServedOnlyWhereThereMayBeRings(t *testing.T) {
@@ -45,32 +41,5 @@ func TestRingzIsServedOnlyWhereThereMayBeRings(t *testing.T) {
 		if code := w.Code; (code == http.StatusOK) != on {
 			t.Errorf("with the feature gate %t the answer is %d", on, code)
 		}
-	}
-}
-
-func TestRingzShowsTheMembersOfThisProcess(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	h := &ringHost{}
-	defer abandonOnExit(ctx, h)()
-	for _, name := range []string{"workloads", "claims"} {
-		m, err := member.New(member.Config{
-			Client: fake.NewClientset().ShardingV1alpha1().ControllerInstances(), Ring: name, HolderIdentity: "host_1",
-			Controllers: map[string]member.Controller{"replicaset-controller": nil}, Gate: member.NewGate(clock.RealClock{}),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.joins(name, m)
-	}
-	var rings []string
-	for _, s := range ringSnapshots() {
-		rings = append(rings, s.Ring)
-	}
-	if !slices.Equal(rings, []string{"claims", "workloads"}) {
-		t.Errorf("it shows the rings %q", rings)
-	}
-	h.left("claims")
-	if s := ringSnapshots(); len(s) != 1 || s[0].Name != "" {
-		t.Errorf("it shows %+v", s)
 	}
 }

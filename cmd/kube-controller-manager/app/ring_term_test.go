@@ -72,7 +72,7 @@ func termsEnded(t *testing.T, until time.Duration, stays []stay) int {
 		var leads [2]atomic.Bool
 		for i, identity := range []string{"me", "you"} {
 			e := newElectionTest(t)
-			e.host.identity = identity
+			e.candidate.Holder = identity
 			e.set(replicas...)
 			events := watch.NewRaceFreeFake()
 			e.client.PrependWatchReactor("controllerinstances", core.DefaultWatchReactor(events, nil))

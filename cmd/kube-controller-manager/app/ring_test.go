@@ -17,8 +17,11 @@ limitations under the License.
 package app
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -77,7 +80,7 @@ func testRingConfig() *config.CompletedConfig {
 func TestControllersOfARingShareItsInformers(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{Host: "127.0.0.1:1"}}
-	h := &ringHost{config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
+	h := &ringHost{Process: host.NewProcess(host.ProcessConfig{}), config: testRingConfig(), rootClientBuilder: builder, clientBuilder: builder}
 	whole := controllerring.NewWhole(ctx, fake.NewClientset(), 0)
 	for _, r := range catalogue.Rings() {
 		informers := controllerring.NewInformers(fake.NewClientset(), 0, whole)
@@ -103,7 +106,12 @@ func TestControllersOfARingShareItsInformers(t *testing.T) {
 
 func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 	rs, rc := catalogue.ReplicaSetController, catalogue.ReplicationControllerController
-	workloads, _ := catalogue.RingNamed(catalogue.WorkloadsRing)
+	named := func(names []string) (controllers []host.ControllerSettings) {
+		for _, name := range names {
+			controllers = append(controllers, host.ControllerSettings{Name: name, Workers: 1})
+		}
+		return controllers
+	}
 	for name, tc := range map[string]struct {
 		enabled, listed, want []string
 	}{
@@ -113,12 +121,27 @@ func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 		"one enabled, one listed": {[]string{rs}, []string{rc}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings := &host.Settings{}
-			for _, l := range tc.listed {
-				settings.Controllers = append(settings.Controllers, host.ControllerSettings{Name: l, Workers: 1})
+			path := filepath.Join(t.TempDir(), "ring.yaml")
+			text, err := json.Marshal(map[string]any{"controllers": named(tc.listed)})
+			if err == nil {
+				err = os.WriteFile(path, text, 0o600)
 			}
-			h := &ringHost{enabled: tc.enabled}
-			if got := h.part(workloads, settings).ControllerNames(); !slices.Equal(got, tc.want) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			settings, err := host.NewSettingsFile(path, map[string]int{rs: 1, rc: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &ringHost{Process: host.NewProcess(host.ProcessConfig{Settings: settings}), enabled: tc.enabled}
+			var got []string
+			for _, part := range h.parts() {
+				if part.Name != catalogue.WorkloadsRing {
+					t.Errorf("takes part in ring %s", part.Name)
+				}
+				got = append(got, part.ControllerNames()...)
+			}
+			if !slices.Equal(got, tc.want) {
 				t.Errorf("runs %q, want %q", got, tc.want)
 			}
 		})

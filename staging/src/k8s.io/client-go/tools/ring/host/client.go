@@ -32,7 +32,7 @@ import (
 func (h *Host) Client(config *rest.Config, controller string) *rest.Config {
 	config = rest.CopyConfig(config)
 	named := h.gate.WrapTransport(controller)
-	config.Wrap(h.histories.WrapTransport)
+	config.Wrap(h.process.WrapTransport)
 	config.Wrap(func(plain http.RoundTripper) http.RoundTripper {
 		return &choosingTransport{plain: member.Discreet(plain), named: named(plain)}
 	})

@@ -27,33 +27,24 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/rangewatch"
-	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
 const (
-	// retryPeriod is how long to wait after the ring could not be joined.
-	retryPeriod = 5 * time.Second
 	// missingPeriod is how often a Host says that it waits for the program, missingFirst how long it
 	// waits before it does.
 	missingPeriod = 30 * time.Second
 	missingFirst  = 5 * time.Second
 )
-
-// errExit is why a process should end.
-var errExit = errors.New("this process has to end")
 
 // Config configures a Host.
 type Config struct {
@@ -128,19 +119,15 @@ type Read struct {
 
 // Host runs a process's controllers on a ring. Its methods may be called from any goroutine.
 type Host struct {
-	cfg Config
-	// made is when New was called.
-	made     time.Time
-	settings *SettingsFile
-	gate     *member.Gate
-	heap     *member.Heap
+	cfg     Config
+	process *Process
+	gate    *member.Gate
 	// reads and controllers are in the order of the configuration.
 	reads       []*informed
 	controllers []*controller
 
-	// histories notices that etcd was restored, and exit has why the process should end.
-	histories *member.Histories
-	exit      chan error
+	// exit has why the process should end.
+	exit chan error
 
 	// filtering is held while filters are opened and shut: controllers share them.
 	filtering sync.Mutex
@@ -150,10 +137,8 @@ type Host struct {
 	missing map[string]struct{}
 	// complete is closed when nothing is missing.
 	complete chan struct{}
-	// member is the process's part in the ring, nil before it takes part.
-	member *member.Member
-	// started says that Start was called, abandoned that the process joins no more.
-	started, abandoned bool
+	// started says that Start was called.
+	started bool
 }
 
 // New checks cfg, fills in its defaults and returns a Host. It reads the settings, and asks nothing of
@@ -162,10 +147,7 @@ func New(cfg Config) (*Host, error) {
 	if cfg.REST == nil || cfg.Ring == "" || len(cfg.Controllers) == 0 {
 		return nil, errors.New("a ring's host needs REST, Ring and Controllers")
 	}
-	h := &Host{cfg: cfg, made: time.Now(), gate: member.NewGate(clock.RealClock{}), heap: member.NewHeap(), exit: make(chan error, 1), missing: map[string]struct{}{}, complete: make(chan struct{})}
-	h.histories = member.NewHistories(h.diverge)
-	h.cfg.REST = rest.CopyConfig(cfg.REST)
-	h.cfg.REST.Wrap(h.histories.WrapTransport)
+	h := &Host{cfg: cfg, gate: member.NewGate(clock.RealClock{}), exit: make(chan error, 1), missing: map[string]struct{}{}, complete: make(chan struct{})}
 	for _, read := range cfg.Reads {
 		if err := h.addRead(read, false); err != nil {
 			return nil, err
@@ -188,8 +170,8 @@ func New(cfg Config) (*Host, error) {
 	if err := h.checkReads(); err != nil {
 		return nil, err
 	}
-	var err error
-	if h.settings, err = NewSettingsFile(cfg.SettingsFile, workers); err != nil {
+	settings, err := NewSettingsFile(cfg.SettingsFile, workers)
+	if err != nil {
 		return nil, err
 	}
 	if cfg.HolderIdentity == "" {
@@ -198,6 +180,12 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("finding a HolderIdentity: %w", err)
 		}
 		h.cfg.HolderIdentity = fmt.Sprintf("%s_%d_%s", name, os.Getpid(), utilrand.String(5))
+	}
+	h.process = NewProcess(ProcessConfig{HolderIdentity: h.cfg.HolderIdentity, Settings: settings, EventSource: cfg.Ring, Exit: h.exitFor})
+	h.cfg.REST = rest.CopyConfig(cfg.REST)
+	h.cfg.REST.Wrap(h.process.WrapTransport)
+	if err := h.process.Connect(h.cfg.REST); err != nil {
+		return nil, err
 	}
 	return h, nil
 }
@@ -230,57 +218,28 @@ func (h *Host) Start(ctx context.Context) error {
 	defer wg.Wait()
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { h.settings.Watch(watching) })
-	events := NewEventBroadcaster(context.WithoutCancel(ctx))
-	defer events.Shutdown()
-	core, err := corev1.NewForConfig(h.cfg.REST)
-	if err != nil {
-		return fmt.Errorf("making a client for events: %w", err)
+	wg.Go(func() { h.process.Settings.Watch(watching) })
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		h.process.Run(ctx, Ring{Name: h.cfg.Ring, Controllers: h.names(), Begin: func(_ context.Context, controllers []string) (*Part, error) {
+			return h.begin(ctx, controllers), nil
+		}})
+	}()
+	select {
+	case <-left:
+		return nil
+	case err := <-h.exit:
+		return err
 	}
-	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: core.Events("")})
-	recorder := events.NewRecorder(scheme.Scheme, v1.EventSource{Component: h.cfg.Ring})
-	for ctx.Err() == nil && !h.isAbandoned() {
-		settings, changed := h.settings.Get()
-		part := h.listed(settings)
-		var retry <-chan time.Time
-		if len(part) == 0 {
-			logger.Info("Not on the ring: the settings list none of its controllers")
-		} else if err := h.takePart(ctx, part, settings, recorder); errors.Is(err, errExit) {
-			return err
-		} else if err != nil {
-			logger.Error(err, "Could not take part in the ring; will try again")
-			retry = time.After(retryPeriod)
-		} else {
-			continue
-		}
-		select {
-		case <-changed:
-		case <-retry:
-		case err := <-h.exit:
-			return err
-		case <-ctx.Done():
-		}
-	}
-	return nil
 }
 
 // exitFor has Start fail for that reason.
-func (h *Host) exitFor(reason string) {
+func (h *Host) exitFor(_, reason string) {
 	select {
-	case h.exit <- fmt.Errorf("%w: %s", errExit, reason):
+	case h.exit <- fmt.Errorf("this process has to end: %s", reason):
 	default: // it is to fail already
 	}
-}
-
-// diverge ends the process's part in the ring, as etcd has another history than what it has seen.
-func (h *Host) diverge(reason string) {
-	h.lock.Lock()
-	instance := h.member
-	h.lock.Unlock()
-	if instance != nil {
-		instance.Diverge(context.Background(), reason)
-	}
-	h.exitFor(reason)
 }
 
 // waitForProgram waits until the program has asked for all that it must. It returns false if ctx ends.
@@ -320,128 +279,45 @@ func (h *Host) asked(name string) {
 	}
 }
 
-// listed returns the controllers that the settings list.
-func (h *Host) listed(settings *Settings) []*controller {
-	var part []*controller
+func (h *Host) names() []string {
+	var names []string
 	for _, c := range h.controllers {
-		if _, ok := settings.Controller(c.Name); ok {
-			part = append(part, c)
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// begin returns what works on the ring with these controllers. The program's informers and controllers
+// go on when the process has left it, until ctx ends.
+func (h *Host) begin(ctx context.Context, controllers []string) *Part {
+	part := &Part{Config: member.Config{Controllers: map[string]member.Controller{}, Gate: h.gate, Describe: h.describe, Metrics: h.cfg.Metrics}}
+	workers := map[string]int{}
+	for _, c := range h.controllers {
+		if !slices.Contains(controllers, c.Name) {
+			continue
+		}
+		part.Config.Controllers[c.Name], workers[c.Name] = c, max(c.Workers, 1)
+		for _, w := range c.Writes {
+			part.Config.Governs = append(part.Config.Governs, shardingv1alpha1.Governs{Controller: c.Name, Group: w.Group, Resource: w.Resource, By: w.By})
+		}
+	}
+	part.Config.Workers = func(name string) int { return workers[name] }
+	for _, i := range h.reads {
+		part.Config.Sources = append(part.Config.Sources, i.asSource())
+	}
+	part.Run = func(onRing context.Context) {
+		<-onRing.Done()
+		// Work that outlives this part must see neither the next one nor an empty store.
+		err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+			return h.gate.Busy(hashkey.All()) == 0, nil
+		})
+		if err == nil {
+			for _, s := range part.Config.Sources {
+				s.SetRanges(nil)
+			}
 		}
 	}
 	return part
-}
-
-// takePart takes part in the ring until ctx ends or the settings list other controllers.
-func (h *Host) takePart(ctx context.Context, part []*controller, settings *Settings, events member.Events) error {
-	registry, err := NewRegistry(rest.CopyConfig(h.cfg.REST), h.gate)
-	if err != nil {
-		return err
-	}
-	var presences member.Presences
-	if settings.Presence == PresenceEnabled {
-		if presences, err = NewPresences(rest.CopyConfig(h.cfg.REST)); err != nil {
-			return err
-		}
-	}
-	on := map[string]member.Controller{}
-	workers := map[string]int{}
-	var governs []shardingv1alpha1.Governs
-	for _, c := range part {
-		on[c.Name], workers[c.Name] = c, max(c.Workers, 1)
-		for _, w := range c.Writes {
-			governs = append(governs, shardingv1alpha1.Governs{Controller: c.Name, Group: w.Group, Resource: w.Resource, By: w.By})
-		}
-	}
-	var sources []member.Source
-	for _, i := range h.reads {
-		sources = append(sources, i.asSource())
-	}
-	instance, err := member.New(member.Config{
-		Client:         registry,
-		Ring:           h.cfg.Ring,
-		Controllers:    on,
-		Governs:        governs,
-		HolderIdentity: h.cfg.HolderIdentity,
-		LeaseDuration:  time.Duration(settings.LeaseDuration),
-		Presences:      presences,
-		Gate:           h.gate,
-		Sources:        sources,
-		Heap:           h.heap,
-		Exit:           h.exitFor,
-		Capacity: func() int64 {
-			settings, _ := h.settings.Get()
-			return settings.Limit()
-		},
-		Workers: func(name string) int { return workers[name] },
-		Balance: func() *ring.Balance {
-			settings, _ := h.settings.Get()
-			return settings.Balance.Policy()
-		},
-		Describe: h.describe,
-		Metrics:  h.cfg.Metrics,
-		Events:   events,
-	})
-	if err != nil {
-		return err
-	}
-	if !h.joins(instance) {
-		return nil
-	}
-	onRing, leave := context.WithCancel(ctx)
-	defer leave()
-	go h.leaveOnChange(onRing, leave, part)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		instance.Run(onRing)
-	}()
-	select {
-	case <-ended:
-	case err := <-h.exit:
-		return err
-	}
-	// Work that outlives this part must see neither the next one nor an empty store.
-	err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
-		return h.gate.Busy(hashkey.All()) == 0, nil
-	})
-	if err == nil {
-		for _, s := range sources {
-			s.SetRanges(nil)
-		}
-	}
-	return nil
-}
-
-// leaveOnChange calls leave when the settings list other controllers than part.
-func (h *Host) leaveOnChange(ctx context.Context, leave func(), part []*controller) {
-	for ctx.Err() == nil {
-		settings, changed := h.settings.Get()
-		if !slices.Equal(h.listed(settings), part) {
-			klog.FromContext(ctx).Info("Leaving the ring: the settings list other controllers")
-			leave()
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// joins notes that instance is about to run. It says whether it may.
-func (h *Host) joins(instance *member.Member) bool {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	if !h.abandoned {
-		h.member = instance
-	}
-	return !h.abandoned
-}
-
-func (h *Host) isAbandoned() bool {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	return h.abandoned
 }
 
 // describe says for people what has that hash key.
@@ -456,13 +332,10 @@ func (h *Host) describe(key int64) string {
 
 // Snapshot returns what the process knows of its part in the ring.
 func (h *Host) Snapshot() member.Snapshot {
-	h.lock.Lock()
-	instance := h.member
-	h.lock.Unlock()
-	if instance == nil {
-		return member.Snapshot{Ring: h.cfg.Ring, Holder: h.cfg.HolderIdentity}
+	if snapshots := h.process.Snapshots(); len(snapshots) > 0 {
+		return snapshots[0]
 	}
-	return instance.Snapshot()
+	return member.Snapshot{Ring: h.cfg.Ring, Holder: h.cfg.HolderIdentity}
 }
 
 // Ready returns nil if the process is on the ring: registered, and sure of it. It does not say that it
@@ -485,13 +358,4 @@ func (h *Host) Ready(*http.Request) error {
 // Abandon takes the process off the ring at once, whatever is in work, for a process that is about to
 // end otherwise than by the end of Start's context. Its range waits for no lease then, and it joins no
 // more.
-func (h *Host) Abandon(ctx context.Context) error {
-	h.lock.Lock()
-	h.abandoned = true
-	instance := h.member
-	h.lock.Unlock()
-	if instance == nil {
-		return nil
-	}
-	return instance.Abandon(ctx)
-}
+func (h *Host) Abandon(ctx context.Context) error { return h.process.Abandon(ctx) }

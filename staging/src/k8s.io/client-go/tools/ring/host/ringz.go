@@ -49,7 +49,7 @@ const (
 // begins with.
 func (h *Host) Ringz() http.Handler {
 	return NewRingz(h.cfg.Ring, func() member.Process {
-		return member.Process{Started: h.made, Instances: []member.Snapshot{h.Snapshot()}}
+		return member.Process{Started: h.process.Made, Instances: []member.Snapshot{h.Snapshot()}}
 	})
 }
 
