@@ -38,133 +38,165 @@ const (
 // their paths in the repository. `go mod tidy` does the rest. notServed are upstream's modules that
 // could not be had in the new version.
 func (c *Comparison) Requirements(notServed []string) (*Section, map[string][]byte, error) {
-	s := &Section{
+	r := &requirements{Comparison: c, Section: &Section{
 		Title: "go.mod and pinned versions",
 		Do:    "Take over the files that were made beside this report, and run `go mod tidy`. They have these changes:",
-	}
-	ours, err := modfile.Parse(goMod, c.Ours[goMod], nil)
-	if err != nil {
+	}, notServed: notServed, pinned: string(c.Ours[pins])}
+	var err error
+	if r.ours, err = modfile.Parse(goMod, c.Ours[goMod], nil); err != nil {
 		return nil, nil, err
 	}
 	data, err := c.New.must(goMod)
 	if err != nil {
 		return nil, nil, err
 	}
-	theirs, err := modfile.ParseLax(goMod, data, nil)
-	if err != nil {
+	if r.theirs, err = modfile.ParseLax(goMod, data, nil); err != nil {
 		return nil, nil, err
 	}
-	found := func(format string, args ...any) {
-		s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf(format, args...)})
-	}
-	pinned := string(c.Ours[pins])
-
-	if theirs.Go != nil && ours.Go != nil && version.Compare("go"+ours.Go.Version, "go"+theirs.Go.Version) < 0 {
-		found("`go %s`, now `go %s`", theirs.Go.Version, ours.Go.Version)
-		if err := ours.AddGoStmt(theirs.Go.Version); err != nil {
+	for _, change := range []func() error{r.goStatement, r.upstreamsModules, r.modulesGone, r.otherModules, r.goVersion} {
+		if err := change(); err != nil {
 			return nil, nil, err
 		}
 	}
-	staged := strings.Replace(c.New.Version, "v1.", "v0.", 1)
-	var moved []string
-	required := map[string]string{}
-	for _, r := range ours.Require {
-		required[r.Mod.Path] = r.Mod.Version
+	r.ours.Cleanup()
+	file, err := r.ours.Format()
+	if err != nil {
+		return nil, nil, err
 	}
-	for _, folder := range append([]string{"."}, c.modules()...) {
-		name, want := mainModule, c.New.Version
+	r.Findings = append(r.Findings, c.mentions()...)
+	return r.Section, map[string][]byte{goMod: file, pins: []byte(r.pinned)}, nil
+}
+
+// requirements is how go.mod and hack/pins change.
+type requirements struct {
+	*Comparison
+	*Section
+	notServed []string
+	// ours is our go.mod, which is changed, and theirs that of the new version.
+	ours, theirs *modfile.File
+	// pinned is the text of pins.
+	pinned string
+}
+
+func (r *requirements) found(format string, args ...any) {
+	r.Findings = append(r.Findings, Finding{Text: fmt.Sprintf(format, args...)})
+}
+
+func (r *requirements) goStatement() error {
+	ours, theirs := r.ours.Go, r.theirs.Go
+	if theirs == nil || ours == nil || version.Compare("go"+ours.Version, "go"+theirs.Version) >= 0 {
+		return nil
+	}
+	r.found("`go %s`, now `go %s`", theirs.Version, ours.Version)
+	return r.ours.AddGoStmt(theirs.Version)
+}
+
+// upstreamsModules requires the modules that upstream is made of in the new version.
+func (r *requirements) upstreamsModules() error {
+	staged := strings.Replace(r.New.Version, "v1.", "v0.", 1)
+	required := map[string]string{}
+	for _, m := range r.ours.Require {
+		required[m.Mod.Path] = m.Mod.Version
+	}
+	var moved []string
+	for _, folder := range append([]string{"."}, r.modules()...) {
+		name, want := mainModule, r.New.Version
 		if folder != "." {
 			name, want = strings.TrimPrefix(folder, staging), staged
 		}
-		have := required[name]
-		served := !slices.Contains(notServed, name)
-		if have == want {
+		have, served := required[name], !slices.Contains(r.notServed, name)
+		switch {
+		case have == want:
 			continue
-		}
-		if have != "" && !served {
-			found("`%s` stays at %s, as %s is not served: its files in the tree are those of then", name, have, want)
+		case have == "":
+			r.newModule(folder, name, want, served)
+		case !served:
+			r.found("`%s` stays at %s, as %s is not served: its files in the tree are those of then", name, have, want)
 			continue
-		}
-		if have == "" {
-			found("new module: `%s %s`", name, want)
-			if !served {
-				found("%s %s is not served: `go mod tidy` will fail as long as it is not", name, want)
-			}
-			if pkg := c.anyPackage(folder); pkg != "" {
-				pinned = strings.Replace(pinned, "\n)\n", fmt.Sprintf("\n\t_ %q\n)\n", pkg), 1)
-			} else {
-				found("`%s` has to import a package of %s: which there are is not known here, as the module is not served", pins, name)
-			}
-		} else {
+		default:
 			moved = append(moved, fmt.Sprintf("%s %s", name, want))
 		}
-		if err := ours.AddRequire(name, want); err != nil {
-			return nil, nil, err
+		if err := r.ours.AddRequire(name, want); err != nil {
+			return err
 		}
 	}
 	if len(moved) > 0 {
-		s.Findings = append(s.Findings, Finding{Text: fmt.Sprintf("%d modules of upstream's:", len(moved)), Detail: strings.Join(moved, "\n") + "\n"})
+		r.Findings = append(r.Findings, Finding{Text: fmt.Sprintf("%d modules of upstream's:", len(moved)), Detail: strings.Join(moved, "\n") + "\n"})
 	}
-	for _, folder := range c.Old.Folders {
+	return nil
+}
+
+// newModule tells of a module that upstream has added, and pins it.
+func (r *requirements) newModule(folder, name, version string, served bool) {
+	r.found("new module: `%s %s`", name, version)
+	if !served {
+		r.found("%s %s is not served: `go mod tidy` will fail as long as it is not", name, version)
+	}
+	if pkg := r.anyPackage(folder); pkg != "" {
+		r.pinned = strings.Replace(r.pinned, "\n)\n", fmt.Sprintf("\n\t_ %q\n)\n", pkg), 1)
+	} else {
+		r.found("`%s` has to import a package of %s: which there are is not known here, as the module is not served", pins, name)
+	}
+}
+
+// modulesGone drops the modules that upstream has no more.
+func (r *requirements) modulesGone() error {
+	for _, folder := range r.Old.Folders {
 		name := strings.TrimPrefix(folder, staging)
-		if folder == "." || slices.Contains(c.modules(), folder) {
+		if folder == "." || slices.Contains(r.modules(), folder) {
 			continue
 		}
-		found("upstream has no module `%s` any more: drop it, and what `%s` imports of it", name, pins)
-		if err := ours.DropRequire(name); err != nil {
-			return nil, nil, err
+		r.found("upstream has no module `%s` any more: drop it, and what `%s` imports of it", name, pins)
+		if err := r.ours.DropRequire(name); err != nil {
+			return err
 		}
 	}
-	// etcd is built from its server's module, of which upstream requires only the client.
+	return nil
+}
+
+// otherModules requires of the others what upstream requires, and etcd as its client: etcd is built
+// from its server's module, of which upstream requires only that.
+func (r *requirements) otherModules() error {
 	etcd := ""
 	wanted := map[string]string{}
-	for _, r := range theirs.Require {
-		wanted[r.Mod.Path] = r.Mod.Version
-		if r.Mod.Path == "go.etcd.io/etcd/client/v3" {
-			etcd = r.Mod.Version
+	for _, m := range r.theirs.Require {
+		wanted[m.Mod.Path] = m.Mod.Version
+		if m.Mod.Path == "go.etcd.io/etcd/client/v3" {
+			etcd = m.Mod.Version
 		}
 	}
-	for _, r := range slices.Clone(ours.Require) {
-		want := wanted[r.Mod.Path]
-		if strings.HasPrefix(r.Mod.Path, "go.etcd.io/etcd/") && etcd != "" {
+	for _, m := range slices.Clone(r.ours.Require) {
+		want := wanted[m.Mod.Path]
+		if strings.HasPrefix(m.Mod.Path, "go.etcd.io/etcd/") && etcd != "" {
 			want = etcd
-		} else if r.Indirect || semver.Compare(want, r.Mod.Version) <= 0 {
+		} else if m.Indirect || semver.Compare(want, m.Mod.Version) <= 0 {
 			continue
 		}
-		if want == r.Mod.Version || strings.HasPrefix(want, "v0.0.0") && path.Dir(r.Mod.Path) == "k8s.io" {
+		if want == m.Mod.Version || strings.HasPrefix(want, "v0.0.0") && path.Dir(m.Mod.Path) == "k8s.io" {
 			continue
 		}
-		found("`%s %s`, now `%s`, as upstream requires", r.Mod.Path, want, r.Mod.Version)
-		if err := ours.AddRequire(r.Mod.Path, want); err != nil {
-			return nil, nil, err
+		r.found("`%s %s`, now `%s`, as upstream requires", m.Mod.Path, want, m.Mod.Version)
+		if err := r.ours.AddRequire(m.Mod.Path, want); err != nil {
+			return err
 		}
 	}
-	if err := c.goVersion(found); err != nil {
-		return nil, nil, err
-	}
-	ours.Cleanup()
-	file, err := ours.Format()
-	if err != nil {
-		return nil, nil, err
-	}
-	s.Findings = append(s.Findings, c.mentions()...)
-	return s, map[string][]byte{goMod: file, pins: []byte(pinned)}, nil
+	return nil
 }
 
 // goVersion finds whether upstream builds with another version of Go.
-func (c *Comparison) goVersion(found func(string, ...any)) error {
-	if c.change(".go-version") == nil {
+func (r *requirements) goVersion() error {
+	if r.change(".go-version") == nil {
 		return nil
 	}
-	old, err := c.Old.must(".go-version")
+	old, err := r.Old.must(".go-version")
 	if err != nil {
 		return err
 	}
-	new, err := c.New.must(".go-version")
+	new, err := r.New.must(".go-version")
 	if err != nil {
 		return err
 	}
-	found("upstream builds with Go %s, now %s: `make release` takes that from the tree, and needs it", strings.TrimSpace(string(new)), strings.TrimSpace(string(old)))
+	r.found("upstream builds with Go %s, now %s: `make release` takes that from the tree, and needs it", strings.TrimSpace(string(new)), strings.TrimSpace(string(old)))
 	return nil
 }
 
