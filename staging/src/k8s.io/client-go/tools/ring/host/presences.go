@@ -22,8 +22,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/api/sharding/v1alpha1"
@@ -75,10 +77,14 @@ func (p *Presences) Open(ctx context.Context, self fence.Identity, why string) (
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	answered := time.AfterFunc(openTimeout, cancel)
-	resp, err := p.send(ctx, line, self, why)
+	var asked atomic.Bool
+	resp, err := p.send(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { asked.Store(true) }}), line, self, why)
 	if !answered.Stop() && err == nil {
 		resp.Body.Close()
 		err = context.DeadlineExceeded
+	}
+	if err != nil && asked.Load() && !errors.Is(err, errAnswered) && !errors.Is(err, member.ErrNoPresence) {
+		err = fmt.Errorf("%w: %w", member.ErrUnanswered, err)
 	}
 	if err != nil {
 		cancel()

@@ -33,7 +33,7 @@ import (
 type Presences interface {
 	// Open opens a presence of the instance, for one of the reasons of fence.PresenceHeader, until
 	// ctx ends. It returns once the server has answered: with ErrNoPresence if that opens
-	// none.
+	// none; or with ErrUnanswered if it has not, and may have opened one.
 	Open(ctx context.Context, self fence.Identity, why string) (Presence, error)
 }
 
@@ -46,6 +46,10 @@ type Presence interface {
 // ErrNoPresence says that the API server opens no presence: it is an older one, is set so, or refuses
 // it.
 var ErrNoPresence = errors.New("the API server opens no presence, so the death of this process is noticed when its lease ends")
+
+// ErrUnanswered says that the API server was asked to open a presence and has not answered. It may have
+// opened one, which it has seen, or will see, end.
+var ErrUnanswered = errors.New("the API server has not answered")
 
 const (
 	// reopenPause is how long after a presence could not be opened it is tried again, hurryPause in
@@ -95,7 +99,7 @@ func (t *term) bePresent(ctx context.Context) {
 			end()
 		case errors.Is(err, ErrNoPresence):
 			pause = wait.Jitter(refusedPause, 0.5)
-		case errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, ErrUnanswered):
 			end()
 		case t.cfg.Clock.Since(ended) < hurry:
 			pause = hurryPause

@@ -19,6 +19,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -140,6 +141,20 @@ func TestAPresenceThatEndsIsOpenedAnewAndTheRecordRenewed(t *testing.T) {
 		// In turn it is after each second.
 		expectTimes(t, r.got(ofPatch(partRenewal)), time.Second,
 			1500*time.Millisecond, 2*time.Second, 2500*time.Millisecond, 3*time.Second, 3900*time.Millisecond)
+	})
+}
+
+// The server may have opened one, and ask whether the record is renewed.
+func TestAnOpeningWithoutAnAnswerCountsAsAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool), answers: []error{fmt.Errorf("cut: %w", ErrUnanswered)}}
+		r, _ := presentInstance(t, s)
+		time.Sleep(2*time.Second + 400*time.Millisecond)
+		synctest.Wait()
+		expectTimes(t, r.got(ofPatch(partRenewal)), 0, 500*time.Millisecond, time.Second, 1500*time.Millisecond)
+		if got := s.tried(); len(got) != 2 || got[1].why != fence.PresenceFirst {
+			t.Errorf("presences were opened at %v, want one more", got)
+		}
 	})
 }
 
