@@ -6,7 +6,7 @@ export GOFLAGS := -trimpath
 FORKTREE := go run ./hack/forktree
 
 .DEFAULT_GOAL := help
-.PHONY: help up test faults conformance leader explore explore-driver simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance bench-slowness bench-restore rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
+.PHONY: help up test faults conformance leader explore explore-driver simulate mutate podreads imports bench bench-memory bench-storm bench-join bench-process bench-namespaces bench-leader bench-objects bench-balance bench-slowness bench-restore bench-presences rollout build tree save check verify rebase vendor clean stock upgrade release terminal example
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-slowness: build ## compare what slowness, outages and deaths cost with sto
 
 bench-restore: build ## restore etcd under running controller managers, with and without rings, into docs/benchmarks-restore.md; an hour; RESTORE="-times=1 -only=ours,paused" passes flags
 	@cd _output/kubernetes && go run ./test/benchmark/restore -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/restore" -out="$(CURDIR)/docs/benchmarks-restore.md" $(RESTORE)
+
+bench-presences: build ## measure what the presences of many instances cost one API server, into docs/benchmarks-presences.md; INSTANCES= says how many
+	@cd _output/kubernetes && go run ./test/benchmark/presences -bin="$(CURDIR)/_output/bin" -instances=$(or $(INSTANCES),1000) -out="$(CURDIR)/docs/benchmarks-presences.md"
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin="$(CURDIR)/_output/bin" $(ROLLOUT)
