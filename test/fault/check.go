@@ -95,6 +95,8 @@ type instance struct {
 	key, next          *int64
 	donor              string
 	phase              shardingv1alpha1.InstancePhase
+	// presumedDead says that an API server has noted the end of its presence.
+	presumedDead bool
 }
 
 // replicaSet is the state of a ReplicaSet at the present revision.
@@ -194,7 +196,7 @@ func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
 	if old := c.instances[r.Name]; old != nil && old.key != nil && r.Spec.HashKey != nil && *old.key != int64(*r.Spec.HashKey) {
 		c.moved++
 	}
-	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: (*int64)(r.Spec.HashKey), next: (*int64)(r.Spec.NextHashKey), donor: r.Spec.Donor, phase: r.Status.Phase}
+	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: (*int64)(r.Spec.HashKey), next: (*int64)(r.Spec.NextHashKey), donor: r.Spec.Donor, phase: r.Status.Phase, presumedDead: r.Status.PresenceEnded != nil}
 }
 
 // instanceGone handles the deletion or expiry of a record.

@@ -71,6 +71,7 @@ var faults = []fault{
 	{name: "kill-receiver", do: whileJoining(killReceiver)},
 	{name: "move", do: move},
 	{name: "rolling-restart", do: rollingRestart, stock: true},
+	{name: "weather", do: weather, outage: true},
 }
 
 func kill(ctx context.Context, r *run) ([]time.Duration, error) {

@@ -276,7 +276,10 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 		for _, i := range c.lost {
 			if p := r.named(r.processOf(i.holder)); !c.left[i.name] && (p == nil || !p.faulty) {
 				into.lost++
-				if !f.outage {
+				switch {
+				case i.presumedDead:
+					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.name, i.holder)})
+				case !f.outage:
 					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s, which had not failed", i.name, i.holder)})
 				}
 			}

@@ -38,10 +38,12 @@ const (
 // address of its own. That address identifies the process in the audit log.
 type proxy struct {
 	listener net.Listener
-	target   string
 	source   net.IP
 
 	lock sync.Mutex
+	// targets are where connections lead to, in turns.
+	targets []string
+	turn    int
 	// requests and answers are the treatments of the bytes to and from the target.
 	requests, answers treatment
 	// healed is closed when both pass again.
@@ -59,12 +61,38 @@ func newProxy(target string, source net.IP) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: listener, target: target, source: source, healed: make(chan struct{}), conns: map[net.Conn]bool{}}
+	p := &proxy{listener: listener, targets: []string{target}, source: source, healed: make(chan struct{}), conns: map[net.Conn]bool{}}
 	go p.accept()
 	return p, nil
 }
 
 func (p *proxy) url() string { return fmt.Sprintf("https://%s", p.listener.Addr()) }
+
+// lead has new connections lead to these targets, in turns, and returns the ones before.
+func (p *proxy) lead(targets ...string) (before []string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	before, p.targets = p.targets, targets
+	return before
+}
+
+func (p *proxy) next() string {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.turn++
+	return p.targets[p.turn%len(p.targets)]
+}
+
+// hangUp ends the connections that chosen returns true for, on both sides.
+func (p *proxy) hangUp(chosen func() bool) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	for c := range p.conns {
+		if chosen() {
+			c.Close()
+		}
+	}
+}
 
 // cut sets the treatments until heal is called.
 func (p *proxy) cut(requests, answers treatment) {
@@ -121,7 +149,7 @@ func (p *proxy) serve(client net.Conn) {
 		return
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: p.source}}
-	server, err := dialer.Dial("tcp", p.target)
+	server, err := dialer.Dial("tcp", p.next())
 	if err != nil {
 		return
 	}

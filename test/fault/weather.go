@@ -1,0 +1,132 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// weatherTime is how long the weather of a round is bad.
+const weatherTime = 30 * time.Second
+
+// weather has what every process must outlive go on at random: a proxy before all API servers cuts
+// connections, some or all of a process's, and holds requests for 0.5 to 4 s; API servers are frozen,
+// drained and restarted, one at a time; processes are starved of CPU. None dies, so no record may be
+// removed as that of a dead process.
+func weather(ctx context.Context, r *run) ([]time.Duration, error) {
+	var targets []string
+	for _, name := range r.servers {
+		endpoint, err := r.cluster.Endpoint(name)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, strings.TrimPrefix(endpoint, "https://"))
+	}
+	processes := r.running()
+	for _, p := range processes {
+		defer p.proxy.lead(p.proxy.lead(targets...)...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, weatherTime)
+	defer cancel()
+	winds := []func(context.Context, *run, []*process, *rand.Rand) error{cutting, holding, starving, stormOfServers}
+	errs := make([]error, len(winds))
+	var wg sync.WaitGroup
+	for i, blow := range winds {
+		random := rand.New(rand.NewPCG(r.seed, r.rand.Uint64()))
+		wg.Go(func() {
+			for ctx.Err() == nil && errs[i] == nil {
+				errs[i] = blow(ctx, r, processes, random)
+			}
+		})
+	}
+	wg.Wait()
+	return nil, errors.Join(errs...)
+}
+
+// cutting cuts connections of a process.
+func cutting(ctx context.Context, _ *run, processes []*process, random *rand.Rand) error {
+	linger(ctx, random, 200*time.Millisecond, 3*time.Second)
+	one := func() bool { return true }
+	if random.IntN(2) == 0 {
+		one = func() bool { return random.IntN(3) == 0 }
+	}
+	processes[random.IntN(len(processes))].proxy.hangUp(one)
+	return nil
+}
+
+// holding holds what a process sends and receives.
+func holding(ctx context.Context, _ *run, processes []*process, random *rand.Rand) error {
+	linger(ctx, random, time.Second, 4*time.Second)
+	p := processes[random.IntN(len(processes))].proxy
+	p.cut(hold, hold)
+	defer p.heal()
+	linger(ctx, random, 500*time.Millisecond, 4*time.Second)
+	return nil
+}
+
+// starving leaves a process a tenth of a core.
+func starving(ctx context.Context, r *run, processes []*process, random *rand.Rand) error {
+	p := processes[random.IntN(len(processes))]
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
+		if err := r.freeze(ctx, p.name, 90*time.Millisecond); err != nil {
+			return err
+		}
+		linger(ctx, random, 10*time.Millisecond, 11*time.Millisecond)
+	}
+	return nil
+}
+
+// stormOfServers freezes, drains or restarts an API server.
+func stormOfServers(ctx context.Context, r *run, _ []*process, random *rand.Rand) error {
+	linger(ctx, random, 2*time.Second, 6*time.Second)
+	name := r.servers[random.IntN(len(r.servers))]
+	// What has begun is ended in any case.
+	whole := context.WithoutCancel(ctx)
+	switch random.IntN(3) {
+	case 0:
+		return r.freeze(ctx, name, time.Second+time.Duration(random.Int64N(int64(4*time.Second))))
+	case 1:
+		return errors.Join(r.cluster.StopProcess(whole, name), r.cluster.StartAgain(whole, name))
+	}
+	return errors.Join(r.cluster.Kill(name), r.cluster.StartAgain(whole, name))
+}
+
+// freeze stops a process for that long.
+func (r *run) freeze(ctx context.Context, process string, d time.Duration) error {
+	if err := r.cluster.Signal(process, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return r.cluster.Signal(process, syscall.SIGCONT)
+}
+
+// linger waits for a random time.
+func linger(ctx context.Context, random *rand.Rand, least, most time.Duration) {
+	select {
+	case <-time.After(least + time.Duration(random.Int64N(int64(most-least)))):
+	case <-ctx.Done():
+	}
+}
