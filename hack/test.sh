@@ -15,7 +15,7 @@
 # limitations under the License.
 
 # Tests everything, the fastest check first; `make test` runs it. Steps named as
-# arguments run alone.
+# arguments run alone; the long ones are in hack/test.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -54,6 +54,18 @@ patched_packages() {
 pinned() {
   awk '!/^#/ {print $2}' "$root/hack/pinned-tests.txt" | paste -sd '|' | sed 's/.*/^(&)$/'
 }
+
+# sources links the tree's modules by import path.
+sources() {
+  rm -rf "$TEST_SRCDIR"
+  mkdir -p "$TEST_SRCDIR/k8s.io"
+  ln -s "$tree" "$tree"/staging/src/k8s.io/* "$TEST_SRCDIR/k8s.io/"
+}
+
+for part in upstream operators images; do
+  # shellcheck source=/dev/null
+  source "hack/test/$part.sh"
+done
 
 check() { go run ./hack/forktree check; }
 house() { gotest house ./hack/...; }
@@ -95,12 +107,6 @@ unit() {
   # Some histories do: races are the same in all.
   (cd "$tree" && RING_DRIVER_HISTORIES=30 gotest race -race -cpu 1 -timeout 30m -skip '^TestSimulatedDay$' k8s.io/client-go/tools/ring/... k8s.io/client-go/tools/rangewatch)
 }
-# sources links the tree's modules by import path.
-sources() {
-  rm -rf "$TEST_SRCDIR"
-  mkdir -p "$TEST_SRCDIR/k8s.io"
-  ln -s "$tree" "$tree"/staging/src/k8s.io/* "$TEST_SRCDIR/k8s.io/"
-}
 # -count=1, here and in e2e: the test cache does not notice new binaries.
 integration() {
   sources
@@ -113,43 +119,6 @@ faults() {
   (cd "$tree" && go build -o "$root/_output/tools/fault" ./test/fault)
   # shellcheck disable=SC2086 # FAULTS holds several flags
   _output/tools/fault -bin "$root/_output/bin" -dir "$root/_output/faults" -duration "${DURATION:-0s}" ${FAULTS-}
-}
-# conformance judges the operator of a file for the conformance suite, such as example.yaml, with
-# further flags.
-conformance() {
-  local file=$1
-  shift
-  (cd "$tree" && go build -o "$root/_output/tools/ring-conformance" ./test/conformance_ring)
-  _output/tools/ring-conformance -bin "$root/_output/bin" -dir "$root/_output/conformance" -config "$file" "$@"
-}
-# example tests the operator of examples/virtualmachine as its author would: its own tests, how much
-# longer it is than one that elects a leader, what it serves to whom, and the conformance suite, with
-# the flags CONFORMANCE.
-example() {
-  local plain ring
-  (cd examples/virtualmachine && go vet ./... && gotest example ./... && go build -o "$root/_output/example/bin/" ./...)
-  plain=$(wc -l <examples/virtualmachine/plain/main.go)
-  ring=$(wc -l <examples/virtualmachine/ring/main.go)
-  echo "the operator has $ring lines on a ring, $plain without one"
-  [ $((ring - plain)) -le 20 ]
-  hack/example.sh check
-  # shellcheck disable=SC2086 # CONFORMANCE holds several flags
-  conformance examples/virtualmachine/conformance.yaml -faults 9 ${CONFORMANCE-}
-}
-# broken sees that the suite notices the mistake of the operator's broken twin, for each rule.
-broken() {
-  local rule log
-  (cd examples/virtualmachine && go build -o "$root/_output/example/bin/" ./...)
-  for rule in named owner gate excess absence settled anew leave; do
-    log=$results/broken-$rule.log
-    # The faults that show it soonest.
-    BREAK=$rule conformance examples/virtualmachine/conformance-broken.yaml -only move,leave,die -faults 6 >"$log" 2>&1 || true
-    if ! awk -v rule="$rule" '$1 == "rule" {rules = 1} rules && $1 == rule && $2 > 0 {print "noticed:", $0; found = 1} END {exit !found}' "$log"; then
-      tail -n 20 "$log"
-      echo "the suite does not notice that the operator breaks the rule $rule"
-      return 1
-    fi
-  done
 }
 # explore searches the states of the ring's state machine: those within STEPS steps and
 # FAULTS faults, or the long exploration without them, for at most TIME.
@@ -172,75 +141,6 @@ simulate() {
   (cd "$tree" && GOGC=400 go test -v -count=1 -timeout 24h -run '^TestSimulatedDay$' k8s.io/client-go/tools/ring)
 }
 
-# images unpacks the images that `make release` has made, runs each binary from its own root, and
-# the e2e suite on them.
-images() {
-  local roots=$results/images name layer image
-  if ! grep -q "\"commit\": \"$(git rev-parse HEAD)\"" "$root/_output/release/manifest.json"; then
-    echo "_output/release is not of this commit: run make release"
-    return 1
-  fi
-  rm -rf "$roots"
-  mkdir -p "$roots/bin"
-  for name in kube-apiserver kube-controller-manager kube-scheduler kubectl kubectl-ring; do
-    image=$root/_output/release/images/$name-linux-$(go env GOARCH).tar
-    mkdir -p "$roots/$name"
-    # The layers, from the lowest, as the archive lists them.
-    tar -xOf "$image" manifest.json | grep -o '"[0-9a-z]*\.tar\.gz"' | tr -d '"' | while read -r layer; do
-      tar -xOf "$image" "$layer" | tar -xz -C "$roots/$name"
-    done
-    if [ "$(id -u)" = 0 ]; then
-      printf '%s, as nobody in its own root: ' "$name"
-      chroot --userspec=65532:65532 "$roots/$name" "/usr/local/bin/$name" "$([ "${name#kubectl}" = "$name" ] && echo --version || echo --help)" | sed -n 1p
-    fi
-    ln -s "../$name/usr/local/bin/$name" "$roots/bin/$name"
-  done
-  ln -s "$root"/_output/bin/{etcd,kwok,local-up-cluster} "$roots/bin"
-  ln -s "$root/_output/kwok" "$roots/kwok"
-  (cd "$tree" && RINGMASTER_BIN=$roots/bin gotest images -count=1 -timeout 30m ./test/e2e_ring/...)
-}
-
-# upstream runs those of upstream's integration tests that our patches could break, and
-# kubectl's suite, all unchanged. It takes hours. PACKAGES names some of them, such as
-# "./test/integration/quota test-cmd", where test-cmd is kubectl's suite.
-upstream() {
-  local packages package n=0 junit=$results/upstream
-  read -ra packages <<<"${PACKAGES-}"
-  if [ ${#packages[@]} -eq 0 ]; then
-    mapfile -t packages < <(cd "$tree" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
-      ./test/integration/{apiserver/...,garbagecollector,client,dryrun,quota,namespace,deployment,statefulset,job,daemonset,cronjob,endpointslice,disruption,podgc,controlplane} |
-      sed 's|^k8s.io/kubernetes|.|')
-    packages+=(test-cmd)
-  fi
-  sources
-  rm -rf "$junit"
-  mkdir -p "$junit"
-  for package in "${packages[@]}"; do
-    n=$((n + 1))
-    printf -- '--- %s (%d of %d, after %dm)\n' "$package" $n ${#packages[@]} $((SECONDS / 60))
-    case $package in
-    test-cmd) test-cmd "$junit" ;;
-    *) (cd "$tree" && GOTESTSUM_JUNITFILE=$junit/$n.xml gotest "upstream-$n" -count=1 -timeout 60m "$package") || [ -s "$junit/$n.xml" ] ;;
-    esac
-  done
-  go run ./hack/failures hack/upstream-failures.txt "$junit"
-  for package in "${packages[@]}"; do
-    gate-off "$package"
-  done
-  # Certificates that the test servers leave.
-  git -C "$tree" clean -fdq cmd/kube-apiserver/app/testing/testdata
-}
-# gate-off PACKAGE runs those tests of a package with the feature gate ControllerRing off that
-# are listed to pass then. A file that turns it off is laid over the package.
-gate-off() {
-  local tests overlay=$results/gate-off
-  tests=$(awk -v class="k8s.io/kubernetes/${1#./}" '$1 == class && $4 == "gate:" {sub("/.*", "", $2); print $2}' hack/upstream-failures.txt | sort -u | paste -sd '|')
-  [ -n "$tests" ] || return 0
-  mkdir -p "$overlay"
-  sed "s/^package .*/package $(cd "$tree" && go list -f '{{.Name}}' "$1")/" test/integration/replicaset/controller_ring_test.go >"$overlay/controller_ring_test.go"
-  printf '{"Replace": {"%s": "%s"}}\n' "$tree/$1/controller_ring_test.go" "$overlay/controller_ring_test.go" >"$overlay/overlay.json"
-  (cd "$tree" && CONTROLLER_RING=false gotest "upstream-off-$(basename "$1")" -count=1 -timeout 60m -overlay "$overlay/overlay.json" -run "^($tests)\$" "$1")
-}
 # on-ring runs upstream's tests that start ring controllers by themselves, with three members of
 # a ring in their place. What starts and ends them is replaced in an overlay. PACKAGES names some.
 on-ring() {
@@ -384,50 +284,6 @@ EOF
   printf '{"Replace": {%s}}\n' "${replace%,}" >"$overlay/overlay.json"
   (cd "$tree" && gotest trimmed -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)" "${packages[@]/#/./}")
 }
-# test-cmd JUNIT runs kubectl's suite, and leaves its report in a folder. The suite litters the
-# folder that its scripts lie in, so it has copies of those, and links to the rest of the tree. It
-# uses the binaries that are built, as its make does nothing.
-test-cmd() {
-  local dir=$root/_output/test-cmd log=$results/test-cmd.log
-  rm -rf "$dir"
-  mkdir -p "$dir/_output/bin" "$dir/_output/make"
-  find "$tree" -mindepth 1 -maxdepth 1 ! -name .git ! -name _output ! -name hack ! -name test -exec ln -s -t "$dir" {} +
-  cp -r "$tree/hack" "$tree/test" "$dir"
-  ln -s "$root"/_output/bin/{kube-apiserver,kube-controller-manager,kubectl} "$dir/_output/bin"
-  (cd "$tree" && go build -o "$dir/_output/bin/" ./cmd/kubectl-convert)
-  ln -s "$(type -P true)" "$dir/_output/make/make"
-  (cd "$dir" && PATH=$dir/_output/make:$PATH TERM=xterm KUBE_JUNIT_REPORT_DIR=$1 hack/make-rules/test-cmd.sh 2>&1) | tee "$log" |
-    awk '/^\+\+\+ Running case: /{name = $4} /^\+\+\+ exit code: /{print $4 == 0 ? "passed" : "FAILED", name; fflush()}' || true
-  if ! grep -q -e 'TESTS PASSED' -e '^FAILED TESTS: ' "$log"; then
-    echo "kubectl's suite ended early; see $log"
-    return 1
-  fi
-}
-
-# controller-runtime runs its own suites, unchanged, against stock's API server and ours.
-controller-runtime() {
-  local module=sigs.k8s.io/controller-runtime@v0.25.2 dir=$root/_output/controller-runtime
-  local source server package name
-  hack/stock.sh
-  source=$(cd / && go mod download -json $module | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
-  rm -rf "$dir"
-  for server in stock ours; do
-    mkdir -p "$dir/$server/bin"
-    ln -s "$root"/_output/bin/{etcd,kube-apiserver,kubectl} "$dir/$server/bin"
-  done
-  ln -sf "$root/_output/stock/bin/kube-apiserver" "$dir/stock/bin"
-  for package in client cache controller/controllerutil manager builder; do
-    name=${package##*/}
-    for server in stock ours; do
-      echo "--- pkg/$package with $server"
-      (cd "$source" && KUBEBUILDER_ASSETS=$dir/$server/bin GOTESTSUM_JUNITFILE=$dir/$server/$name.xml \
-        gotest "controller-runtime-$server-$name" -count=1 -timeout 60m "./pkg/$package" \
-        -args -ginkgo.flake-attempts=2 -ginkgo.junit-report="$dir/$server/$name-specs.xml") || [ -s "$dir/$server/$name-specs.xml" ]
-    done
-  done
-  go run ./hack/failures hack/upstream-failures.txt "$dir/ours" "$dir/stock"
-}
-
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build api imports podreads unit integration e2e example faults)
 mkdir -p "$results"
