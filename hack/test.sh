@@ -62,6 +62,17 @@ sources() {
   ln -s "$tree" "$tree"/staging/src/k8s.io/* "$TEST_SRCDIR/k8s.io/"
 }
 
+# overlaid OVERLAY runs upstream's tests with an overlay of hack/overlay: those of PACKAGES, or all
+# that it is for.
+overlaid() {
+  local packages
+  # shellcheck disable=SC2086 # PACKAGES holds several
+  packages=$(go run ./hack/overlay "$1" ${PACKAGES-})
+  sources
+  # shellcheck disable=SC2086 # so does packages
+  (cd "$tree" && gotest "$1" -count=1 -p 1 -timeout 60m -overlay "$root/_output/overlay/$1/overlay.json" -skip "$(pinned)" $packages)
+}
+
 for part in upstream operators images; do
   # shellcheck source=/dev/null
   source "hack/test/$part.sh"
@@ -92,6 +103,11 @@ imports() {
 }
 # podreads holds what controllers read of pods against what they declare.
 podreads() { go run ./hack/podreads -tree "$tree"; }
+# overlays sees that each edit still finds its place in upstream's tests, which run by hand.
+overlays() {
+  go run ./hack/overlay on-ring >/dev/null
+  go run ./hack/overlay trimmed >/dev/null
+}
 unit() {
   go run ./hack/codegen -tree "$tree" -fixtures
   local packages
@@ -120,6 +136,12 @@ faults() {
   # shellcheck disable=SC2086 # FAULTS holds several flags
   _output/tools/fault -bin "$root/_output/bin" -dir "$root/_output/faults" -duration "${DURATION:-0s}" ${FAULTS-}
 }
+# on-ring runs upstream's tests that start controllers by themselves, with three members of a ring
+# in their place.
+on-ring() { overlaid on-ring; }
+# trimmed runs upstream's tests of the controllers that stay behind the leader's lease, on pods that
+# have nothing but metadata and what these controllers declare.
+trimmed() { overlaid trimmed; }
 # explore searches the states of the ring's state machine: those within STEPS steps and
 # FAULTS faults, or the long exploration without them, for at most TIME.
 explore() {
@@ -141,151 +163,8 @@ simulate() {
   (cd "$tree" && GOGC=400 go test -v -count=1 -timeout 24h -run '^TestSimulatedDay$' k8s.io/client-go/tools/ring)
 }
 
-# on-ring runs upstream's tests that start ring controllers by themselves, with three members of
-# a ring in their place. What starts and ends them is replaced in an overlay. PACKAGES names some.
-on-ring() {
-  local overlay=$results/on-ring replace="" packages package file
-  local manager=$tree/cmd/kube-controller-manager/app/controllermanager.go disruption=$tree/pkg/controller/disruption/disruption.go
-  mkdir -p "$overlay"
-  # A process registers the name of its informers once.
-  sed 's|NewInformerName("kube-controller-manager")|NewInformerName(fmt.Sprintf("kube-controller-manager-%p", s))|' "$manager" >"$overlay/controllermanager.go"
-  replace+=$(printf '"%s": "%s",' "$manager" "$overlay/controllermanager.go")
-  # A test gives its controller this timeout.
-  sed 's|stalePodDisruptionTimeout = 2 \* time.Minute|stalePodDisruptionTimeout = 3 * time.Second|' "$disruption" >"$overlay/disruption.go"
-  replace+=$(printf '"%s": "%s",' "$disruption" "$overlay/disruption.go")
-  read -ra packages <<<"${PACKAGES-deployment replicaset replicationcontroller job cronjob daemonset endpoints endpointslice statefulset disruption evictions}"
-  sources
-  for package in "${packages[@]}"; do
-    for file in "$tree/test/integration/$package"/*.go; do
-      grep -q -e '^[[:space:]]*go [a-zA-Z]*\.Run(' -e 'server.TearDownFn' "$file" || continue
-      mkdir -p "$overlay/$package"
-      sed -e 's|^import ($|&\n"k8s.io/kubernetes/test/utils/controllermanager"|' \
-        -e 's|^\t*server := .*StartTestServerOrDie(.*$|&; controllermanager.Use(server.ClientConfig)|' \
-        -e 's|^\t\?config := restclient.CopyConfig(server.ClientConfig)$|&; controllermanager.Use(config)|' \
-        -e 's|^\tclientSet, config, closeFn := framework.StartTestServer(.*$|&; controllermanager.Use(config)|' \
-        -e '/config, closeFn := /,/^}/s|^\tdefer closeFn()$|\tcontrollermanager.Use(config); defer controllermanager.Before(closeFn)()|' \
-        -e 's|^\tdefer closeFn()$|\tdefer controllermanager.Before(closeFn)()|' \
-        -e 's|^\t\topts.Admission.GenericAdmission.DisablePlugins = |\t\tcontrollermanager.ServeRegistry(opts)\n&|' \
-        -e 's|^\t\tModifyServerConfig: func(config \*controlplane.Config) {$|\t\tModifyServerRunOptions: controllermanager.ServeRegistry,\n&|' \
-        -e 's|^\tinformerSet.Start(ctx.Done())$|\tcontrollermanager.WithoutRing(func() { informerSet.Start(ctx.Done()) })|' \
-        -e 's|runControllerAndInformers(\(ctx context.Context\),|runControllerAndInformers(t *testing.T, \1,|' \
-        -e 's|runControllerAndInformers(tCtx,|runControllerAndInformers(t, tCtx,|' \
-        -e 's|^\tgo jc.Run(ctx, 1)$|\tcontrollermanager.InsteadOf(tb, ctx, jc.Run)|' \
-        -e 's|^\(\t*\)go \(eps\?\)Controller.Run(\([a-zA-Z]*\), [a-z0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2Controller.Run)|' \
-        -e 's|^\(\t*\)go \([a-z]*\).Run(\([a-zA-Z]*\), [0-9]*)$|\1controllermanager.InsteadOf(t, \3, \2.Run)|' \
-        -e 's#\(server\|s\).TearDownFn#controllermanager.Before(&)#' \
-        -e 's|^\t\tcloseFn()$|\t\tcontrollermanager.Before(closeFn)()|' \
-        "$file" >"$overlay/$package/$(basename "$file")"
-      replace+=$(printf '"%s": "%s",' "$file" "$overlay/$package/$(basename "$file")")
-    done
-    # The controller that mirrors Endpoints is on no ring, and a scheduler is no controller.
-    if grep -rn '^[[:space:]]*go [a-zA-Z]*\.Run(' "$overlay/$package" | grep -v -e 'go epsmController' -e 'go sched\.'; then
-      echo "the tests of $package start a controller in another way: hack/test.sh on-ring has to know it"
-      return 1
-    fi
-    for word in Use InsteadOf Before; do
-      if ! grep -rq "controllermanager.$word(" "$overlay/$package"; then
-        echo "the tests of $package do not start controllers as they did: hack/test.sh finds no place for controllermanager.$word"
-        return 1
-      fi
-    done
-  done
-  printf '{"Replace": {%s}}\n' "${replace%,}" >"$overlay/overlay.json"
-  (cd "$tree" && gotest on-ring -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)" "${packages[@]/#/./test/integration/}")
-}
-# trimmed runs upstream's tests of the controllers that stay behind the leader's lease on pods that
-# have nothing but metadata and what these controllers declare: in each store and informer that a
-# test makes, by an overlay. PACKAGES names some.
-trimmed() {
-  local overlay=$results/trimmed cache=$tree/staging/src/k8s.io/client-go/tools/cache replace package name controllers stored kinds
-  local -A readers=(
-    [pkg/controller/bootstrap]=bootstrap-signer-controller
-    [pkg/controller/certificates/rootcacertpublisher]=root-ca-certificate-publisher-controller
-    [pkg/controller/devicetainteviction]=device-taint-eviction-controller
-    [pkg/controller/garbagecollector]=garbage-collector-controller
-    [pkg/controller/nodeipam/ipam]=node-ipam-controller
-    [pkg/controller/nodelifecycle]=node-lifecycle-controller
-    [pkg/controller/podgc]=pod-garbage-collector-controller
-    [pkg/controller/resourceclaim]=resourceclaim-controller
-    [pkg/controller/resourcequota]=resourcequota-controller
-    [pkg/controller/scheduling/podgroupprotection]=podgroup-protection-controller
-    [pkg/controller/serviceaccount]=serviceaccount-token-controller
-    [pkg/controller/tainteviction]=taint-eviction-controller
-    [pkg/controller/ttl]=ttl-controller
-    [pkg/controller/volume/attachdetach]=persistentvolume-attach-detach-controller
-    [pkg/controller/volume/attachdetach/metrics]=persistentvolume-attach-detach-controller
-    [pkg/controller/volume/attachdetach/populator]=persistentvolume-attach-detach-controller
-    [pkg/controller/volume/attachdetach/reconciler]=persistentvolume-attach-detach-controller
-    [pkg/controller/volume/persistentvolume]=persistentvolume-binder-controller
-  )
-  local all=${readers[*]} packages
-  for package in dra dra/all dra/api dra/default dra/ga evictions garbagecollector node podgc quota volume volumescheduling; do
-    readers[test/integration/$package]=$all
-  done
-  read -ra packages <<<"${PACKAGES-${!readers[*]}}"
-  sources
-  mkdir -p "$overlay"
-  sed 's|^\tc := &cache{$|&\ntransformer: trimStored,|' "$cache/store.go" >"$overlay/store.go"
-  sed 's|^\treturn &sharedIndexInformer{$|&\ntransform: trim,|' "$cache/shared_informer.go" >"$overlay/shared_informer.go"
-  cat >"$overlay/trim.go" <<EOF
-package cache
-
-func whole(obj any) any { return obj }
-
-// Trim is for what informers get, TrimStored for what is put into stores.
-var Trim, TrimStored = whole, whole
-
-func trim(obj any) (any, error) { return Trim(obj), nil }
-
-func trimStored(obj any) (any, error) { return TrimStored(obj), nil }
-EOF
-  replace=$(printf '"%s": "%s",' "$cache/store.go" "$overlay/store.go" "$cache/shared_informer.go" "$overlay/shared_informer.go" "$cache/trim.go" "$overlay/trim.go")
-  for package in "${packages[@]}"; do
-    name=${package//\//_}
-    # shellcheck disable=SC2086 # several controllers
-    printf -v controllers '"%s", ' ${readers[$package]}
-    # Unit tests put pods into stores. Beside a controller that is tested with an API server there
-    # may be a scheduler, whose informers have a transform of their own, and whole pods.
-    case $package in
-    pkg/*) stored=cache.Trim ;;
-    *) stored=cache.TrimStored ;;
-    esac
-    kinds='*v1.Pod, *v1.Node, *v1.Secret, *v1.ConfigMap'
-    # Its cleaner of tokens gets pods from the API server.
-    [ "$package" != pkg/controller/serviceaccount ] || kinds=${kinds#'*v1.Pod, '}
-    cat >"$overlay/$name.go" <<EOF
-package $(cd "$tree" && go list -f '{{.Name}}' "./$package")
-
-import (
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/kubernetes/pkg/controller/podtrim"
-)
-
-func init() {
-	trimmer := podtrim.NewTrimmer()
-	trimmer.Keep(podtrim.ReadBy($controllers), nil)
-	cache.Trim = func(obj any) any {
-		switch obj := obj.(type) {
-		case $kinds:
-			// A test may have the object in other places, too.
-			trimmed := obj.(runtime.Object).DeepCopyObject()
-			trimmer.Transform(trimmed)
-			return trimmed
-		}
-		return obj
-	}
-	cache.TrimStored = $stored
-}
-EOF
-    replace+=$(printf '"%s": "%s",' "$tree/$package/trim_pods_test.go" "$overlay/$name.go")
-  done
-  printf '{"Replace": {%s}}\n' "${replace%,}" >"$overlay/overlay.json"
-  (cd "$tree" && gotest trimmed -count=1 -p 1 -timeout 60m -overlay "$overlay/overlay.json" -skip "$(pinned)" "${packages[@]/#/./}")
-}
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build api imports podreads unit integration e2e example faults)
+[ ${#steps[@]} -gt 0 ] || steps=(check house tree verify build api imports podreads overlays unit integration e2e example faults)
 mkdir -p "$results"
 rm -f "$results"/*.json
 

@@ -47,15 +47,13 @@ upstream() {
   git -C "$tree" clean -fdq cmd/kube-apiserver/app/testing/testdata
 }
 # gate-off PACKAGE runs those tests of a package with the feature gate ControllerRing off that
-# are listed to pass then. A file that turns it off is laid over the package.
+# are listed to pass then.
 gate-off() {
-  local tests overlay=$results/gate-off
+  local tests
   tests=$(awk -v class="k8s.io/kubernetes/${1#./}" '$1 == class && $4 == "gate:" {sub("/.*", "", $2); print $2}' hack/upstream-failures.txt | sort -u | paste -sd '|')
   [ -n "$tests" ] || return 0
-  mkdir -p "$overlay"
-  sed "s/^package .*/package $(cd "$tree" && go list -f '{{.Name}}' "$1")/" test/integration/replicaset/controller_ring_test.go >"$overlay/controller_ring_test.go"
-  printf '{"Replace": {"%s": "%s"}}\n' "$tree/$1/controller_ring_test.go" "$overlay/controller_ring_test.go" >"$overlay/overlay.json"
-  (cd "$tree" && CONTROLLER_RING=false gotest "upstream-off-$(basename "$1")" -count=1 -timeout 60m -overlay "$overlay/overlay.json" -run "^($tests)\$" "$1")
+  go run ./hack/overlay gate-off "$1" >/dev/null
+  (cd "$tree" && CONTROLLER_RING=false gotest "upstream-off-$(basename "$1")" -count=1 -timeout 60m -overlay "$root/_output/overlay/gate-off/overlay.json" -run "^($tests)\$" "$1")
 }
 
 # test-cmd JUNIT runs kubectl's suite, and leaves its report in a folder. The suite litters the

@@ -30,9 +30,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/configz"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	kcmtesting "k8s.io/kubernetes/cmd/kube-controller-manager/app/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/integration/framework"
 )
 
 // members is how many controller managers run in place of a test's own controllers.
@@ -50,22 +52,46 @@ var running struct {
 	ended chan struct{}
 }
 
-// ServeRegistry has a test's API server serve the registry of instances.
-func ServeRegistry(opts *options.ServerRunOptions) {
-	opts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"
+// StartTestServer starts an API server as the framework does, with the registry of instances, and
+// has InsteadOf use it. What ends the server ends the ring first.
+func StartTestServer(ctx context.Context, t testing.TB, setup framework.TestServerSetup) (kubernetes.Interface, *rest.Config, framework.TearDownFunc) {
+	modify := setup.ModifyServerRunOptions
+	setup.ModifyServerRunOptions = func(opts *options.ServerRunOptions) {
+		if modify != nil {
+			modify(opts)
+		}
+		opts.APIEnablement.RuntimeConfig["sharding.k8s.io/v1alpha1"] = "true"
+	}
+	client, config, tearDown := framework.StartTestServer(ctx, t, setup)
+	return client, config, use(config, tearDown)
 }
 
-// Use says which API server InsteadOf is for.
-func Use(config *rest.Config) {
+// Use has InsteadOf use this API server, and returns it. What ends the server ends the ring first.
+func Use(server *kubeapiservertesting.TestServer) *kubeapiservertesting.TestServer {
+	server.TearDownFn = use(server.ClientConfig, server.TearDownFn)
+	return server
+}
+
+// use returns what ends the ring and then calls tearDown, which ends its API server.
+func use(config *rest.Config, tearDown func()) func() {
 	running.Lock()
 	defer running.Unlock()
 	running.server = config
+	return func() {
+		running.Lock()
+		if running.stop != nil {
+			running.stop()
+			<-running.ended
+		}
+		running.Unlock()
+		tearDown()
+	}
 }
 
 // InsteadOf starts three controller managers in this process, which share the controllers of the
-// catalogue until ctx ends, in place of the controller that run would run. It returns when they do. A
-// test that starts several controllers for one context gets all of them with the first. A test that
-// emulates a version without rings gets what it would run.
+// catalogue until ctx ends, in place of the controller that run would run. It returns when they do.
+// A test that starts several controllers for one context gets all of them with the first. A test
+// that emulates a version without rings gets what it would run.
 func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, workers int)) {
 	t.Helper()
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
@@ -134,19 +160,6 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 func WithoutRing(start func()) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		start()
-	}
-}
-
-// Before returns what ends the ring and then calls tearDown, which ends its API server.
-func Before(tearDown func()) func() {
-	return func() {
-		running.Lock()
-		if running.stop != nil {
-			running.stop()
-			<-running.ended
-		}
-		running.Unlock()
-		tearDown()
 	}
 }
 
