@@ -50,7 +50,8 @@ leader: build ## compare what the controllers behind the leader's lease do with 
 	@_output/tools/leader -bin _output/bin -dir _output/leader -out docs/leader.md $(LEADER)
 
 upgrade: build stock ## upgrade, downgrade and mix controller managers under load, and check every write; takes hours; UPGRADE="-only stock-to-ours -times 2" passes flags
-	@hack/older.sh
+	@go run ./hack/overlay older
+	@cd _output/kubernetes && go build -buildvcs=false -overlay ../overlay/older/overlay.json -o ../older/kube-controller-manager ./cmd/kube-controller-manager
 	@cd _output/kubernetes && go build -o ../tools/upgrade ./test/upgrade
 	@_output/tools/upgrade -bin _output/bin -stock _output/stock/bin -older _output/older -dir _output/upgrade -times 20 $(UPGRADE)
 

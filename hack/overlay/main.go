@@ -14,11 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command overlay makes overlays for go test: files that stand in place of the tree's,
+// Command overlay makes overlays for go build and go test: files that stand in place of the tree's,
 // or beside them. It finds by syntax what it changes, says what that was, and fails where an edit
 // finds no place.
 //
-//	go run ./hack/overlay [-tree FOLDER] [-out FOLDER] on-ring|trimmed|gate-off [PACKAGES]
+//	go run ./hack/overlay [-tree FOLDER] [-out FOLDER] on-ring|trimmed|gate-off|older [PACKAGES]
 //
 // The overlay is overlay.json, in the folder of its name below that of -out. The packages whose
 // tests are to be run with it are printed.
@@ -41,17 +41,18 @@ import (
 
 const usage = `usage: go run ./hack/overlay [-tree FOLDER] [-out FOLDER] NAME [PACKAGES]
 
-Makes one of these overlays for go test, as FOLDER/NAME/overlay.json:
+Makes one of these overlays for go build and go test, as FOLDER/NAME/overlay.json:
   on-ring   tests that start controllers have a ring in their place
   trimmed   tests of controllers on the leader have pods without what these do not read
   gate-off  tests have the feature gate ControllerRing off if CONTROLLER_RING=false
+  older     the catalogue of rings has only the controllers of an older version
 and prints the packages whose tests it is for: those that are named, or all.
 
 `
 
 // kinds make the overlays, and return the packages whose tests are to be run.
 var kinds = map[string]func(o *overlay, packages []string) ([]string, error){
-	"on-ring": onRing, "trimmed": trimmed, "gate-off": gateOff,
+	"on-ring": onRing, "trimmed": trimmed, "gate-off": gateOff, "older": older,
 }
 
 func main() {

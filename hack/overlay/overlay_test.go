@@ -117,3 +117,47 @@ func TestGateOff(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+func TestOlder(t *testing.T) {
+	files := map[string]string{
+		"go.mod":  "module example.com/m\n\ngo 1.26\n",
+		"main.go": "package main\n\nimport (\n\t\"fmt\"\n\n\t\"example.com/m/pkg/controller/ring/catalogue\"\n)\n\nfunc main() { fmt.Print(catalogue.Rings()) }\n",
+		"pkg/controller/ring/catalogue/catalogue.go": `package catalogue
+
+const (
+	DeploymentController, JobController, ReplicaSetController = "deployment", "job", "replicaset"
+	NamespacesRing, WorkloadsRing                             = "namespaces", "workloads"
+)
+
+type Controller struct{ Name string }
+
+type Ring struct {
+	Name        string
+	Controllers []Controller
+}
+
+func Rings() []Ring { return rings }
+
+var rings = []Ring{
+	{Name: NamespacesRing, Controllers: []Controller{{Name: JobController}}},
+	{Name: WorkloadsRing, Controllers: []Controller{{Name: DeploymentController}, {Name: JobController}, {Name: ReplicaSetController}}},
+}
+`,
+	}
+	o := overlayOf(t, files)
+	if _, err := older(o, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, o); got != "[{workloads [{deployment} {replicaset}]}]" {
+		t.Errorf("the catalogue has %s", got)
+	}
+	const catalogue = "pkg/controller/ring/catalogue/catalogue.go"
+	files[catalogue] = strings.Replace(files[catalogue], ", {Name: ReplicaSetController}", "", 1)
+	o = overlayOf(t, files)
+	if _, err := older(o, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, o); !strings.Contains(got, "the catalogue does not have") {
+		t.Errorf("without a controller the program prints %s", got)
+	}
+}
