@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -29,10 +30,10 @@ import (
 	"time"
 
 	"k8s.io/api/sharding/v1alpha1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
+	"k8s.io/client-go/util/connrotation"
 )
 
 // openTimeout is how long a server may take to answer a request that is to be a presence. The next
@@ -50,7 +51,17 @@ type Presences struct {
 
 	lock sync.Mutex
 	// line is nil if the next presence needs a connection anew.
-	line *http.Client
+	line *line
+}
+
+// line is a client with one connection.
+type line struct {
+	http.Client
+	hangUp func()
+	// uses are the requests that are under way on it, and dropped says that no other will be. The
+	// lock of the Presences guards both.
+	uses    int
+	dropped bool
 }
 
 // NewPresences returns the Presences of a process. It changes config, which must not be used again.
@@ -59,6 +70,9 @@ func NewPresences(config *rest.Config) (*Presences, error) {
 	// A config with a function that chooses the proxy shares no transport with others.
 	if config.Proxy == nil {
 		config.Proxy = http.ProxyFromEnvironment
+	}
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: openTimeout, KeepAlive: openTimeout}).DialContext
 	}
 	p := &Presences{config: config}
 	base, path, err := rest.DefaultServerUrlFor(config)
@@ -88,15 +102,13 @@ func (p *Presences) Open(ctx context.Context, self fence.Identity, why string) (
 	}
 	if err != nil {
 		cancel()
-		if !errors.Is(err, errAnswered) {
-			p.drop(line)
-		}
+		p.leave(line, !errors.Is(err, errAnswered))
 		return nil, fmt.Errorf("opening the presence of ControllerInstance %s: %w", self.Name, err)
 	}
 	return &presence{presences: p, line: line, ctx: ctx, body: resp.Body, cancel: cancel}, nil
 }
 
-func (p *Presences) send(ctx context.Context, line *http.Client, self fence.Identity, why string) (*http.Response, error) {
+func (p *Presences) send(ctx context.Context, line *line, self fence.Identity, why string) (*http.Response, error) {
 	at := *p.url
 	at.RawQuery = url.Values{"watch": {"true"}, "fieldSelector": {"metadata.name=" + self.Name}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
@@ -126,36 +138,44 @@ func (p *Presences) send(ctx context.Context, line *http.Client, self fence.Iden
 	return nil, fmt.Errorf("%w: %w %s: %s", member.ErrNoPresence, errAnswered, resp.Status, body)
 }
 
-// take returns the client with the connection.
-func (p *Presences) take() (*http.Client, error) {
+// take returns the line for one more request, which has to leave it.
+func (p *Presences) take() (*line, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	if p.line != nil {
-		return p.line, nil
+	if p.line == nil {
+		config := rest.CopyConfig(p.config)
+		dialer := connrotation.NewDialer(config.Dial)
+		config.Dial = dialer.DialContext
+		transport, err := rest.TransportFor(config)
+		if err != nil {
+			return nil, err
+		}
+		p.line = &line{Client: http.Client{Transport: transport}, hangUp: dialer.CloseAll}
 	}
-	transport, err := rest.TransportFor(p.config)
-	if err != nil {
-		return nil, err
-	}
-	p.line = &http.Client{Transport: transport}
+	p.line.uses++
 	return p.line, nil
 }
 
-// drop has the next presence be opened over another connection. Presences that are open over this
-// one stay.
-func (p *Presences) drop(line *http.Client) {
+// leave ends a use of the line. If that is to be dropped, the next presence is opened over another
+// connection. Presences that are open over this one stay: the last one hangs up.
+func (p *Presences) leave(l *line, drop bool) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	if p.line == line {
+	if l.uses--; drop {
+		l.dropped = true
+	}
+	if l.dropped && p.line == l {
 		p.line = nil
-		utilnet.CloseIdleConnectionsFor(line.Transport)
+	}
+	if l.dropped && l.uses == 0 {
+		l.hangUp()
 	}
 }
 
 // presence is one that is open.
 type presence struct {
 	presences *Presences
-	line      *http.Client
+	line      *line
 	ctx       context.Context
 	body      io.ReadCloser
 	cancel    context.CancelFunc
@@ -167,8 +187,6 @@ func (p *presence) Wait() bool {
 	defer p.body.Close()
 	// What the record says is of no interest here.
 	_, err := io.Copy(io.Discard, p.body)
-	if err != nil && p.ctx.Err() == nil {
-		p.presences.drop(p.line)
-	}
+	p.presences.leave(p.line, err != nil && p.ctx.Err() == nil)
 	return err == nil
 }

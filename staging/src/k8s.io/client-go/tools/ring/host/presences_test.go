@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -74,6 +75,54 @@ func TestAnOpeningIsUnansweredOnceTheServerIsAsked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server must not come to have one connection more with each attempt.
+func TestAConnectionThatIsGivenUpIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open, dialed atomic.Int32
+		// Only the first opens a presence.
+		serve := func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 64<<10))
+			answer := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+			if dialed.Add(1) == 1 {
+				answer = "HTTP/1.1 200 OK\r\n" + fence.PresenceHeader + ": x\r\nTransfer-Encoding: chunked\r\n\r\n"
+			}
+			_, _ = c.Write([]byte(answer))
+			discard(c)
+			open.Add(-1)
+		}
+		p, err := NewPresences(&rest.Config{Host: "http://server", Dial: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			open.Add(1)
+			go serve(server)
+			return client, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		first, err := p.Open(ctx, fence.Identity{Name: "a"}, fence.PresenceFirst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := p.Open(t.Context(), fence.Identity{Name: "b"}, fence.PresenceFirst); !errors.Is(err, member.ErrNoPresence) {
+				t.Errorf("%v, want no presence", err)
+			}
+		}
+		synctest.Wait()
+		// With HTTP/1 the line of the presence has a second one.
+		if n := open.Load(); n > 2 {
+			t.Errorf("%d connections are open beside that of the presence", n-1)
+		}
+		end()
+		first.Wait()
+		synctest.Wait()
+		if n := open.Load(); n != 0 {
+			t.Errorf("%d connections are open after the last presence", n)
+		}
+	})
 }
 
 // discard reads until the other end has closed the connection.
