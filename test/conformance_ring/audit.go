@@ -18,10 +18,8 @@ package main
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // auditPolicy records all requests that change something, with what they ask for and what came of
@@ -60,16 +59,9 @@ rules:
 // request was sent, as fence.Identity writes it.
 const instanceAnnotation = "sharding.k8s.io/controller-instance"
 
-// auditEvent has the fields of an audit event that are used here.
+// auditEvent is an audit event with its objects.
 type auditEvent struct {
-	Verb       string
-	RequestURI string
-	User       struct {
-		Username string
-		Extra    map[string][]string
-	}
-	ObjectRef      struct{ APIGroup, Resource, Subresource, Namespace, Name string }
-	ResponseStatus metav1.Status
+	audit.Event
 	RequestObject  map[string]any
 	ResponseObject *struct {
 		Metadata struct {
@@ -79,8 +71,6 @@ type auditEvent struct {
 		// Details is that of a Status: the answer to a deletion may be one.
 		Details metav1.StatusDetails
 	}
-	Annotations    map[string]string
-	StageTimestamp time.Time
 }
 
 // request returns the request that the event records, and false if it was one that changes nothing.
@@ -92,16 +82,13 @@ func (e *auditEvent) request(processOf func(credential string) string) (*request
 	r := &request{
 		verb: e.Verb, user: e.User.Username, resource: schema.GroupResource{Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource},
 		subresource: e.ObjectRef.Subresource, namespace: e.ObjectRef.Namespace, name: e.ObjectRef.Name,
-		code: e.ResponseStatus.Code, message: e.ResponseStatus.Message, answered: e.StageTimestamp,
+		code: e.ResponseStatus.Code, message: e.ResponseStatus.Message, answered: e.StageTimestamp, fenced: e.Fenced(),
 	}
 	for _, credential := range e.User.Extra[user.CredentialIDKey] {
 		r.process = processOf(credential)
 	}
 	if instance, err := fence.Parse(e.Annotations[instanceAnnotation]); err == nil {
 		r.instance, r.named = instance, true
-	}
-	if details := e.ResponseStatus.Details; details != nil {
-		r.fenced = slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Type == fence.CauseFenced })
 	}
 	if o := e.ResponseObject; o != nil {
 		r.uid = cmp.Or(o.Metadata.UID, o.Details.UID)

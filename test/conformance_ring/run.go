@@ -43,7 +43,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/localcluster"
-	"k8s.io/kubernetes/test/utils/ringaudit"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 const (
@@ -181,17 +181,13 @@ func (r *run) firstWork(ctx context.Context, into *result) error {
 
 // startCluster starts etcd and the API server.
 func (r *run) startCluster(ctx context.Context) (err error) {
-	policy := filepath.Join(r.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+	auditing, err := audit.Flags(r.dir, auditPolicy, r.auditLog())
+	if err != nil {
 		return err
 	}
 	r.cluster, err = localcluster.Start(ctx, localcluster.Config{
 		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"),
-		Args: map[localcluster.Component][]string{
-			localcluster.KubeAPIServer: {
-				"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog(), "--audit-log-maxsize=0",
-			},
-		},
+		Args: map[localcluster.Component][]string{localcluster.KubeAPIServer: auditing},
 		Died: r.died,
 	})
 	if err != nil {
@@ -230,7 +226,7 @@ func (r *run) startJudging(ctx context.Context) error {
 		return err
 	}
 	go func() {
-		err := ringaudit.Read(following, r.auditLog(), func(e auditEvent) {
+		err := audit.Read(following, r.auditLog(), func(e auditEvent) {
 			if request, ok := e.request(r.processOf); ok {
 				r.history.hear(request)
 			}

@@ -18,12 +18,11 @@ package main
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // auditPolicy records the writes of controllers, with the resulting objects.
@@ -57,17 +56,10 @@ rules:
 - level: None
 `
 
-// auditEvent has the fields of an audit event that are used here.
+// auditEvent is an audit event with the object in its answer.
 type auditEvent struct {
-	Verb      string
-	UserAgent string
-	SourceIPs []string
-	ObjectRef struct{ Resource, Subresource, Namespace, Name string }
-	User      struct{ Username string }
-
-	ResponseStatus           metav1.Status
-	ResponseObject           *responseObject
-	RequestReceivedTimestamp time.Time
+	audit.Event
+	ResponseObject *responseObject
 }
 
 // responseObject has the fields of the object in an answer that are used here.
@@ -115,7 +107,7 @@ func (e *auditEvent) failed() bool {
 	case 2:
 		return e.ResponseObject == nil
 	case 4:
-		return e.Verb == "delete" && e.fenced()
+		return e.Verb == "delete" && e.Fenced()
 	default:
 		return true
 	}
@@ -124,7 +116,7 @@ func (e *auditEvent) failed() bool {
 // write returns the successful write that the event records, if it does.
 func (e *auditEvent) write() (auditWrite, bool) {
 	o := e.ResponseObject
-	if e.ResponseStatus.Code/100 != 2 || o == nil || e.verb() == "" {
+	if !e.Done() || o == nil || e.verb() == "" {
 		return auditWrite{}, false
 	}
 	w := auditWrite{writeID: writeID{verb: e.verb(), uid: cmp.Or(o.UID, o.Details.UID)}, at: e.RequestReceivedTimestamp}
@@ -141,11 +133,4 @@ func (e *auditEvent) write() (auditWrite, bool) {
 		w.set = ref.UID
 	}
 	return w, true
-}
-
-// fenced reports whether the API server refused the write because the instance does not
-// own the object.
-func (e *auditEvent) fenced() bool {
-	details := e.ResponseStatus.Details
-	return details != nil && slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Type == "ControllerInstanceFenced" })
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // story feeds a checker with changes, one step at a time.
@@ -320,7 +321,7 @@ func TestADeleteThatTheFenceRefusesMayHaveMarkedItsObject(t *testing.T) {
 		{"create", fenced, false},
 		{"delete", metav1.Status{Code: 409}, false},
 	} {
-		if got := (&auditEvent{Verb: tc.verb, ResponseStatus: tc.status}).failed(); got != tc.want {
+		if got := (&auditEvent{Event: audit.Event{Verb: tc.verb, ResponseStatus: tc.status}}).failed(); got != tc.want {
 			t.Errorf("%s with %+v leaves open whether it was done: %t, want %t", tc.verb, tc.status, got, tc.want)
 		}
 	}
@@ -332,7 +333,7 @@ func TestWhatCollectorsDeleteIsNotJudged(t *testing.T) {
 	for agent, want := range map[string]string{
 		"generic-garbage-collector": "", "pod-garbage-collector": "", "job-controller": "delete",
 	} {
-		e := auditEvent{Verb: "delete", UserAgent: "kube-controller-manager/v1.37.2 system:serviceaccount:kube-system:" + agent}
+		e := auditEvent{Event: audit.Event{Verb: "delete", UserAgent: "kube-controller-manager/v1.37.2 system:serviceaccount:kube-system:" + agent}}
 		e.ObjectRef.Resource = "pods"
 		if got := e.verb(); got != want {
 			t.Errorf("a deletion by %s is judged as %q, want %q", agent, got, want)

@@ -92,10 +92,7 @@ func (c *comparison) hear(e auditEvent, p *process) {
 		close(c.ended)
 	case p == c.process && e.Verb != "get" && e.Verb != "list" && e.Verb != "watch":
 		w := stockWrite{
-			controller: e.User.Username[strings.LastIndexByte(e.User.Username, ':')+1:], verb: e.Verb, resource: o.Resource, namespace: o.Namespace, name: o.Name, code: e.ResponseStatus.Code,
-		}
-		if o.Subresource != "" {
-			w.resource += "/" + o.Subresource
+			controller: e.Controller(), verb: e.Verb, resource: e.What(), namespace: o.Namespace, name: o.Name, code: e.ResponseStatus.Code,
 		}
 		if e.ResponseObject != nil {
 			w.revision, _ = strconv.ParseInt(e.ResponseObject.ResourceVersion, 10, 64)

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/utils/ptr"
 )
 
@@ -61,7 +62,7 @@ func TestAStockWriteIsReportedWithWhatItChanged(t *testing.T) {
 	}
 	c := &comparison{process: &process{name: "stock"}, ended: make(chan struct{})}
 	event := func(verb, revision string) auditEvent {
-		e := auditEvent{Verb: verb}
+		e := auditEvent{Event: audit.Event{Verb: verb}}
 		e.User.Username = "system:serviceaccount:kube-system:endpointslice-controller"
 		e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name = "endpointslices", "a", "service-1"
 		e.ResponseStatus.Code = 200
@@ -131,7 +132,7 @@ func TestStockWritesAreExcusedForTimeAlone(t *testing.T) {
 
 func TestTheAuditLogOfAComparisonEndsWithTheMarker(t *testing.T) {
 	c := &comparison{process: &process{}, ended: make(chan struct{})}
-	e := auditEvent{Verb: "create"}
+	e := auditEvent{Event: audit.Event{Verb: "create"}}
 	e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name = "pods", canaryNamespace, marker
 	c.hear(e, nil)
 	select {

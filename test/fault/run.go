@@ -44,7 +44,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
-	"k8s.io/kubernetes/test/utils/ringaudit"
+	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/utils/ptr"
 )
 
@@ -144,23 +144,16 @@ func (r *run) auditLog(apiServer string) string {
 	return filepath.Join(r.dir, apiServer+"-audit.log")
 }
 
-// auditArg names the file to the API server.
-func (r *run) auditArg(apiServer string) string {
-	return "--audit-log-path=" + r.auditLog(apiServer)
-}
-
 // startCluster starts etcd and the API servers, without controller managers.
 func (r *run) startCluster(ctx context.Context) (err error) {
-	policy := filepath.Join(r.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+	auditing, err := audit.Flags(r.dir, auditPolicy, r.auditLog(firstAPIServer))
+	if err != nil {
 		return err
 	}
 	config := localcluster.Config{
 		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"),
 		Args: map[localcluster.Component][]string{
-			localcluster.KubeAPIServer: {
-				"--audit-policy-file=" + policy, r.auditArg(firstAPIServer), "--audit-log-maxsize=0",
-			},
+			localcluster.KubeAPIServer: auditing,
 			localcluster.KubeControllerManager: {
 				"--controllers=" + strings.Join(append(ringControllers(), helpers...), ","),
 				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10", "--concurrent-job-syncs=10",
@@ -185,7 +178,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 	r.servers = []string{firstAPIServer}
 	for len(r.servers) < r.apiServers {
 		next := fmt.Sprintf("%s-%d", firstAPIServer, len(r.servers)+1)
-		if _, err := r.cluster.AddAPIServer(ctx, r.auditArg(next)); err != nil {
+		if _, err := r.cluster.AddAPIServer(ctx, audit.LogTo(r.auditLog(next))); err != nil {
 			return err
 		}
 		r.servers = append(r.servers, next)
@@ -229,7 +222,7 @@ func (r *run) startJudging(ctx context.Context) error {
 	}
 	for _, name := range r.servers {
 		go func() {
-			if err := ringaudit.Read(following, r.auditLog(name), r.hear); err != nil {
+			if err := audit.Read(following, r.auditLog(name), r.hear); err != nil {
 				r.history.fail(err)
 			}
 		}()
@@ -257,7 +250,7 @@ func (r *run) hear(e auditEvent) {
 	if p == nil {
 		return
 	}
-	if e.fenced() {
+	if e.Fenced() {
 		r.lock.Lock()
 		r.refused++
 		r.lock.Unlock()

@@ -37,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // soon bounds the wait for any condition. It is ample even for a slow machine.
@@ -116,11 +117,12 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return s, err
 	}
-	policy, audit := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+	auditLog := filepath.Join(dir, "audit.log")
+	auditing, err := audit.Flags(dir, auditPolicy, auditLog)
+	if err != nil {
 		return s, err
 	}
-	if err := os.Remove(audit); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(auditLog); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return s, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -130,7 +132,7 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 		FeatureGates: map[string]bool{"ControllerRing": !r.stock},
 		Died:         func(exit *localcluster.Exit) { cancel(exit) },
 		Args: map[localcluster.Component][]string{
-			localcluster.KubeAPIServer: {"--audit-policy-file=" + policy, "--audit-log-path=" + audit, "--audit-log-maxsize=0"},
+			localcluster.KubeAPIServer: auditing,
 			localcluster.KubeControllerManager: {
 				"--kube-api-qps=2000", "--kube-api-burst=2000",
 				// Half of the nodes fail at once, and are to be dealt with at once.
@@ -176,7 +178,7 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 	if s.objects, err = r.objects(ctx); err != nil {
 		return s, err
 	}
-	if s.writes, err = writes(audit); err != nil {
+	if s.writes, err = writes(auditLog); err != nil {
 		return s, err
 	}
 	s.stopped, err = r.killLeader(ctx)

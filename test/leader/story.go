@@ -18,17 +18,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // story is what has come of one run.
@@ -137,36 +134,13 @@ rules:
 // writes counts the writes in an audit log that have succeeded, by who made them to what. Events
 // are not counted: their number depends on the rates of those that send them.
 func writes(log string) (map[string]int, error) {
-	f, err := os.Open(log)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
 	all := map[string]int{}
-	for events := json.NewDecoder(f); ; {
-		var event struct {
-			Verb           string
-			User           struct{ Username string }
-			ObjectRef      struct{ Resource, Subresource string }
-			ResponseStatus struct{ Code int }
+	return all, audit.ReadAll(log, func(e audit.Event) error {
+		if e.ResponseStatus.Code < 300 && e.ObjectRef.Resource != "events" {
+			all[e.Controller()+" | "+e.Verb+" "+e.What()]++
 		}
-		err := events.Decode(&event)
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", log, err)
-		}
-		if event.ResponseStatus.Code >= 300 || event.ObjectRef.Resource == "events" {
-			continue
-		}
-		what := event.ObjectRef.Resource
-		if event.ObjectRef.Subresource != "" {
-			what += "/" + event.ObjectRef.Subresource
-		}
-		user := event.User.Username[strings.LastIndex(event.User.Username, ":")+1:]
-		all[user+" | "+event.Verb+" "+what]++
-	}
+		return nil
+	})
 }
 
 // byTime are writes whose number depends on what comes together in one, or is written again while a

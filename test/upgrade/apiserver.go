@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // stopGrace is how long a server has between SIGTERM and SIGKILL.
@@ -66,7 +67,7 @@ func (r *run) addStockServer(ctx context.Context) (err error) {
 	}
 	_, port, _ := net.SplitHostPort(address)
 	args := strings.Split(strings.TrimSuffix(string(commandLine), "\x00"), "\x00")[1:]
-	args = append(args, "--secure-port="+port, "--audit-log-path="+r.auditLog("2"))
+	args = append(args, "--secure-port="+port, audit.LogTo(r.auditLog("2")))
 
 	out, err := os.Create(filepath.Join(r.dir, "stock-apiserver.log"))
 	if err != nil {

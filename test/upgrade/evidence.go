@@ -17,14 +17,9 @@ limitations under the License.
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // auditPolicy records the writes of controllers and of the leader's Lease, with the
@@ -87,14 +83,9 @@ var controllerOf = map[string]string{
 	"system:serviceaccount:kube-system:daemon-set-controller":  daemonSetController,
 }
 
-// auditEvent has the fields of an audit event that are used here.
+// auditEvent is an audit event with its objects.
 type auditEvent struct {
-	Verb      string
-	User      struct{ Username string }
-	SourceIPs []string
-	ObjectRef struct{ Resource, Subresource, Name string }
-
-	ResponseStatus                metav1.Status
+	audit.Event
 	RequestObject, ResponseObject *auditObject
 }
 
@@ -134,28 +125,7 @@ func newAccounts() accounts {
 // readAudit adds an audit log. processAt returns the name of the process that sends from
 // an address, or "".
 func (a *accounts) readAudit(file string, processAt func(ip string) string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	lines := bufio.NewReaderSize(f, 1<<20)
-	for number := 1; ; number++ {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) && len(line) == 0 {
-			return nil
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		var event auditEvent
-		if err := json.Unmarshal(line, &event); err != nil {
-			return fmt.Errorf("%s:%d: %w", file, number, err)
-		}
-		if err := a.add(event, processAt); err != nil {
-			return fmt.Errorf("%s:%d: %w", file, number, err)
-		}
-	}
+	return audit.ReadAll(file, func(e auditEvent) error { return a.add(e, processAt) })
 }
 
 func (a *accounts) add(e auditEvent, processAt func(ip string) string) error {
@@ -163,7 +133,7 @@ func (a *accounts) add(e auditEvent, processAt func(ip string) string) error {
 		return nil
 	}
 	process, o := processAt(e.SourceIPs[0]), e.ResponseObject
-	stored := e.ResponseStatus.Code/100 == 2 && o != nil && o.Metadata.UID != ""
+	stored := e.Done() && o != nil && o.Metadata.UID != ""
 	switch {
 	case process == "":
 		return nil

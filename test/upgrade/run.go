@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 const (
@@ -140,26 +141,23 @@ func (r *run) start(ctx context.Context) (err error) {
 	if r.scenario.stockServer {
 		server = filepath.Join(r.stock, "kube-apiserver")
 	}
-	policy := filepath.Join(r.dir, "audit-policy.yaml")
+	auditing, err := audit.Flags(r.dir, auditPolicy, r.auditLog("1"))
 	err = errors.Join(
+		err,
 		os.Symlink(server, filepath.Join(bin, "kube-apiserver")),
 		os.Symlink(filepath.Join(r.bin, "etcd"), filepath.Join(bin, "etcd")),
 		os.Symlink(filepath.Join(r.bin, "kube-scheduler"), filepath.Join(bin, "kube-scheduler")),
 		os.Symlink(filepath.Join(r.bin, "kwok"), filepath.Join(bin, "kwok")),
 		// The build of a controller manager to run is the last argument.
 		os.WriteFile(filepath.Join(bin, "kube-controller-manager"), []byte("#!/usr/bin/env bash\nexec \"${@: -1}\" \"${@:1:$#-1}\"\n"), 0o755),
-		os.WriteFile(policy, []byte(auditPolicy), 0o644),
 	)
 	if err != nil {
 		return err
 	}
 	r.cluster, err = localcluster.Start(ctx, localcluster.Config{
 		BinDir: bin, Dir: filepath.Join(r.dir, "cluster"), KwokStages: filepath.Join(r.bin, "..", "kwok", "stages.yaml"),
-		Args: map[localcluster.Component][]string{localcluster.KubeAPIServer: {
-			"--audit-policy-file=" + policy, "--audit-log-path=" + r.auditLog("1"), "--audit-log-maxsize=0",
-			// All of etcd's history is read in the end.
-			"--etcd-compaction-interval=0",
-		}},
+		// All of etcd's history is read in the end.
+		Args: map[localcluster.Component][]string{localcluster.KubeAPIServer: append(auditing, "--etcd-compaction-interval=0")},
 		Died: r.ended,
 	})
 	if err != nil {

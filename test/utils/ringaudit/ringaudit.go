@@ -14,79 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package ringaudit reads the two sources by which writes of a cluster are judged: the API
-// server's audit log, which names the writers, and etcd, which has all changes in order.
+// Package ringaudit reads etcd, which has all changes in order.
 package ringaudit
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// Read passes each event of an audit log to take, as the log grows, until ctx ends. E has the
-// fields of an event that take needs. The file may come to be later than the call.
-func Read[E any](ctx context.Context, file string, take func(E)) error {
-	var f *os.File
-	for f == nil {
-		var err error
-		if f, err = os.Open(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if f == nil && !pause(ctx) {
-			return nil
-		}
-	}
-	defer f.Close()
-	lines := bufio.NewReaderSize(f, 1<<20)
-	var line []byte
-	for {
-		part, err := lines.ReadBytes('\n')
-		line = append(line, part...)
-		if errors.Is(err, io.EOF) {
-			if !pause(ctx) {
-				return nil
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if event, ok := parse[E](line); ok {
-			take(event)
-		}
-		line = line[:0]
-	}
-}
-
-// parse reads a line. A killed server may leave half a line, to which the next server's first is
-// appended.
-func parse[E any](line []byte) (event E, ok bool) {
-	if json.Unmarshal(line, &event) == nil {
-		return event, true
-	}
-	var last E
-	i := strings.LastIndex(string(line), `{"kind":"Event","apiVersion"`)
-	return last, i > 0 && json.Unmarshal(line[i:], &last) == nil
-}
-
-// pause waits before a file is read again. It returns false if ctx has ended.
-func pause(ctx context.Context) bool {
-	select {
-	case <-time.After(10 * time.Millisecond):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // Follow passes all changes that etcd has stored under /registry/, from its first revision on, to
 // take until ctx ends: in order, and also while the API server is down. If the watch ends earlier,

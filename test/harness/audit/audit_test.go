@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ringaudit
+package audit
 
 import (
 	"context"
@@ -55,5 +55,29 @@ func TestReadFollowsALogThatGrows(t *testing.T) {
 	}
 	if want := []string{"create", "update", "delete"}; !slices.Equal(verbs, want) {
 		t.Errorf("got %q, want %q", verbs, want)
+	}
+}
+
+func TestReadAllEndsWithTheLogOrTheFirstError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	const log = `{"verb":"update","user":{"username":"system:serviceaccount:kube-system:c"},"objectRef":{"resource":"pods","subresource":"status"}}
+{"verb":"delete","user":{"username":"admin"},"objectRef":{"resource":"pods"}}
+`
+	read := func(content string) (got []string, err error) {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err = ReadAll(file, func(e Event) error {
+			got = append(got, e.Controller()+" "+e.Verb+" "+e.What())
+			return nil
+		})
+		return got, err
+	}
+	want := []string{"c update pods/status", "admin delete pods"}
+	if got, err := read(log); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if got, err := read(log + `{"verb":`); err == nil || !slices.Equal(got, want) {
+		t.Errorf("half a line: got %q, %v, want %q and an error", got, err, want)
 	}
 }
