@@ -32,13 +32,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring/fence"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 // checker judges an operator by two independent sources: all changes in etcd, and the requests that
-// the API server's audit log has. It shares no code with the ring. It relies only on the meaning of
-// the registry: an instance owns the keys above its predecessor's up to its own, and the lowest
-// instance also owns those above the highest. It does no input or output, and knows no time but
-// what it is told.
+// the API server's audit log has. It shares no code with the ring, and relies only on the meaning of
+// the registry. It does no input or output, and knows no time but what it is told.
 type checker struct {
 	config   *config
 	revision int64
@@ -208,15 +207,14 @@ func (c *checker) recordStored(r *shardingv1alpha1.ControllerInstance, revision 
 		known.phase, known.epoch = r.Status.Phase, r.Status.Epoch
 		c.records[r.Name] = known
 	}
-	var parts []part
+	var parts []ownership.Part
 	for _, r := range c.records {
 		if r.key != nil {
-			parts = append(parts, part{r.name, r.uid, *r.key})
+			parts = append(parts, ownership.Part{Name: r.name, UID: r.uid, Key: *r.key})
 		}
 	}
-	now := newView(revision, parts)
-	if !slices.Equal(now.parts, c.views.at(revision).parts) {
-		c.views = append(c.views, now)
+	if now := ownership.Of(parts); !slices.Equal(now, c.views.at(revision).View) {
+		c.views = append(c.views, view{revision, now})
 	}
 }
 
@@ -544,12 +542,12 @@ func outdated(all views, r *record, q *request, keys []int64) bool {
 			continue
 		}
 		found = true
-		now := all.at(raised.revision)
+		now := all.at(raised.revision).View
 		if g := raised.gives; g != nil {
-			now = now.with(part{name: g.To, key: int64(g.HashKey)})
+			now = now.With(ownership.Part{Name: g.To, Key: int64(g.HashKey)})
 		}
 		for _, key := range keys {
-			if p, ok := now.owner(key); !ok || p.name != r.name {
+			if p, ok := now.Owner(key); !ok || p.Name != r.name {
 				return false
 			}
 		}
@@ -684,12 +682,12 @@ func (c *checker) notOwner(made *change, r *request) string {
 	}
 	seen := c.views.at(made.revision)
 	for _, key := range governingKeys(by, made.before, made.after) {
-		p, ok := seen.owner(key)
+		p, ok := seen.Owner(key)
 		switch {
 		case !ok:
 			return fmt.Sprintf("nobody owned key %s, which governs it (%s)", hashkey.Format(key), by)
-		case p.uid != r.instance.UID:
-			return fmt.Sprintf("key %s, which governs it (%s), was %s's", hashkey.Format(key), by, p.name)
+		case p.UID != r.instance.UID:
+			return fmt.Sprintf("key %s, which governs it (%s), was %s's", hashkey.Format(key), by, p.Name)
 		}
 	}
 	return ""

@@ -17,13 +17,10 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"syscall"
 	"time"
 
@@ -151,20 +148,19 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	var name string
 	var next int64
 	r.history.see(func(c *checker) {
-		owners := slices.DeleteFunc(slices.Collect(maps.Values(c.records)), func(r *record) bool { return r.key == nil })
+		owners := c.views.at(c.revision).View
 		if len(owners) == 0 {
 			return
 		}
-		slices.SortFunc(owners, func(a, b *record) int { return cmp.Compare(*a.key, *b.key) })
 		i := r.rand.IntN(len(owners))
 		low, high := uint64(0), uint64(math.MaxInt64)
 		if i > 0 {
-			low = uint64(*owners[i-1].key)
+			low = uint64(owners[i-1].Key)
 		}
 		if i < len(owners)-1 {
-			high = uint64(*owners[i+1].key)
+			high = uint64(owners[i+1].Key)
 		}
-		name, next = owners[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
+		name, next = owners[i].Name, int64(low+1+r.rand.Uint64N(high-low-1))
 	})
 	if name == "" {
 		return errors.New("no instance owns a range")

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/ring"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 // record is what is known of a ControllerInstance.
@@ -64,38 +65,10 @@ type raise struct {
 	gives *shardingv1alpha1.Gift
 }
 
-// part is the upper end of what an instance owns.
-type part struct {
-	name string
-	uid  types.UID
-	key  int64
-}
-
-// view is who owned what from a revision on, by ascending key.
+// view is who owned what from a revision on.
 type view struct {
 	revision int64
-	parts    []part
-}
-
-// owner returns the instance that owns the key, and false if nobody does: the one with the least
-// key that is not below it, or else the lowest.
-func (v view) owner(key int64) (part, bool) {
-	if len(v.parts) == 0 {
-		return part{}, false
-	}
-	i := sort.Search(len(v.parts), func(i int) bool { return v.parts[i].key >= key })
-	return v.parts[i%len(v.parts)], true
-}
-
-// with returns the view with the key of one instance set.
-func (v view) with(p part) view {
-	parts := slices.DeleteFunc(slices.Clone(v.parts), func(other part) bool { return other.name == p.name })
-	return newView(v.revision, append(parts, p))
-}
-
-func newView(revision int64, parts []part) view {
-	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.name, b.name)) })
-	return view{revision: revision, parts: parts}
+	ownership.View
 }
 
 // views are those of all revisions, in ascending order.

@@ -29,17 +29,17 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 // checker judges writes by two independent sources: the state of etcd after each
 // revision, and the writer that the API server's audit log names. It shares no code
-// with the ring. It relies only on the meaning of the registry: an instance owns the
-// keys above its predecessor's up to its own, and the lowest instance also owns those
-// above the highest; and the leader runs the controllers that its Lease names.
+// with the ring. It relies only on the meaning of the registry, and on that the leader runs
+// the controllers that its Lease names.
 type checker struct {
 	revision    int64
 	seen        time.Time
-	instances   map[string]*instance
+	instances   ownership.Records
 	sets        map[types.UID]*replicaSet
 	deployments map[types.UID]*deployment
 	jobs        map[types.UID]*job
@@ -63,7 +63,7 @@ type checker struct {
 	violations []violation
 	// lost has the instances whose record disappeared while they were not Leaving. left
 	// has those that deleted their record themselves.
-	lost []*instance
+	lost []*shardingv1alpha1.ControllerInstance
 	left map[string]bool
 	// work counts the judged writes.
 	work int
@@ -83,20 +83,10 @@ type checker struct {
 func newChecker(processOf func(holder string) string) *checker {
 	return &checker{
 		processOf: processOf, recent: map[types.UID][]auditWrite{},
-		instances: map[string]*instance{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
+		instances: ownership.Records{}, sets: map[types.UID]*replicaSet{}, deployments: map[types.UID]*deployment{}, podOwner: map[types.UID]types.UID{},
 		jobs: map[types.UID]*job{}, daemonSets: map[types.UID]*daemonSet{}, nodes: map[string]*node{}, teams: map[string]*team{}, volumes: map[string]*v1.PersistentVolume{}, schedules: map[string]string{},
 		due: map[writeID]claim{}, may: map[writeID]claim{}, told: map[writeID]auditWrite{}, disputed: map[writeID]claim{}, left: map[string]bool{}, unclear: map[string][]string{},
 	}
-}
-
-// instance is a record of the registry.
-type instance struct {
-	name, ring, holder string
-	key, next          *int64
-	donor              string
-	phase              shardingv1alpha1.InstancePhase
-	// presumedDead says that an API server has noted the end of its presence.
-	presumedDead bool
 }
 
 // replicaSet is the state of a ReplicaSet at the present revision.
@@ -132,7 +122,7 @@ type claim struct {
 	object, home string
 	revision     int64
 	key          int64
-	owner        *instance
+	owner        *shardingv1alpha1.ControllerInstance
 	// led says that the leader may have made it.
 	led bool
 }
@@ -168,40 +158,17 @@ func (c *checker) violate(kind, format string, args ...any) {
 	c.violations = append(c.violations, violation{kind, fmt.Sprintf("revision %d: %s: ", c.revision, kind) + fmt.Sprintf(format, args...)})
 }
 
-// ownerOf returns the instance of a ring that owns key at this revision, or nil.
-func (c *checker) ownerOf(ring string, key int64) *instance {
-	var above, lowest *instance
-	before := func(a, b *instance) bool {
-		return b == nil || *a.key < *b.key || *a.key == *b.key && a.name < b.name
-	}
-	for _, i := range c.instances {
-		if i.key == nil || i.ring != ring {
-			continue
-		}
-		if before(i, lowest) {
-			lowest = i
-		}
-		if *i.key >= key && before(i, above) {
-			above = i
-		}
-	}
-	if above != nil {
-		return above
-	}
-	return lowest
-}
-
 // instanceWritten handles a write of a record.
 func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
-	if old := c.instances[r.Name]; old != nil && old.key != nil && r.Spec.HashKey != nil && *old.key != int64(*r.Spec.HashKey) {
+	if old := c.instances[r.Name]; old != nil && old.Spec.HashKey != nil && r.Spec.HashKey != nil && *old.Spec.HashKey != *r.Spec.HashKey {
 		c.moved++
 	}
-	c.instances[r.Name] = &instance{name: r.Name, ring: r.Spec.Ring, holder: r.Spec.HolderIdentity, key: (*int64)(r.Spec.HashKey), next: (*int64)(r.Spec.NextHashKey), donor: r.Spec.Donor, phase: r.Status.Phase, presumedDead: r.Status.PresenceEnded != nil}
+	c.instances[r.Name] = r
 }
 
 // instanceGone handles the deletion or expiry of a record.
 func (c *checker) instanceGone(name string) {
-	if i := c.instances[name]; i != nil && i.phase != shardingv1alpha1.InstanceLeaving {
+	if i := c.instances[name]; i != nil && i.Status.Phase != shardingv1alpha1.InstanceLeaving {
 		c.lost = append(c.lost, i)
 	}
 	delete(c.instances, name)
@@ -310,7 +277,7 @@ func (c *checker) allowOn(ring string, id writeID, object metav1.Object) {
 }
 
 func (c *checker) claim(id writeID, object, home, ring string, key int64) claim {
-	return claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.ownerOf(ring, key), led: c.leads(ring)}
+	return claim{writeID: id, object: object, home: home, revision: c.revision, key: key, owner: c.instances.Owner(ring, key), led: c.leads(ring)}
 }
 
 // leads says whether the leader runs a controller of that ring.
@@ -380,7 +347,7 @@ func (c *checker) join(id writeID) {
 
 // isOwner reports whether process was allowed to make that write. Without a ring every one was.
 func (c *checker) isOwner(claim claim, process string) bool {
-	return c.processOf == nil || claim.led || claim.owner != nil && c.processOf(claim.owner.holder) == process
+	return c.processOf == nil || claim.led || claim.owner != nil && c.processOf(claim.owner.Spec.HolderIdentity) == process
 }
 
 func (c *checker) judge(claim claim, process string) {
@@ -390,7 +357,7 @@ func (c *checker) judge(claim claim, process string) {
 	case claim.owner == nil:
 		c.violate(nonOwner, "%s %s for %s at revision %d by %s; nobody owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, hashkey.Format(claim.key))
 	default:
-		c.violate(nonOwner, "%s %s for %s at revision %d by %s; %s (%s) owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, claim.owner.name, claim.owner.holder, hashkey.Format(claim.key))
+		c.violate(nonOwner, "%s %s for %s at revision %d by %s; %s (%s) owned key %s", claim.verb, claim.object, claim.home, claim.revision, process, claim.owner.Name, claim.owner.Spec.HolderIdentity, hashkey.Format(claim.key))
 	}
 }
 

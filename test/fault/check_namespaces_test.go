@@ -22,6 +22,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/utils/ptr"
@@ -29,7 +30,10 @@ import (
 
 // ringed writes an instance of a ring that owns the keys up to key.
 func (s story) ringed(ring, name string, key int64) {
-	s.instances[name] = &instance{name: name, ring: ring, holder: name, key: &key}
+	s.instances[name] = &shardingv1alpha1.ControllerInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       shardingv1alpha1.ControllerInstanceSpec{Ring: ring, HolderIdentity: name, HashKey: (*shardingv1alpha1.HashKey)(&key)},
+	}
 }
 
 // teamPod writes a ready pod of the Service, with that address.

@@ -18,7 +18,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -378,7 +377,7 @@ func (r *run) balance(ctx context.Context, balance shardingv1alpha1.Balance) err
 	return r.history.await(bounded, "all handovers to end", func(c *checker) bool {
 		for _, i := range c.instances {
 			// What one that joins is given would be taken for what a fault hands over.
-			if i.key == nil || i.next != nil {
+			if i.Spec.HashKey == nil || i.Spec.NextHashKey != nil {
 				return false
 			}
 		}
@@ -401,15 +400,14 @@ func (r *run) moveBoundary(ctx context.Context) error {
 			return err
 		}
 		if err := r.history.await(bounded, "all instances to own a range", func(c *checker) bool {
-			all := c.ring(ring)
-			if len(all) < 3 || slices.ContainsFunc(all, func(i *instance) bool { return i.key == nil }) {
+			view := c.instances.View(ring)
+			if len(view) < 3 || len(view) < len(c.instances.Ring(ring)) {
 				return len(r.running()) < r.instances
 			}
-			keyed := slices.SortedFunc(slices.Values(all), func(a, b *instance) int { return cmp.Compare(*a.key, *b.key) })
 			// The lowest and the highest have keys on the other side, too.
-			i := 1 + r.rand.IntN(len(keyed)-2)
-			low, high := uint64(*keyed[i-1].key), uint64(*keyed[i+1].key)
-			name, next = keyed[i].name, int64(low+1+r.rand.Uint64N(high-low-1))
+			i := 1 + r.rand.IntN(len(view)-2)
+			low, high := uint64(view[i-1].Key), uint64(view[i+1].Key)
+			name, next = view[i].Name, int64(low+1+r.rand.Uint64N(high-low-1))
 			return true
 		}); err != nil {
 			return err
@@ -421,7 +419,7 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	}
 	return r.history.await(bounded, "a boundary to be moved", func(c *checker) bool {
 		i := c.instances[name]
-		return i != nil && i.next == nil && *i.key == next
+		return i != nil && i.Spec.NextHashKey == nil && int64(*i.Spec.HashKey) == next
 	})
 }
 
@@ -512,8 +510,8 @@ func whileJoining(happens func(ctx context.Context, r *run, donor, receiver *pro
 		defer cancel()
 		err = r.history.await(bounded, "a donor to name a key", func(c *checker) bool {
 			for _, i := range c.instances {
-				if i.key == nil && i.next != nil && c.instances[i.donor] != nil {
-					holder = c.instances[i.donor].holder
+				if donor := c.instances[i.Spec.Donor]; i.Spec.HashKey == nil && i.Spec.NextHashKey != nil && donor != nil {
+					holder = donor.Spec.HolderIdentity
 				}
 			}
 			return holder != ""

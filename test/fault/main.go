@@ -274,13 +274,13 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 		into.judged += c.work
 		into.moved += c.moved
 		for _, i := range c.lost {
-			if p := r.named(r.processOf(i.holder)); !c.left[i.name] && (p == nil || !p.faulty) {
+			if p := r.named(r.processOf(i.Spec.HolderIdentity)); !c.left[i.Name] && (p == nil || !p.faulty) {
 				into.lost++
 				switch {
-				case i.presumedDead:
-					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.name, i.holder)})
+				case i.Status.PresenceEnded != nil:
+					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.Name, i.Spec.HolderIdentity)})
 				case !f.outage:
-					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s, which had not failed", i.name, i.holder)})
+					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s, which had not failed", i.Name, i.Spec.HolderIdentity)})
 				}
 			}
 		}

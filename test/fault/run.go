@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -553,22 +552,17 @@ func (r *run) settleWithoutLoad(ctx context.Context) error {
 func (c *checker) unringed(n int, still bool) []string {
 	var left []string
 	for _, ring := range catalogue.Rings() {
-		if now := len(c.ring(ring.Name)); now != n {
+		if now := len(c.instances.Ring(ring.Name)); now != n {
 			left = append(left, fmt.Sprintf("%d instances of ring %s, want %d", now, ring.Name, n))
 		}
 	}
 	for _, i := range c.instances {
-		moves := !still && i.phase == shardingv1alpha1.InstanceWait
-		if i.phase != shardingv1alpha1.InstanceActive && !moves || i.key == nil || i.next != nil && still {
-			left = append(left, fmt.Sprintf("%s is %s", i.name, i.phase))
+		moves := !still && i.Status.Phase == shardingv1alpha1.InstanceWait
+		if i.Status.Phase != shardingv1alpha1.InstanceActive && !moves || i.Spec.HashKey == nil || i.Spec.NextHashKey != nil && still {
+			left = append(left, fmt.Sprintf("%s is %s", i.Name, i.Status.Phase))
 		}
 	}
 	return left
-}
-
-// ring returns the instances of a ring.
-func (c *checker) ring(name string) []*instance {
-	return slices.DeleteFunc(slices.Collect(maps.Values(c.instances)), func(i *instance) bool { return i.ring != name })
 }
 
 // owned returns the ReplicaSets that the process owns.
@@ -579,7 +573,7 @@ func (r *run) owned(p *process) []*apps.ReplicaSet {
 	var out []*apps.ReplicaSet
 	r.history.see(func(c *checker) {
 		for _, rs := range r.sets {
-			if i := c.ownerOf(catalogue.WorkloadsRing, metav1.HashKeyOf(rs)); i != nil && r.processOf(i.holder) == p.name {
+			if i := c.instances.Owner(catalogue.WorkloadsRing, metav1.HashKeyOf(rs)); i != nil && r.processOf(i.Spec.HolderIdentity) == p.name {
 				out = append(out, rs)
 			}
 		}

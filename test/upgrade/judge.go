@@ -24,8 +24,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 // judge takes all that etcd has stored, in order, and judges each write of a controller
@@ -40,7 +43,7 @@ type judge struct {
 
 	revision  int64
 	leader    ring.Leader
-	instances map[string]*instance
+	instances ownership.Records
 	workloads map[types.UID]*workload
 	podOwner  map[types.UID]types.UID
 
@@ -56,16 +59,8 @@ type judge struct {
 func newJudge(a accounts, processOf func(holder string) string) *judge {
 	return &judge{
 		accounts: a, processOf: processOf,
-		instances: map[string]*instance{}, workloads: map[types.UID]*workload{}, podOwner: map[types.UID]types.UID{},
+		instances: ownership.Records{}, workloads: map[types.UID]*workload{}, podOwner: map[types.UID]types.UID{},
 	}
-}
-
-// instance is a record of the ring.
-type instance struct {
-	name, process string
-	hashKey       *int64
-	// working has the controllers that the instance says it works on.
-	working []string
 }
 
 // workload is a ReplicaSet, a ReplicationController, a Deployment, a Job or a DaemonSet at the
@@ -119,13 +114,7 @@ func (j *judge) leads(holder string) {
 
 // instanceWritten handles a write of a record.
 func (j *judge) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
-	i := &instance{name: r.Name, process: j.processOf(r.Spec.HolderIdentity), hashKey: (*int64)(r.Spec.HashKey)}
-	for _, c := range r.Status.Controllers {
-		if c.Working {
-			i.working = append(i.working, c.Name)
-		}
-	}
-	j.instances[r.Name] = i
+	j.instances[r.Name] = r
 	j.shift()
 }
 
@@ -162,8 +151,9 @@ func (j *judge) workers(w *workload) []string {
 	if j.leader.Runs(w.controller) {
 		out = append(out, j.leaderProcess())
 	}
-	if owner := j.ownerOf(metav1.HashKeyOf(&metav1.ObjectMeta{UID: w.uid})); owner != nil && slices.Contains(owner.working, w.controller) {
-		out = append(out, owner.process)
+	owner := j.instances.Owner(catalogue.WorkloadsRing, hashkey.OfUID(w.uid))
+	if owner != nil && slices.ContainsFunc(owner.Status.Controllers, func(c shardingv1alpha1.ControllerState) bool { return c.Name == w.controller && c.Working }) {
+		out = append(out, j.processOf(owner.Spec.HolderIdentity))
 	}
 	return out
 }
@@ -174,31 +164,6 @@ func (j *judge) leaderProcess() string {
 		return process
 	}
 	return j.leader.Holder
-}
-
-// ownerOf returns the instance that owns the key at this revision, or nil. An instance
-// owns the keys above its predecessor's up to its own, and the lowest one those above the
-// highest.
-func (j *judge) ownerOf(key int64) *instance {
-	var above, lowest *instance
-	lower := func(a, b *instance) bool {
-		return b == nil || *a.hashKey < *b.hashKey || *a.hashKey == *b.hashKey && a.name < b.name
-	}
-	for _, i := range j.instances {
-		if i.hashKey == nil {
-			continue
-		}
-		if lower(i, lowest) {
-			lowest = i
-		}
-		if *i.hashKey >= key && lower(i, above) {
-			above = i
-		}
-	}
-	if above != nil {
-		return above
-	}
-	return lowest
 }
 
 // workloadWritten handles a write of a workload.

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 )
 
 // tale is what happens to a ReplicaSet, one revision after another.
@@ -58,7 +59,7 @@ func (t tale) owns(process string, working bool) {
 	t.revision++
 	key := int64(1)
 	r := &shardingv1alpha1.ControllerInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}}
-	r.Spec.HolderIdentity, r.Spec.HashKey = process, (*shardingv1alpha1.HashKey)(&key)
+	r.Spec.Ring, r.Spec.HolderIdentity, r.Spec.HashKey = catalogue.WorkloadsRing, process, (*shardingv1alpha1.HashKey)(&key)
 	r.Status.Controllers = []shardingv1alpha1.ControllerState{{Name: replicaSetController, Working: working}}
 	t.instanceWritten(r)
 }
@@ -214,20 +215,6 @@ func TestJudge(t *testing.T) {
 		}
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: got %q, want %q: %v", name, got, test.want, told.violations)
-		}
-	}
-}
-
-// The instance with the lowest key also owns what lies above the highest.
-func TestOwnerOf(t *testing.T) {
-	j := newTale()
-	for name, key := range map[string]int64{"low": 10, "high": 20} {
-		j.instances[name] = &instance{name: name, hashKey: &key}
-	}
-	j.instances["new"] = &instance{name: "new"}
-	for key, want := range map[int64]string{0: "low", 10: "low", 11: "high", 20: "high", 21: "low"} {
-		if got := j.ownerOf(key).name; got != want {
-			t.Errorf("key %d is owned by %s, want %s", key, got, want)
 		}
 	}
 }

@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness/audit"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 const (
@@ -436,11 +437,11 @@ func (r *run) replace(ctx context.Context, s *seat, kill bool, k kind, args ...s
 // processOf returns the name of the process whose holderIdentity, HOST:PORT_PID_RANDOM, is
 // given.
 func (r *run) processOf(holder string) string {
-	parts := strings.Split(holder, "_")
+	pid, ok := ownership.PID(holder)
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for _, p := range r.processes {
-		if len(parts) >= 3 && parts[len(parts)-2] == fmt.Sprint(p.pid) {
+		if ok && p.pid == pid {
 			return p.name
 		}
 	}

@@ -17,12 +17,13 @@ limitations under the License.
 package main
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 const (
@@ -73,18 +74,12 @@ type load struct {
 	width float64
 }
 
-// owner is an instance that owns the keys up to key, from above that of the owner before.
-type owner struct {
-	key int64
-	uid string
-}
-
 // history is what the events say.
 type history struct {
 	changes []change
 	loads   []load
 	// owners are those at the time of each load, in order of key.
-	owners [][]owner
+	owners []ownership.View
 }
 
 // replay goes through the events.
@@ -134,16 +129,15 @@ func replay(events []event) *history {
 	return h
 }
 
-// ownersOf returns the instances that own a range, in order of key.
-func ownersOf(now map[string]event) []owner {
-	var owners []owner
-	for e := range maps.Values(now) {
+// ownersOf returns what the instances own.
+func ownersOf(now map[string]event) ownership.View {
+	var parts []ownership.Part
+	for _, e := range now {
 		if e.Key != nil {
-			owners = append(owners, owner{*e.Key, e.UID})
+			parts = append(parts, ownership.Part{Name: e.Name, UID: types.UID(e.UID), Key: *e.Key})
 		}
 	}
-	slices.SortFunc(owners, func(a, b owner) int { return int(min(max(a.key-b.key, -1), 1)) })
-	return owners
+	return ownership.Of(parts)
 }
 
 // distance returns how far it is up the line from one key to another, as a part of all keys.
@@ -152,32 +146,26 @@ func distance(from, to int64) float64 {
 }
 
 // share returns the part of all keys that one of the owners owns.
-func share(owners []owner, uid string) float64 {
-	i := slices.IndexFunc(owners, func(o owner) bool { return o.uid == uid })
+func share(owners ownership.View, uid string) float64 {
+	i := slices.IndexFunc(owners, func(o ownership.Part) bool { return string(o.UID) == uid })
 	if len(owners) == 1 {
 		return 1
 	}
-	return distance(owners[(i+len(owners)-1)%len(owners)].key, owners[i].key)
+	return distance(owners[(i+len(owners)-1)%len(owners)].Key, owners[i].Key)
 }
 
-// ownerOf returns the instance that owns the key.
-func ownerOf(owners []owner, key int64) string {
-	i, _ := slices.BinarySearchFunc(owners, key, func(o owner, key int64) int { return int(min(max(o.key-key, -1), 1)) })
-	return owners[i%len(owners)].uid
-}
-
-func loadOf(at time.Time, now map[string]event, owners []owner) load {
+func loadOf(at time.Time, now map[string]event, owners ownership.View) load {
 	l := load{at: at, owners: len(owners)}
 	var sum, most int64
 	for _, o := range owners {
-		sum += now[o.uid].Weight
-		most = max(most, now[o.uid].Weight)
-		l.width = max(l.width, share(owners, o.uid)*float64(len(owners)))
+		sum += now[string(o.UID)].Weight
+		most = max(most, now[string(o.UID)].Weight)
+		l.width = max(l.width, share(owners, string(o.UID))*float64(len(owners)))
 	}
 	l.mean = float64(sum) / float64(len(owners))
 	var counted float64
 	for _, o := range owners {
-		e := now[o.uid]
+		e := now[string(o.UID)]
 		counted = max(counted, float64(e.Weight)-max(0, float64(e.Heaviest)-l.mean))
 	}
 	if sum > 0 {
@@ -337,15 +325,15 @@ func (h *history) mostInAMinute(p phase) (most float64) {
 // hops returns how often each of some keys, evenly spaced, has changed its owner in the phase.
 func (h *history) hops(p phase, keys int) []int {
 	hops := make([]int, keys)
-	owners := make([]string, keys)
+	owners := make([]ownership.Part, keys)
 	for n, l := range h.loads {
 		if !l.at.Before(p.end) {
 			break
 		}
 		for i := range keys {
 			key := int64(hashkey.Limit / uint64(keys) * uint64(i))
-			now := ownerOf(h.owners[n], key)
-			if !l.at.Before(p.begin) && owners[i] != "" && now != owners[i] {
+			now, _ := h.owners[n].Owner(key)
+			if !l.at.Before(p.begin) && owners[i].UID != "" && now.UID != owners[i].UID {
 				hops[i]++
 			}
 			owners[i] = now

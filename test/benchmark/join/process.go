@@ -21,8 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"strconv"
-	"strings"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -31,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 // process is a controller manager, behind a proxy of its own.
@@ -85,23 +84,23 @@ func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {
 	if len(now.Instances) != len(ring) {
 		return fmt.Errorf("there are %d instances, want %d", len(now.Instances), len(ring))
 	}
-	byPID := map[string]ringtable.Instance{}
+	byPID := map[int]ringtable.Instance{}
 	for _, i := range now.Instances {
 		owned := int64(b.setsIn(i.Owned) + b.podsIn(i.Owned))
 		missed := i.Weight - owned
 		if i.Phase != shardingv1alpha1.InstanceActive || !i.Coming.Empty() || max(missed, -missed) > i.Weight/10 {
 			return fmt.Errorf("instance %s is %s with %d ReplicaSets and pods, of %d that it owns", i.Name, i.Phase, i.Weight, owned)
 		}
-		// A holder is HOST_PID_RANDOM.
-		parts := strings.Split(i.Holder, "_")
-		byPID[parts[len(parts)-2]] = i
+		if pid, ok := ownership.PID(i.Holder); ok {
+			byPID[pid] = i
+		}
 	}
 	for _, p := range ring {
 		pid, err := b.cluster.PID(p.name)
 		if err != nil {
 			return err
 		}
-		i, ok := byPID[strconv.Itoa(pid)]
+		i, ok := byPID[pid]
 		if !ok {
 			return fmt.Errorf("%s is not in the ring", p.name)
 		}

@@ -21,7 +21,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,6 +30,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness/ownership"
 )
 
 // result is what was measured with some number of controller managers.
@@ -292,8 +292,7 @@ func (b *benchmark) owned(ctx context.Context, name string) ([]hashkey.Ranges, e
 	owned := make([]hashkey.Ranges, len(b.managers))
 	for _, i := range ring.Instances {
 		for n, m := range b.managers {
-			// A holder is HOST_PID_RANDOM.
-			if strings.Contains(i.Holder, fmt.Sprintf("_%d_", m.pid)) {
+			if pid, _ := ownership.PID(i.Holder); pid == m.pid {
 				owned[n] = i.Owned
 			}
 		}

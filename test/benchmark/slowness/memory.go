@@ -22,13 +22,13 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness/ownership"
 	"k8s.io/utils/ptr"
 )
 
@@ -146,11 +146,11 @@ func (s *side) deleteRecords(ctx context.Context) error {
 // weigh notes what the processes take now, where that is more than before. A process that has ended
 // is left out.
 func (s *side) weigh(ctx context.Context, footprints []footprint) {
-	held := map[string]int64{}
+	held := map[int]int64{}
 	if list, err := s.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{}); err == nil {
 		for _, i := range list.Items {
-			if parts := strings.Split(i.Spec.HolderIdentity, "_"); len(parts) == 3 {
-				held[parts[1]] += i.Status.Weight
+			if pid, ok := ownership.PID(i.Spec.HolderIdentity); ok {
+				held[pid] += i.Status.Weight
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func (s *side) weigh(ctx context.Context, footprints []footprint) {
 		if err != nil {
 			continue
 		}
-		f.held = max(f.held, held[strconv.Itoa(pid)])
+		f.held = max(f.held, held[pid])
 		if heap, err := measure.Allocated(ctx, s.cluster, f.name); err == nil {
 			f.heap = max(f.heap, heap)
 		}

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +32,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/test/harness/ownership"
 	"k8s.io/utils/ptr"
 )
 
@@ -135,11 +135,10 @@ func (l *ledger) last() (last time.Time, all bool) {
 	return last, true
 }
 
-// goneOf returns when the last record of the process with that pid went. Its holder is
-// HOST:PORT_PID_RANDOM.
+// goneOf returns when the last record of the process with that pid went.
 func (l *ledger) goneOf(pid int) (at time.Time, ok bool) {
 	for holder, at := range l.gone {
-		if parts := strings.Split(holder, "_"); len(parts) == 3 && parts[1] == strconv.Itoa(pid) {
+		if of, _ := ownership.PID(holder); of == pid {
 			return at, true
 		}
 	}
