@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness/proxy"
 )
 
 // fault is a fault that can be injected into the cluster.
@@ -55,10 +56,10 @@ var faults = []fault{
 	{name: "panic", do: crash, stock: true},
 	{name: "terminate", do: terminate, stock: true},
 	{name: "pause", do: pauseInBatch, stock: true},
-	{name: "cut-both", do: cutOff(drop, drop), stock: true},
-	{name: "cut-requests", do: cutOff(drop, pass), stock: true},
-	{name: "cut-answers", do: cutOff(pass, drop), stock: true},
-	{name: "late-requests", do: cutOff(hold, hold), stock: true},
+	{name: "cut-both", do: cutOff(proxy.Drop, proxy.Drop), stock: true},
+	{name: "cut-requests", do: cutOff(proxy.Drop, proxy.Pass), stock: true},
+	{name: "cut-answers", do: cutOff(proxy.Pass, proxy.Drop), stock: true},
+	{name: "late-requests", do: cutOff(proxy.Hold, proxy.Hold), stock: true},
 	{name: "cut-briefly", do: cutBriefly, stock: true},
 	{name: "restart-apiserver", do: restartAPIServer, outage: true, stock: true},
 	{name: "restart-etcd", do: restartEtcd, outage: true, stock: true},
@@ -175,7 +176,7 @@ func pauseInBatch(ctx context.Context, r *run) ([]time.Duration, error) {
 	return took, errors.Join(err, r.cluster.Signal(victim.name, syscall.SIGCONT))
 }
 
-func cutOff(requests, answers treatment) func(context.Context, *run) ([]time.Duration, error) {
+func cutOff(requests, answers proxy.Treatment) func(context.Context, *run) ([]time.Duration, error) {
 	return func(ctx context.Context, r *run) ([]time.Duration, error) {
 		victim, sets, unlock, err := r.inBatch(ctx)
 		if err != nil {
@@ -184,9 +185,9 @@ func cutOff(requests, answers treatment) func(context.Context, *run) ([]time.Dur
 		defer unlock()
 		victim.faulty = true
 		begin := time.Now()
-		victim.proxy.cut(requests, answers)
+		victim.proxy.Treat(requests, answers)
 		took, err := r.takeover(ctx, victim, sets, begin, r.batch)
-		victim.proxy.heal()
+		victim.proxy.Heal()
 		return took, err
 	}
 }
@@ -198,8 +199,8 @@ func cutBriefly(ctx context.Context, r *run) ([]time.Duration, error) {
 		return nil, err
 	}
 	defer unlock()
-	victim.proxy.cut(drop, drop)
-	defer victim.proxy.heal()
+	victim.proxy.Treat(proxy.Drop, proxy.Drop)
+	defer victim.proxy.Heal()
 	select {
 	case <-time.After(lease / 4):
 	case <-ctx.Done():

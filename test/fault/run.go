@@ -44,6 +44,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness/audit"
+	"k8s.io/kubernetes/test/harness/proxy"
 	"k8s.io/utils/ptr"
 )
 
@@ -89,8 +90,10 @@ type run struct {
 type process struct {
 	name string
 	// port is where it serves.
-	port  string
-	proxy *proxy
+	port string
+	// proxy leads to the API server of that URL.
+	proxy  *proxy.Proxy
+	server string
 	// settingsFile is the file of its ring settings, and always what these begin with.
 	settingsFile, always string
 	// faulty means that a fault may make it lose its record.
@@ -234,7 +237,7 @@ func (r *run) end() {
 		stop()
 	}
 	for _, p := range r.processes {
-		p.proxy.close()
+		p.proxy.Close()
 	}
 }
 
@@ -269,7 +272,7 @@ func (r *run) from(ips []string) *process {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for _, p := range r.processes {
-		if len(ips) > 0 && p.proxy.source.String() == ips[0] {
+		if len(ips) > 0 && p.proxy.SendsFrom(ips[0]) {
 			return p
 		}
 	}
@@ -324,9 +327,9 @@ func (r *run) addStock(ctx context.Context, c *comparison) (*process, error) {
 func (r *run) startProcess(ctx context.Context, p *process, server string, args ...string) error {
 	r.lock.Lock()
 	n := len(r.processes)
-	endpoint, err := r.cluster.Endpoint(server)
-	if err == nil {
-		p.proxy, err = newProxy(strings.TrimPrefix(endpoint, "https://"), net.IPv4(127, 0, byte(1+n/250), byte(1+n%250)))
+	var err error
+	if p.server, err = r.cluster.Endpoint(server); err == nil {
+		p.proxy, err = proxy.New(proxy.Source(n), p.server)
 	}
 	if err == nil {
 		r.processes = append(r.processes, p)
@@ -335,7 +338,7 @@ func (r *run) startProcess(ctx context.Context, p *process, server string, args 
 	if err != nil {
 		return err
 	}
-	name, err := r.cluster.AddControllerManager(ctx, append(args, "--master="+p.proxy.url())...)
+	name, err := r.cluster.AddControllerManager(ctx, append(args, "--master="+p.proxy.URL())...)
 	if err != nil {
 		return err
 	}

@@ -20,10 +20,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"k8s.io/kubernetes/test/harness/proxy"
 )
 
 // weatherTime is how long the weather of a round is bad.
@@ -40,11 +41,12 @@ func weather(ctx context.Context, r *run) ([]time.Duration, error) {
 		if err != nil {
 			return nil, err
 		}
-		targets = append(targets, strings.TrimPrefix(endpoint, "https://"))
+		targets = append(targets, endpoint)
 	}
 	processes := r.running()
 	for _, p := range processes {
-		defer p.proxy.lead(p.proxy.lead(targets...)...)
+		p.proxy.Aim(targets...)
+		defer p.proxy.Aim(p.server)
 	}
 	ctx, cancel := context.WithTimeout(ctx, weatherTime)
 	defer cancel()
@@ -63,14 +65,15 @@ func weather(ctx context.Context, r *run) ([]time.Duration, error) {
 	return nil, errors.Join(errs...)
 }
 
-// cutting cuts connections of a process.
+// cutting cuts one connection of a process, or all.
 func cutting(ctx context.Context, _ *run, processes []*process, random *rand.Rand) error {
 	linger(ctx, random, 200*time.Millisecond, 3*time.Second)
-	one := func() bool { return true }
+	p := processes[random.IntN(len(processes))].proxy
 	if random.IntN(2) == 0 {
-		one = func() bool { return random.IntN(3) == 0 }
+		p.Cut()
+	} else {
+		p.CutOne()
 	}
-	processes[random.IntN(len(processes))].proxy.hangUp(one)
 	return nil
 }
 
@@ -78,8 +81,8 @@ func cutting(ctx context.Context, _ *run, processes []*process, random *rand.Ran
 func holding(ctx context.Context, _ *run, processes []*process, random *rand.Rand) error {
 	linger(ctx, random, time.Second, 4*time.Second)
 	p := processes[random.IntN(len(processes))].proxy
-	p.cut(hold, hold)
-	defer p.heal()
+	p.Treat(proxy.Hold, proxy.Hold)
+	defer p.Heal()
 	linger(ctx, random, 500*time.Millisecond, 4*time.Second)
 	return nil
 }

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"log"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -37,6 +36,7 @@ import (
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/kubernetes/test/harness/ownership"
+	"k8s.io/kubernetes/test/harness/proxy"
 )
 
 const (
@@ -80,7 +80,7 @@ type run struct {
 
 	lock      sync.Mutex
 	processes []*process
-	// servers has the addresses of the API servers that the managers use.
+	// servers has the URLs of the API servers that the managers use.
 	servers []string
 	// ends has, by process, a channel that is closed when it has ended by itself.
 	ends map[string]chan struct{}
@@ -97,7 +97,7 @@ type process struct {
 	kind kind
 	// pid is 0 as long as it is not known.
 	pid   int
-	proxy *proxy
+	proxy *proxy.Proxy
 	log   string
 }
 
@@ -173,7 +173,7 @@ func (r *run) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.servers = []string{strings.TrimPrefix(endpoint, "https://")}
+	r.servers = []string{endpoint}
 	if err := r.cluster.StopNodes(ctx); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (r *run) end() {
 		r.stop[i]()
 	}
 	for _, p := range r.processes {
-		p.proxy.close()
+		p.proxy.Close()
 	}
 }
 
@@ -276,7 +276,7 @@ func (r *run) launch(ctx context.Context, k kind, args []string) (*process, erro
 	n := len(r.processes)
 	p := &process{kind: k}
 	var err error
-	p.proxy, err = newProxy(net.IPv4(127, 0, byte(1+n/250), byte(1+n%250)), r.servers...)
+	p.proxy, err = proxy.New(proxy.Source(n), r.servers...)
 	if err == nil {
 		r.processes = append(r.processes, p)
 	}
@@ -284,7 +284,7 @@ func (r *run) launch(ctx context.Context, k kind, args []string) (*process, erro
 	if err != nil {
 		return nil, err
 	}
-	all := append([]string{"--master=" + p.proxy.url()}, r.election()...)
+	all := append([]string{"--master=" + p.proxy.URL()}, r.election()...)
 	all = append(append(all, args...), r.binary(k))
 	name, err := r.cluster.AddControllerManager(ctx, all...)
 	r.lock.Lock()
@@ -310,12 +310,12 @@ func (r *run) launch(ctx context.Context, k kind, args []string) (*process, erro
 }
 
 // serve sets the API servers that the managers use, and makes them connect anew.
-func (r *run) serve(addresses ...string) {
+func (r *run) serve(urls ...string) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	r.servers = addresses
+	r.servers = urls
 	for _, p := range r.processes {
-		p.proxy.aim(addresses...)
+		p.proxy.Aim(urls...)
 	}
 }
 
@@ -453,7 +453,7 @@ func (r *run) processAt(ip string) string {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for _, p := range r.processes {
-		if p.proxy.source.String() == ip {
+		if p.proxy.SendsFrom(ip) {
 			return p.name
 		}
 	}

@@ -343,7 +343,7 @@ func mixServers(ctx context.Context, r *run) error {
 		case <-time.After(time.Duration(r.rand.Int64N(int64(longestConnection)))):
 			r.lock.Lock()
 			for _, p := range r.processes {
-				p.proxy.cut()
+				p.proxy.Cut()
 			}
 			r.lock.Unlock()
 		case <-ctx.Done():

@@ -30,12 +30,13 @@ import (
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
 	"k8s.io/kubernetes/test/harness/ownership"
+	"k8s.io/kubernetes/test/harness/proxy"
 )
 
 // process is a controller manager, behind a proxy of its own.
 type process struct {
 	name  string
-	proxy *measure.Proxy
+	proxy *proxy.Proxy
 	// owned has the keys that it owned when the ring last settled.
 	owned hashkey.Ranges
 }

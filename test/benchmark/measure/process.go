@@ -14,6 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package measure measures processes of a cluster from outside.
 package measure
 
 import (
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/proxy"
 )
 
 var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
@@ -104,4 +106,14 @@ func Usage(pid int) (peak uint64, used time.Duration, err error) {
 		used += time.Duration(n) * time.Second / perSecond
 	}
 	return peak, used, nil
+}
+
+// NewProxy returns a proxy for one process, which counts the bytes of the API server's answers on the
+// wire.
+func NewProxy(cluster *localcluster.Cluster) (*proxy.Proxy, error) {
+	endpoint, err := cluster.Endpoint(string(localcluster.KubeAPIServer))
+	if err != nil {
+		return nil, err
+	}
+	return proxy.New(nil, endpoint)
 }

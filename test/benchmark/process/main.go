@@ -36,7 +36,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
-	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness/proxy"
 )
 
 const (
@@ -63,7 +63,7 @@ type benchmark struct {
 type manager struct {
 	name  string
 	pid   int
-	proxy *measure.Proxy
+	proxy *proxy.Proxy
 }
 
 func main() {

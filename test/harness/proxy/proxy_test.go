@@ -14,11 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+package proxy
 
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -51,16 +52,16 @@ func server(t *testing.T) (address string, lines <-chan string) {
 	return listener.Addr().String(), got
 }
 
-func TestProxy(t *testing.T) {
+func TestTreatments(t *testing.T) {
 	address, lines := server(t)
-	p, err := newProxy(address, net.IPv4(127, 0, 3, 4))
+	p, err := New(net.IPv4(127, 0, 3, 4), "https://"+address)
 	if err != nil {
 		t.Skipf("no loopback address of its own: %v", err)
 	}
-	defer p.close()
+	defer p.Close()
 	dial := func() (net.Conn, *bufio.Reader) {
 		t.Helper()
-		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url(), "https://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.URL(), "https://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestProxy(t *testing.T) {
 	expect(answer(in), "passed")
 
 	// Held requests and their answers arrive late.
-	p.cut(hold, hold)
+	p.Treat(Hold, Hold)
 	fmt.Fprintln(conn, "held")
 	stopped(1)
 	select {
@@ -108,18 +109,18 @@ func TestProxy(t *testing.T) {
 		t.Errorf("%q was not held", line)
 	default:
 	}
-	p.heal()
+	p.Heal()
 	expect(<-lines, "held from 127.0.3.4")
 	expect(answer(in), "held")
 
 	// If answers are dropped, the request arrives.
-	p.cut(pass, drop)
+	p.Treat(Pass, Drop)
 	fmt.Fprintln(conn, "unanswered")
 	expect(<-lines, "unanswered from 127.0.3.4")
 	late, lateIn := dial()
 	fmt.Fprintln(late, "too late")
 	stopped(3)
-	p.heal()
+	p.Heal()
 	expect(answer(in), "EOF")
 	if got := answer(lateIn); got == "too late" {
 		t.Error("a connection that began while the proxy was cut was answered")
@@ -129,12 +130,70 @@ func TestProxy(t *testing.T) {
 	fmt.Fprintln(conn, "again")
 	expect(<-lines, "again from 127.0.3.4")
 	expect(answer(in), "again")
-	p.cut(drop, pass)
+	p.Treat(Drop, Pass)
 	fmt.Fprintln(conn, "lost")
 	stopped(4)
-	p.heal()
+	p.Heal()
 	conn, in = dial()
 	fmt.Fprintln(conn, "last")
 	expect(<-lines, "last from 127.0.3.4")
 	expect(answer(in), "last")
+}
+
+// A connection goes to a target from the proxy's own address, and ends when it is cut or the
+// proxy is aimed at another target.
+func TestTargets(t *testing.T) {
+	first, second := listen(t), listen(t)
+	source := net.IPv4(127, 0, 0, 2)
+	p, err := New(source, first.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	connect := func(server net.Listener) net.Conn {
+		client, err := net.Dial("tcp", p.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		behind, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close(); behind.Close() })
+		if from := behind.RemoteAddr().(*net.TCPAddr).IP; !from.Equal(source) {
+			t.Errorf("the connection comes from %s, want %s", from, source)
+		}
+		// What arrives shows that the proxy forwards, and knows the connection.
+		if _, err := behind.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	ends := func(c net.Conn) {
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("read %d bytes from a connection that was cut", n)
+		}
+	}
+	client := connect(first)
+	p.Cut()
+	ends(client)
+	client = connect(first)
+	p.Aim(second.Addr().String())
+	ends(client)
+	connect(second)
+	if got := p.Received(); got != 3 {
+		t.Errorf("received %d bytes, want 3", got)
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
 }
