@@ -107,14 +107,14 @@ func stop(ctx context.Context, r *run) error {
 func (r *run) awaitLoss(ctx context.Context, p *replica) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errSoon)
 	defer cancel()
-	return r.history.await(ctx, "the record of "+p.name+" to expire", func(c *checker) bool { return c.ofProcess(p.name) == nil })
+	return r.history.Await(ctx, "the record of "+p.name+" to expire", func(c *checker) bool { return c.ofProcess(p.name) == nil })
 }
 
 // briefStop suspends a replica for less than a quarter of its lease, which it must not lose.
 func briefStop(ctx context.Context, r *run) error {
 	p := r.victim()
 	var lease time.Duration
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		if record := c.ofProcess(p.name); record != nil {
 			lease = record.lease
 		}
@@ -147,7 +147,7 @@ func move(ctx context.Context, r *run) error {
 func (r *run) moveBoundary(ctx context.Context) error {
 	var name string
 	var next int64
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		owners := c.views.at(c.revision).View
 		if len(owners) == 0 {
 			return
@@ -171,7 +171,7 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, soon, errSoon)
 	defer cancel()
 	// The instance clears a key that is not between its neighbours' any more.
-	err := r.history.await(bounded, "a boundary to be moved", func(c *checker) bool {
+	err := r.history.Await(bounded, "a boundary to be moved", func(c *checker) bool {
 		i := c.records[name]
 		return i == nil || i.pinned != nil && i.next == nil
 	})

@@ -81,7 +81,7 @@ func (r *run) load(ctx context.Context) {
 // change creates, deletes or patches a workload.
 func (r *run) change(ctx context.Context, random *rand.Rand) {
 	var names []string
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		for _, w := range c.workloads {
 			if isLive(w.object) {
 				names = append(names, w.object.GetName())
@@ -123,7 +123,7 @@ func (r *run) makeAnew(ctx context.Context) {
 // keepDependents keeps the dependents of a workload from going.
 func (r *run) keepDependents(ctx context.Context, name string) {
 	var dependents []*unstructured.Unstructured
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		for uid, w := range c.workloads {
 			if w.object.GetName() == name {
 				dependents = append(dependents, c.dependents(func(o *unstructured.Unstructured) bool {
@@ -140,7 +140,7 @@ func (r *run) keepDependents(ctx context.Context, name string) {
 // kept returns the dependents that are kept, those first that have not changed for longest: how long one
 // is kept tells how long an operator may pause before it tries again.
 func (r *run) kept() (all []*unstructured.Unstructured) {
-	r.history.see(func(c *checker) { all = c.dependents(isKept) })
+	r.history.See(func(c *checker) { all = c.dependents(isKept) })
 	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return cmp.Compare(revisionOf(a), revisionOf(b)) })
 	return all
 }
@@ -154,7 +154,7 @@ func isKept(o *unstructured.Unstructured) bool { return slices.Contains(o.GetFin
 func (r *run) letGo(ctx context.Context) error {
 	for {
 		var left []*unstructured.Unstructured
-		r.history.see(func(c *checker) {
+		r.history.See(func(c *checker) {
 			left = c.dependents(func(o *unstructured.Unstructured) bool {
 				_, gone := c.past[types.UID(controllerOf(o))]
 				return isKept(o) || isLive(o) && gone

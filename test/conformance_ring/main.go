@@ -184,7 +184,7 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 func (r *run) settled(ctx context.Context) error {
 	err := r.settle(ctx)
 	if unsettled := (*errUnsettled)(nil); errors.As(err, &unsettled) {
-		r.history.see(func(c *checker) { c.violate(unsettled.rule(), "%v", unsettled) })
+		r.history.See(func(c *checker) { c.violate(unsettled.rule(), "%v", unsettled) })
 	}
 	return err
 }
@@ -211,7 +211,7 @@ func (r *run) judge(ctx context.Context, into *result) error {
 	if err := r.catchUp(ctx); err != nil {
 		return err
 	}
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		found, sum := c.conclude()
 		into.violations = append(into.violations, found...)
 		into.add(sum)

@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness/audit"
+	"k8s.io/kubernetes/test/harness/history"
 )
 
 const (
@@ -67,7 +68,7 @@ type run struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
-	history *history
+	history *history.History[*checker]
 	rand    *rand.Rand
 	// workloads are those of the configuration.
 	workloads dynamic.ResourceInterface
@@ -167,7 +168,7 @@ func (r *run) firstWork(ctx context.Context, into *result) error {
 	r.begun = true
 	r.lock.Unlock()
 	var place string
-	r.history.see(func(c *checker) { place = c.sharedPlace() })
+	r.history.See(func(c *checker) { place = c.sharedPlace() })
 	if err == nil && place != "" {
 		r.limit += restLimit
 		fmt.Printf("note: all processes are taken to run in one place, %q, the part of spec.holderIdentity before the first \"_\". After deaths there the ring gives no range to new ones for up to %v, so that faults take longer, and up to %v are waited for. A holderIdentity with $(PORT) before the \"_\" tells them apart\n", place, restLimit, r.limit)
@@ -228,11 +229,11 @@ func (r *run) startJudging(ctx context.Context) error {
 	go func() {
 		err := audit.Read(following, r.auditLog(), func(e auditEvent) {
 			if request, ok := e.request(r.processOf); ok {
-				r.history.hear(request)
+				r.history.Change(func(c *checker) error { c.heard(request); return nil })
 			}
 		})
 		if err != nil {
-			r.history.fail(err)
+			r.history.Fail(err)
 		}
 	}()
 	return nil
@@ -254,7 +255,7 @@ func (r *run) died(exit *localcluster.Exit) {
 	begun := r.begun
 	r.lock.Unlock()
 	if (i < 0 || !begun) && r.history != nil {
-		r.history.fail(exit)
+		r.history.Fail(exit)
 	}
 }
 
@@ -405,7 +406,7 @@ func (r *run) victim() *replica {
 
 // touch says that a fault may keep these replicas from anything until it is over.
 func (r *run) touch(replicas ...*replica) {
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		for _, p := range replicas {
 			c.touched[p.name] = true
 		}
@@ -428,7 +429,7 @@ func (r *run) kill(p *replica) error {
 // terminate ends a replica with SIGTERM, and waits until it has ended. Its record must be gone
 // before.
 func (r *run) terminate(ctx context.Context, p *replica) error {
-	r.history.see(func(c *checker) { c.leaving[p.name] = true })
+	r.history.See(func(c *checker) { c.leaving[p.name] = true })
 	r.lock.Lock()
 	p.asked = true
 	r.lock.Unlock()
@@ -438,7 +439,7 @@ func (r *run) terminate(ctx context.Context, p *replica) error {
 	select {
 	case <-p.ended:
 	case <-time.After(leaveLimit):
-		r.history.see(func(c *checker) {
+		r.history.See(func(c *checker) {
 			c.violate(leave, "%s still ran %v after SIGTERM, and was killed", p.name, leaveLimit)
 		})
 		return r.kill(p)
@@ -449,7 +450,7 @@ func (r *run) terminate(ctx context.Context, p *replica) error {
 	if err := r.catchUp(ctx); err != nil {
 		return err
 	}
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		if record := c.ofProcess(p.name); record != nil {
 			c.violate(leave, "%s got SIGTERM and ended (%s) while its record %s was still there", p.name, p.how, record.name)
 			c.touched[p.name] = true
@@ -472,7 +473,7 @@ func (r *run) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.history.await(ctx, "the audit log", func(c *checker) bool {
+	err = r.history.Await(ctx, "the audit log", func(c *checker) bool {
 		return revisionOf(made) <= c.revision && slices.ContainsFunc(c.requests, func(q *request) bool { return q.uid == made.GetUID() })
 	})
 	return errors.Join(err, configMaps.Delete(ctx, name, metav1.DeleteOptions{}))
@@ -490,7 +491,7 @@ func (r *run) settle(ctx context.Context) error {
 	stop()
 	last := <-stopped
 	if err == nil {
-		r.history.see((*checker).calm)
+		r.history.See((*checker).calm)
 	} else if last != nil {
 		fmt.Fprintln(os.Stderr, "dependents could not be let go:", last)
 	}
@@ -535,7 +536,7 @@ func (r *run) awaitNothing(ctx context.Context, left func(*checker) []leftover) 
 	bounded, cancel := context.WithTimeoutCause(ctx, r.limit, errSoon)
 	defer cancel()
 	var now []leftover
-	err := r.history.await(bounded, "calm", func(c *checker) bool {
+	err := r.history.Await(bounded, "calm", func(c *checker) bool {
 		now = left(c)
 		return len(now) == 0
 	})
@@ -555,7 +556,7 @@ func (r *run) restore(ctx context.Context) error {
 	}
 	r.lock.Unlock()
 	for _, p := range ended {
-		r.history.see(func(c *checker) {
+		r.history.See(func(c *checker) {
 			if !c.touched[p.name] {
 				c.violate(leave, "%s ended (%s), though nobody had asked it to and no fault had touched it", p.name, p.how)
 			}

@@ -75,6 +75,8 @@ type checker struct {
 	recent map[types.UID][]auditWrite
 	// led are the controllers that the leader's Lease names, as in --controllers.
 	led []string
+	// changes has what was changed while a stock controller manager is compared with, by revision.
+	changes map[int64][]change
 	// processOf returns the name of the process with that holderIdentity. It is nil if
 	// there is no ring; then every process may write.
 	processOf func(holder string) string

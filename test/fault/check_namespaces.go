@@ -80,13 +80,18 @@ func (c *checker) team(namespace string) *team {
 
 // wroteIn records which instance may have written an object in a namespace.
 func (c *checker) wroteIn(object metav1.Object, created, deleted bool) {
-	id := writeID{"write", object.GetUID(), c.revision}
-	if created {
-		id = writeID{verb: "create", uid: object.GetUID()}
-	} else if deleted {
-		id = writeID{verb: "delete", uid: object.GetUID()}
+	c.allowIn(c.writeOf(object, created, deleted), object.GetName(), object.GetNamespace())
+}
+
+// writeOf returns the identity of the write that is seen at this revision.
+func (c *checker) writeOf(object metav1.Object, created, deleted bool) writeID {
+	switch {
+	case created:
+		return writeID{verb: "create", uid: object.GetUID()}
+	case deleted:
+		return writeID{verb: "delete", uid: object.GetUID()}
 	}
-	c.allowIn(id, object.GetName(), object.GetNamespace())
+	return writeID{"write", object.GetUID(), c.revision}
 }
 
 func (c *checker) teamPodWritten(t *team, pod *v1.Pod, created, deleted bool) {

@@ -119,7 +119,7 @@ func (r *run) compare(ctx context.Context, into *result) error {
 		return fmt.Errorf("%s: %w", atRest, err)
 	}
 	var changes map[int64][]change
-	r.history.see(func(*checker) { changes = r.history.changes })
+	r.history.See(func(c *checker) { changes = c.changes })
 	into.violations = append(into.violations, c.judge(os.Stdout, changes)...)
 	into.violations = append(into.violations, r.judge(fault{name: atRest}, into)...)
 	printRound(atRest, time.Since(begin), nil, into.violations)
@@ -163,7 +163,7 @@ func (r *run) rest(ctx context.Context, into *result) error {
 		return err
 	}
 	if err := notYet(restWithin, func(ctx context.Context) (left []string, err error) {
-		r.history.see(func(c *checker) { left = c.unrested() })
+		r.history.See(func(c *checker) { left = c.unrested() })
 		more, err := r.unmade(ctx)
 		return append(left, more...), err
 	}); err != nil {
@@ -297,11 +297,11 @@ func (r *run) stockWrites(ctx context.Context) (*comparison, error) {
 		return nil, err
 	}
 	// No stock controller manager may lead while there is a record.
-	if err := r.history.await(ctx, "all instances to leave", func(c *checker) bool { return len(c.instances) == 0 }); err != nil {
+	if err := r.history.Await(ctx, "all instances to leave", func(c *checker) bool { return len(c.instances) == 0 }); err != nil {
 		return nil, err
 	}
 	c := &comparison{ended: make(chan struct{})}
-	r.history.see(func(*checker) { r.history.changes = map[int64][]change{} })
+	r.history.See(func(c *checker) { c.changes = map[int64][]change{} })
 	p, err := r.addStock(ctx, c)
 	if err != nil {
 		return nil, err
@@ -328,8 +328,8 @@ func (r *run) stockWrites(ctx context.Context) (*comparison, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for the end of the audit log: %w", context.Cause(ctx))
 	}
-	return c, r.history.await(ctx, "the end of etcd's history", func(*checker) bool {
-		for _, changes := range r.history.changes {
+	return c, r.history.Await(ctx, "the end of etcd's history", func(c *checker) bool {
+		for _, changes := range c.changes {
 			if slices.ContainsFunc(changes, func(c change) bool { return strings.HasSuffix(c.key, "/"+marker) }) {
 				return true
 			}

@@ -151,7 +151,7 @@ func (r *run) inBatch(ctx context.Context) (victim *process, sets []*apps.Replic
 			return nil, nil, nil, err
 		}
 	}
-	err = r.history.await(ctx, "a batch of creations to begin", func(c *checker) bool {
+	err = r.history.Await(ctx, "a batch of creations to begin", func(c *checker) bool {
 		n := 0
 		for _, rs := range sets {
 			n += len(c.sets[rs.UID].live)
@@ -244,7 +244,9 @@ func watchGone(ctx context.Context, r *run) ([]time.Duration, error) {
 			return nil, err
 		}
 	}
-	if err := r.history.compact(ctx); err != nil {
+	var revision int64
+	r.history.See(func(c *checker) { revision = c.revision })
+	if _, err := r.history.Client.Compact(ctx, revision); err != nil {
 		return nil, err
 	}
 	for _, name := range r.servers {
@@ -278,7 +280,7 @@ func (r *run) rejoin(ctx context.Context, settings string) error {
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
-	err := r.history.await(bounded, "all instances to leave", func(c *checker) bool { return len(c.instances) == 0 })
+	err := r.history.Await(bounded, "all instances to leave", func(c *checker) bool { return len(c.instances) == 0 })
 	if err != nil {
 		return err
 	}
@@ -365,7 +367,7 @@ func move(ctx context.Context, r *run) (gaps []time.Duration, err error) {
 // It waits until no handover is open, and nobody joins.
 func (r *run) balance(ctx context.Context, balance shardingv1alpha1.Balance) error {
 	var names []string
-	r.history.see(func(c *checker) { names = slices.Collect(maps.Keys(c.instances)) })
+	r.history.See(func(c *checker) { names = slices.Collect(maps.Keys(c.instances)) })
 	r.still = balance == shardingv1alpha1.BalanceDisabled
 	for _, name := range names {
 		patch := fmt.Appendf(nil, `{"spec":{"balance":%q,"pinnedHashKey":null}}`, balance)
@@ -375,7 +377,7 @@ func (r *run) balance(ctx context.Context, balance shardingv1alpha1.Balance) err
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
-	return r.history.await(bounded, "all handovers to end", func(c *checker) bool {
+	return r.history.Await(bounded, "all handovers to end", func(c *checker) bool {
 		for _, i := range c.instances {
 			// What one that joins is given would be taken for what a fault hands over.
 			if i.Spec.HashKey == nil || i.Spec.NextHashKey != nil {
@@ -400,7 +402,7 @@ func (r *run) moveBoundary(ctx context.Context) error {
 		if err := r.replace(ctx); err != nil {
 			return err
 		}
-		if err := r.history.await(bounded, "all instances to own a range", func(c *checker) bool {
+		if err := r.history.Await(bounded, "all instances to own a range", func(c *checker) bool {
 			view := c.instances.View(ring)
 			if len(view) < 3 || len(view) < len(c.instances.Ring(ring)) {
 				return len(r.running()) < r.instances
@@ -418,7 +420,7 @@ func (r *run) moveBoundary(ctx context.Context) error {
 	if _, err := r.client.ShardingV1alpha1().ControllerInstances().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	return r.history.await(bounded, "a boundary to be moved", func(c *checker) bool {
+	return r.history.Await(bounded, "a boundary to be moved", func(c *checker) bool {
 		i := c.instances[name]
 		return i != nil && i.Spec.NextHashKey == nil && int64(*i.Spec.HashKey) == next
 	})
@@ -428,7 +430,7 @@ func (r *run) moveBoundary(ctx context.Context) error {
 // range that an instance has shut, and no other has opened, did not need to pause.
 func (r *run) checkPauses(begin time.Time) ([]time.Duration, error) {
 	gaps, kept, err := r.pausesSince(begin)
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		for _, what := range kept {
 			c.violate(needlessPause, "%s, which no other has opened", what)
 		}
@@ -509,7 +511,7 @@ func whileJoining(happens func(ctx context.Context, r *run, donor, receiver *pro
 		var holder string
 		bounded, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 		defer cancel()
-		err = r.history.await(bounded, "a donor to name a key", func(c *checker) bool {
+		err = r.history.Await(bounded, "a donor to name a key", func(c *checker) bool {
 			for _, i := range c.instances {
 				if donor := c.instances[i.Spec.Donor]; i.Spec.HashKey == nil && i.Spec.NextHashKey != nil && donor != nil {
 					holder = donor.Spec.HolderIdentity

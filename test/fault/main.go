@@ -219,7 +219,7 @@ func (r *run) round(ctx context.Context, f fault, into *result) error {
 	// The audit log lags slightly behind etcd.
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_ = r.history.await(bounded, "the audit log", func(c *checker) bool { return len(c.due) == 0 })
+	_ = r.history.Await(bounded, "the audit log", func(c *checker) bool { return len(c.due) == 0 })
 	into.took = append(into.took, took...)
 	into.refused += r.refusedNow() - refused
 	violations := r.judge(f, into)
@@ -263,7 +263,7 @@ func (r *run) replace(ctx context.Context) error {
 // judge adds up what the checker has seen since the last call, and returns the
 // violations.
 func (r *run) judge(f fault, into *result) (violations []violation) {
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		for _, claim := range c.conclude() {
 			into.untold++
 			if !f.outage {

@@ -44,6 +44,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness/audit"
+	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/kubernetes/test/harness/proxy"
 	"k8s.io/utils/ptr"
 )
@@ -63,7 +64,7 @@ type run struct {
 	options
 	cluster *localcluster.Cluster
 	client  kubernetes.Interface
-	history *history
+	history *history.History[*checker]
 	anew    *anewLoad
 	rand    *rand.Rand
 	// servers are the names of the API servers. The controller managers take turns at them, so
@@ -225,7 +226,7 @@ func (r *run) startJudging(ctx context.Context) error {
 	for _, name := range r.servers {
 		go func() {
 			if err := audit.Read(following, r.auditLog(name), r.hear); err != nil {
-				r.history.fail(err)
+				r.history.Fail(err)
 			}
 		}()
 	}
@@ -259,11 +260,12 @@ func (r *run) hear(e auditEvent) {
 	}
 	if w, ok := e.write(); ok {
 		w.process = p.name
-		r.history.hear(w)
+		r.history.Change(func(c *checker) error { c.written(w); return nil })
 	} else if e.ObjectRef.Resource == "controllerinstances" && e.Verb == "delete" {
-		r.history.leaves(e.ObjectRef.Name)
+		r.history.See(func(c *checker) { c.left[e.ObjectRef.Name] = true })
 	} else if e.failed() && e.verb() != "" {
-		r.history.doubt(e.verb(), e.ObjectRef.Name, p.name)
+		what := e.verb() + " " + e.ObjectRef.Name
+		r.history.See(func(c *checker) { c.unclear[what] = append(c.unclear[what], p.name) })
 	}
 }
 
@@ -520,7 +522,7 @@ func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
 	var left []string
-	err := r.history.await(ctx, "a settled cluster", func(c *checker) bool {
+	err := r.history.Await(ctx, "a settled cluster", func(c *checker) bool {
 		left = slices.Concat(c.unsettled(), c.unrolled(), c.unfinished(), c.undaemoned(), c.unspread(), c.unkept())
 		bare := 0
 		for _, s := range c.sets {
@@ -574,7 +576,7 @@ func (r *run) owned(p *process) []*apps.ReplicaSet {
 		return r.sets
 	}
 	var out []*apps.ReplicaSet
-	r.history.see(func(c *checker) {
+	r.history.See(func(c *checker) {
 		for _, rs := range r.sets {
 			if i := c.instances.Owner(catalogue.WorkloadsRing, metav1.HashKeyOf(rs)); i != nil && r.processOf(i.Spec.HolderIdentity) == p.name {
 				out = append(out, rs)
@@ -591,7 +593,7 @@ func (r *run) victim() (*process, error) {
 	if r.stock {
 		// The leader is the process with the latest write.
 		var last auditWrite
-		r.history.see(func(c *checker) {
+		r.history.See(func(c *checker) {
 			for _, w := range c.told {
 				if w.at.After(last.at) {
 					last = w
@@ -632,7 +634,7 @@ func (r *run) takeover(ctx context.Context, from *process, sets []*apps.ReplicaS
 	}
 	for n := 0; ; n++ {
 		var done bool
-		r.history.see(func(c *checker) { done = look(c) })
+		r.history.See(func(c *checker) { done = look(c) })
 		if done {
 			break
 		}

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -31,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/test/harness/shared"
 )
 
 const (
@@ -42,54 +42,28 @@ const (
 	atOnce      = 250
 )
 
-// attacher does what a CSI driver's attacher does: it says that what is to be attached is.
-type attacher struct {
-	lock sync.Mutex
-	// attached has the volumes that are attached.
-	attached map[string]bool
-	// changed is closed and replaced after each change.
-	changed chan struct{}
-}
+// attached has the volumes that are attached.
+type attached = shared.State[map[string]bool]
 
-func (a *attacher) set(volume string, attached bool) {
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	if attached {
-		a.attached[volume] = true
-	} else {
-		delete(a.attached, volume)
-	}
-	close(a.changed)
-	a.changed = make(chan struct{})
+func set(a *attached, volume string, is bool) {
+	a.Change(func(volumes map[string]bool) error { volumes[volume] = is; return nil })
 }
 
 // until waits until a volume is attached, or is not.
-func (a *attacher) until(ctx context.Context, volume string, attached bool) error {
+func until(ctx context.Context, a *attached, volume string, is bool) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	for {
-		a.lock.Lock()
-		is, changed := a.attached[volume], a.changed
-		a.lock.Unlock()
-		if is == attached {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s is attached (%v): %w", volume, attached, context.Cause(ctx))
-		}
-	}
+	return a.Await(ctx, fmt.Sprintf("%s to be attached (%v)", volume, is), func(volumes map[string]bool) bool { return volumes[volume] == is })
 }
 
-// attach attaches what is to be attached, until ctx ends.
-func (r *run) attach(ctx context.Context, a *attacher) error {
+// attach does what a CSI driver's attacher does, until ctx ends: it says that what is to be attached is.
+func (r *run) attach(ctx context.Context, a *attached) error {
 	attachments := r.client.StorageV1().VolumeAttachments()
 	group, ctx := errgroup.WithContext(ctx)
 	take := func(obj any) {
 		attachment := obj.(*storage.VolumeAttachment)
 		if attachment.Status.Attached {
-			a.set(*attachment.Spec.Source.PersistentVolumeName, true)
+			set(a, *attachment.Spec.Source.PersistentVolumeName, true)
 			return
 		}
 		group.Go(func() error {
@@ -104,12 +78,12 @@ func (r *run) attach(ctx context.Context, a *attacher) error {
 	informer := factory.Storage().V1().VolumeAttachments().Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    take,
-		UpdateFunc: func(_, obj any) { a.set(*obj.(*storage.VolumeAttachment).Spec.Source.PersistentVolumeName, true) },
+		UpdateFunc: func(_, obj any) { set(a, *obj.(*storage.VolumeAttachment).Spec.Source.PersistentVolumeName, true) },
 		DeleteFunc: func(obj any) {
 			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj
 			}
-			a.set(*obj.(*storage.VolumeAttachment).Spec.Source.PersistentVolumeName, false)
+			set(a, *obj.(*storage.VolumeAttachment).Spec.Source.PersistentVolumeName, false)
 		},
 	}); err != nil {
 		return err
@@ -144,7 +118,7 @@ func (r *run) attachVolumes(ctx context.Context) error {
 	defer end()
 	group, working := errgroup.WithContext(working)
 	group.Go(func() error { return r.keepAlive(working, func(string) bool { return true }) })
-	a := &attacher{attached: map[string]bool{}, changed: make(chan struct{})}
+	a := shared.New(map[string]bool{})
 	group.Go(func() error { return r.attach(working, a) })
 	group.Go(func() error {
 		defer end()
@@ -202,19 +176,19 @@ func (r *run) newVolume(ctx context.Context, name string) error {
 }
 
 // cycle has a pod use a volume, and go.
-func (r *run) cycle(ctx context.Context, a *attacher, i int) error {
+func (r *run) cycle(ctx context.Context, a *attached, i int) error {
 	volume, pods := volumeFor(i), r.client.CoreV1().Pods(volumesNamespace)
 	pod := newPod(fmt.Sprintf("pod-%05d", i), nodeFor(i/atOnce+i))
 	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: volume}}}}
 	if err := create(ctx, pods, pod); err != nil {
 		return err
 	}
-	if err := a.until(ctx, volume, true); err != nil {
+	if err := until(ctx, a, volume, true); err != nil {
 		return err
 	}
 	now := int64(0)
 	if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		return err
 	}
-	return a.until(ctx, volume, false)
+	return until(ctx, a, volume, false)
 }

@@ -35,6 +35,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/history"
 )
 
 const (
@@ -51,7 +52,7 @@ type bench struct {
 	stock    bool
 	cluster  *localcluster.Cluster
 	client   kubernetes.Interface
-	history  *history
+	history  *history.History[*census]
 	managers []string
 }
 
@@ -155,18 +156,24 @@ func (b *bench) run(ctx context.Context) (rows []row, err error) {
 	}
 	for range b.times {
 		for _, d := range disturbances {
-			b.history.reset()
+			b.seen()
 			began := time.Now()
 			took, err := b.rollOut(ctx, d.do, d.again)
 			if err != nil {
 				return rows, fmt.Errorf("%s: %s: %w", name, d.name, err)
 			}
-			if err := b.history.failure(); err != nil {
+			if err := b.history.Failed(); err != nil {
 				return rows, err
 			}
-			rows = append(rows, row{name, d.name, took, b.history.reset()})
+			rows = append(rows, row{name, d.name, took, b.seen()})
 			log.Printf("%s, %s: rolled out after %v, all done after %v", name, d.name, took.Round(100*time.Millisecond), time.Since(began).Round(100*time.Millisecond))
 		}
 	}
 	return rows, nil
+}
+
+// seen returns what was seen since the last call.
+func (b *bench) seen() (seen extremes) {
+	b.history.See(func(c *census) { seen = c.reset() })
+	return seen
 }

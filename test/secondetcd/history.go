@@ -18,23 +18,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/test/harness/history"
 )
 
-// history has the pods as their etcd has them, revision by revision.
-type history struct {
-	mu      sync.Mutex
+// census has the pods as their etcd has them, revision by revision.
+type census struct {
 	pods    map[string]types.UID
 	names   map[string]string
 	want    map[types.UID]int
@@ -42,103 +37,64 @@ type history struct {
 	created int
 	// complete are the ReplicaSets that have had all their pods since forget.
 	complete map[types.UID]bool
-	errs     []error
+	// excess says which had too many.
+	excess []error
 }
-
-const prefix = "/registry/pods/"
 
 // follow follows the etcd from its first revision on.
-func follow(ctx context.Context, endpoint string) (*history, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 30 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	h := &history{pods: map[string]types.UID{}, names: map[string]string{}, want: map[types.UID]int{}, has: map[types.UID]int{}, complete: map[types.UID]bool{}}
-	changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1))
-	go func() {
-		defer client.Close()
-		for response := range changes {
-			for _, e := range response.Events {
-				h.take(e)
-			}
-			if err := response.Err(); err != nil {
-				h.fail(err)
-			}
-		}
-		if ctx.Err() == nil {
-			h.fail(errors.New("the watch of etcd has ended"))
-		}
-	}()
-	return h, nil
-}
-
-func (h *history) fail(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.errs = append(h.errs, err)
+func follow(ctx context.Context, endpoint string) (*history.History[*census], error) {
+	c := &census{pods: map[string]types.UID{}, names: map[string]string{}, want: map[types.UID]int{}, has: map[types.UID]int{}, complete: map[types.UID]bool{}}
+	return history.Follow(ctx, endpoint, c, (*census).take, []string{"/registry/pods/"})
 }
 
 // take takes a change of a pod. A pod that is being deleted does not count.
-func (h *history) take(e *clientv3.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (c *census) take(e *clientv3.Event) error {
 	key := string(e.Kv.Key)
-	owner, counted := h.pods[key]
+	owner, counted := c.pods[key]
 	var now types.UID
-	if e.Type == clientv3.EventTypePut {
-		pod := &v1.Pod{}
-		if err := runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), e.Kv.Value, pod); err != nil {
-			h.errs = append(h.errs, err)
-			return
-		}
+	object, err := history.Object(e)
+	if err != nil {
+		return err
+	}
+	if pod, ok := object.(*v1.Pod); ok {
 		if ref := metav1.GetControllerOf(pod); ref != nil && pod.DeletionTimestamp == nil {
 			now = ref.UID
-			h.names[key] = pod.Name
+			c.names[key] = pod.Name
 		}
 		if e.IsCreate() {
-			h.created++
+			c.created++
 		}
 	}
 	if counted && owner != now {
-		h.has[owner]--
-		delete(h.pods, key)
-		delete(h.names, key)
+		c.has[owner]--
+		delete(c.pods, key)
+		delete(c.names, key)
 	}
 	if now == "" || counted && owner == now {
-		return
+		return nil
 	}
-	h.pods[key] = now
-	h.has[now]++
-	switch want, known := h.want[now], h.want[now] > 0; {
-	case known && h.has[now] > want:
-		h.errs = append(h.errs, fmt.Errorf("ReplicaSet %s has %d pods at revision %d, and wants %d", now, h.has[now], e.Kv.ModRevision, want))
-	case known && h.has[now] == want:
-		h.complete[now] = true
+	c.pods[key] = now
+	c.has[now]++
+	switch want, known := c.want[now], c.want[now] > 0; {
+	case known && c.has[now] > want:
+		c.excess = append(c.excess, fmt.Errorf("ReplicaSet %s has %d pods at revision %d, and wants %d", now, c.has[now], e.Kv.ModRevision, want))
+	case known && c.has[now] == want:
+		c.complete[now] = true
 	}
-}
-
-// expect says how many pods a ReplicaSet wants.
-func (h *history) expect(set types.UID, n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.want[set] = n
+	return nil
 }
 
 // forget forgets which ReplicaSets have had all their pods, but for those that have them now.
-func (h *history) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for set, want := range h.want {
-		h.complete[set] = h.has[set] == want
+func (c *census) forget() {
+	for set, want := range c.want {
+		c.complete[set] = c.has[set] == want
 	}
 }
 
 // wasComplete says whether each ReplicaSet has had all its pods since forget.
-func (h *history) wasComplete() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for set := range h.want {
-		if !h.complete[set] && h.has[set] != h.want[set] {
+func (c *census) wasComplete() bool {
+	for set := range c.want {
+		if !c.complete[set] && c.has[set] != c.want[set] {
 			return false
 		}
 	}
@@ -146,28 +102,12 @@ func (h *history) wasComplete() bool {
 }
 
 // any returns the name of some pod, or "".
-func (h *history) any(intn func(int) int) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	skip := intn(len(h.names) + 1)
-	for _, name := range h.names {
+func (c *census) any(intn func(int) int) string {
+	skip := intn(len(c.names) + 1)
+	for _, name := range c.names {
 		if skip--; skip < 0 {
 			return name
 		}
 	}
 	return ""
-}
-
-// count returns the number of pods that were created.
-func (h *history) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.created
-}
-
-// failure returns what was wrong.
-func (h *history) failure() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return errors.Join(h.errs...)
 }

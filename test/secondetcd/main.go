@@ -37,8 +37,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -46,6 +44,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
 
@@ -83,7 +82,7 @@ type bench struct {
 
 	cluster  *localcluster.Cluster
 	client   kubernetes.Interface
-	history  *history
+	history  *history.History[*census]
 	managers []string
 }
 
@@ -166,11 +165,24 @@ func (b *bench) run(ctx context.Context, pods string) (err error) {
 				return fmt.Errorf("after %s: %w", f.name, err)
 			}
 			b.faults++
-			log.Printf("pods %s: %s, settled after %v; %d pods created so far", pods, f.name, time.Since(began).Round(100*time.Millisecond), b.history.count())
+			log.Printf("pods %s: %s, settled after %v; %d pods created so far", pods, f.name, time.Since(began).Round(100*time.Millisecond), b.podsCreated())
 		}
 	}
-	b.created += b.history.count()
-	return b.history.failure()
+	b.created += b.podsCreated()
+	return b.failure()
+}
+
+// podsCreated returns how many pods were created in this etcd.
+func (b *bench) podsCreated() (n int) {
+	b.history.See(func(c *census) { n = c.created })
+	return n
+}
+
+// failure returns what was wrong.
+func (b *bench) failure() error {
+	errs := []error{b.history.Failed()}
+	b.history.See(func(c *census) { errs = append(errs, c.excess...) })
+	return errors.Join(errs...)
 }
 
 // startEtcd starts the pods' etcd and returns its URL.
@@ -198,7 +210,7 @@ func (b *bench) startEtcd(ctx context.Context, dir string) (url string, stop fun
 
 // advance raises the revision of an etcd.
 func advance(ctx context.Context, endpoint string) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 30 * time.Second})
+	client, err := history.Connect(endpoint)
 	if err != nil {
 		return err
 	}
@@ -231,7 +243,7 @@ func (b *bench) createSets(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.history.expect(set.UID, replicas)
+		b.history.See(func(c *census) { c.want[set.UID] = replicas })
 	}
 	return nil
 }
@@ -239,7 +251,9 @@ func (b *bench) createSets(ctx context.Context) error {
 // deletePods deletes pods at random.
 func (b *bench) deletePods(ctx context.Context) {
 	for ctx.Err() == nil {
-		if name := b.history.any(rand.Intn); name != "" {
+		var name string
+		b.history.See(func(c *census) { name = c.any(rand.Intn) })
+		if name != "" {
 			// Whatever fails meanwhile is what the faults are for.
 			_ = b.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 		}
@@ -270,9 +284,10 @@ func (b *bench) settle(ctx context.Context) error {
 	})
 	if err == nil {
 		what = "the pods"
-		b.history.forget()
-		err = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
-			return b.history.wasComplete(), b.history.failure()
+		b.history.See((*census).forget)
+		err = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (complete bool, err error) {
+			b.history.See(func(c *census) { complete = c.wasComplete() })
+			return complete, b.failure()
 		})
 	}
 	if err != nil {

@@ -18,10 +18,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,11 +31,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/test/harness/audit"
+	"k8s.io/kubernetes/test/harness/history"
 )
 
 // auditPolicy records the writes of controllers and of the leader's Lease, with the
@@ -186,24 +185,18 @@ func (a *accounts) doubt(e auditEvent, by writer) {
 	a.unclear[what] = append(a.unclear[what], by)
 }
 
-// The etcd keys of what is judged, and of the mark after it.
 const (
-	endKey            = "/registry/end-of-the-run"
-	leaseKey          = "/registry/leases/kube-system/kube-controller-manager"
-	instancesPrefix   = "/registry/controllerinstances/"
-	setsPrefix        = "/registry/replicasets/"
-	rcsPrefix         = "/registry/controllers/"
-	deploymentsPrefix = "/registry/deployments/"
-	jobsPrefix        = "/registry/jobs/"
-	daemonSetsPrefix  = "/registry/daemonsets/"
-	podsPrefix        = "/registry/pods/"
+	// endKey is the etcd key of the mark after what is judged.
+	endKey = "/registry/end-of-the-run"
+	// leaseKey is that of the Lease of the leader.
+	leaseKey = "/registry/leases/kube-system/kube-controller-manager"
 )
 
 // replay passes all that etcd has stored since its first revision to the judge.
 func replay(ctx context.Context, endpoint string, j *judge) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
+	client, err := history.Connect(endpoint)
 	if err != nil {
 		return err
 	}
@@ -213,110 +206,77 @@ func replay(ctx context.Context, endpoint string, j *judge) error {
 	if err != nil {
 		return err
 	}
-	// A single watch, because only that preserves the order between resources.
-	for response := range client.Watch(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
-		if err := response.Err(); err != nil {
-			return err
-		}
-		for _, event := range response.Events {
+	errEnd := errors.New("the end")
+	err = history.Watch(ctx, client, history.Registry, func(events []*clientv3.Event) error {
+		for _, event := range events {
 			if event.Kv.ModRevision == end.Header.Revision {
-				return nil
+				return errEnd
 			}
 			if err := apply(j, event); err != nil {
 				return fmt.Errorf("revision %d of %s: %w", event.Kv.ModRevision, event.Kv.Key, err)
 			}
 		}
+		return nil
+	}, clientv3.WithPrevKV())
+	if errors.Is(err, errEnd) {
+		return nil
 	}
-	return fmt.Errorf("the watch of etcd ended at revision %d of %d: %w", j.revision, end.Header.Revision, context.Cause(ctx))
+	return fmt.Errorf("etcd was read up to revision %d of %d: %w", j.revision, end.Header.Revision, err)
 }
 
 func apply(j *judge, event *clientv3.Event) error {
 	j.revision = event.Kv.ModRevision
-	key, value := string(event.Kv.Key), event.Kv.Value
 	deleted := event.Type == clientv3.EventTypeDelete
-	if deleted {
-		if event.PrevKv == nil {
-			return nil
-		}
-		value = event.PrevKv.Value
+	object, err := history.Object(event)
+	if err != nil {
+		return err
 	}
-	switch {
-	case key == leaseKey:
-		var lease coordination.Lease
-		if err := decode(value, &lease); err != nil {
-			return err
+	written := func(controller string, meta *metav1.ObjectMeta, replicas int32, observed int64) {
+		// The load deletes no workload.
+		if !deleted {
+			j.workloadWritten(controller, meta, replicas, observed)
+		}
+	}
+	switch o := object.(type) {
+	case *coordination.Lease:
+		if string(event.Kv.Key) != leaseKey {
+			return nil
 		}
 		holder := ""
-		if !deleted && lease.Spec.HolderIdentity != nil {
-			holder = *lease.Spec.HolderIdentity
+		if !deleted && o.Spec.HolderIdentity != nil {
+			holder = *o.Spec.HolderIdentity
 		}
 		j.leads(holder)
-	case strings.HasPrefix(key, instancesPrefix):
-		var i shardingv1alpha1.ControllerInstance
-		if err := decode(value, &i); err != nil {
-			return err
-		}
-		if i.Spec.Ring != catalogue.WorkloadsRing {
-			// Only the work of that ring is judged.
-			return nil
-		}
-		if deleted {
-			j.instanceGone(i.Name)
-		} else {
-			j.instanceWritten(&i)
-		}
-	case deleted && !strings.HasPrefix(key, podsPrefix):
-		// The load deletes no workload.
-	case strings.HasPrefix(key, setsPrefix):
-		var rs apps.ReplicaSet
-		if err := decode(value, &rs); err != nil {
-			return err
-		}
-		j.workloadWritten(replicaSetController, &rs.ObjectMeta, *rs.Spec.Replicas, rs.Status.ObservedGeneration)
-	case strings.HasPrefix(key, rcsPrefix):
-		var rc v1.ReplicationController
-		if err := decode(value, &rc); err != nil {
-			return err
-		}
-		j.workloadWritten(replicationControllerController, &rc.ObjectMeta, *rc.Spec.Replicas, rc.Status.ObservedGeneration)
-	case strings.HasPrefix(key, deploymentsPrefix):
-		var d apps.Deployment
-		if err := decode(value, &d); err != nil {
-			return err
-		}
-		j.workloadWritten(deploymentController, &d.ObjectMeta, *d.Spec.Replicas, d.Status.ObservedGeneration)
-	case strings.HasPrefix(key, jobsPrefix):
-		var o batch.Job
-		if err := decode(value, &o); err != nil {
-			return err
-		}
-		// The load does not change it, so all of its status is for this generation.
-		j.workloadWritten(jobController, &o.ObjectMeta, *o.Spec.Parallelism, o.Generation)
-	case strings.HasPrefix(key, daemonSetsPrefix):
-		var d apps.DaemonSet
-		if err := decode(value, &d); err != nil {
-			return err
-		}
-		j.workloadWritten(daemonSetController, &d.ObjectMeta, nodes, d.Status.ObservedGeneration)
-	case strings.HasPrefix(key, podsPrefix):
-		var pod v1.Pod
-		if err := decode(value, &pod); err != nil {
-			return err
-		}
+	case *shardingv1alpha1.ControllerInstance:
 		switch {
-		case deleted, pod.DeletionTimestamp != nil:
+		case o.Spec.Ring != catalogue.WorkloadsRing:
+			// Only the work of that ring is judged.
+		case deleted:
+			j.instanceGone(o.Name)
+		default:
+			j.instanceWritten(o)
+		}
+	case *apps.ReplicaSet:
+		written(replicaSetController, &o.ObjectMeta, *o.Spec.Replicas, o.Status.ObservedGeneration)
+	case *v1.ReplicationController:
+		written(replicationControllerController, &o.ObjectMeta, *o.Spec.Replicas, o.Status.ObservedGeneration)
+	case *apps.Deployment:
+		written(deploymentController, &o.ObjectMeta, *o.Spec.Replicas, o.Status.ObservedGeneration)
+	case *batch.Job:
+		// The load does not change it, so all of its status is for this generation.
+		written(jobController, &o.ObjectMeta, *o.Spec.Parallelism, o.Generation)
+	case *apps.DaemonSet:
+		written(daemonSetController, &o.ObjectMeta, nodes, o.Status.ObservedGeneration)
+	case *v1.Pod:
+		switch {
+		case deleted, o.DeletionTimestamp != nil:
 			// A deletion may have two steps.
-			j.podDeleted(&pod)
+			j.podDeleted(o)
 		case event.IsCreate():
-			j.podCreated(&pod)
-		case pod.Status.Phase == v1.PodSucceeded:
-			j.podFinished(&pod)
+			j.podCreated(o)
+		case o.Status.Phase == v1.PodSucceeded:
+			j.podFinished(o)
 		}
 	}
 	return nil
-}
-
-func decode(value []byte, into runtime.Object) error {
-	_, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, into)
-	return err
 }

@@ -18,7 +18,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/test/harness/shared"
 )
 
 const (
@@ -45,14 +45,14 @@ type probes struct {
 	client kubernetes.Interface
 	stop   chan struct{}
 	done   sync.WaitGroup
+	*shared.State[*replies]
+}
 
-	lock sync.Mutex
+// replies are what controllers have made of the probes.
+type replies struct {
 	// seen has the status of each probe as last seen.
 	seen    map[string]state
 	answers []answer
-	// moved is closed and replaced whenever seen or answers has changed.
-	moved  chan struct{}
-	failed error
 }
 
 // state is what a workload's status says.
@@ -70,7 +70,7 @@ type answer struct {
 // startProbes creates the probes and starts them. All of them have been answered once
 // when it returns.
 func startProbes(ctx context.Context, client kubernetes.Interface) (*probes, error) {
-	p := &probes{client: client, stop: make(chan struct{}), seen: map[string]state{}, moved: make(chan struct{})}
+	p := &probes{client: client, stop: make(chan struct{}), State: shared.New(&replies{seen: map[string]state{}})}
 	ctx, cancel := context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
 	see := func(object any) {
@@ -99,36 +99,24 @@ func startProbes(ctx context.Context, client kubernetes.Interface) (*probes, err
 			first.Add(1)
 			p.done.Go(func() {
 				if err := p.probe(ctx, kind, fmt.Sprintf("%s%s-%d", probePrefix, map[string]string{aReplicaSet: "rs", aReplicationController: "rc"}[kind], n), first.Done); err != nil {
-					p.lock.Lock()
-					p.failed = errors.Join(p.failed, err)
-					p.lock.Unlock()
+					p.Fail(err)
 				}
 			})
 		}
 	}
 	first.Wait()
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	return p, p.failed
+	return p, p.Failed()
 }
 
 // end lets the probes await their last answers.
 func (p *probes) end() error {
 	close(p.stop)
 	p.done.Wait()
-	return p.failed
+	return p.Failed()
 }
 
 func (p *probes) see(name string, s state) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	p.seen[name] = s
-	p.moveLocked()
-}
-
-func (p *probes) moveLocked() {
-	close(p.moved)
-	p.moved = make(chan struct{})
+	p.Change(func(r *replies) error { r.seen[name] = s; return nil })
 }
 
 // probe scales one workload until the probes end. It calls first after the first answer,
@@ -158,10 +146,10 @@ func (p *probes) probe(ctx context.Context, kind, name string, first func()) err
 		if err := p.await(ctx, name, generation, replicas); err != nil {
 			return err
 		}
-		p.lock.Lock()
-		p.answers = append(p.answers, answer{name, kind, sent, time.Now()})
-		p.moveLocked()
-		p.lock.Unlock()
+		p.Change(func(r *replies) error {
+			r.answers = append(r.answers, answer{name, kind, sent, time.Now()})
+			return nil
+		})
 	}
 }
 
@@ -169,29 +157,20 @@ func (p *probes) probe(ctx context.Context, kind, name string, first func()) err
 func (p *probes) await(ctx context.Context, name string, generation int64, replicas int32) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errSoon)
 	defer cancel()
-	for {
-		p.lock.Lock()
-		s, moved := p.seen[name], p.moved
-		p.lock.Unlock()
-		if s.observed >= generation && s.replicas == replicas {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the answer to %s: %w", name, context.Cause(ctx))
-		}
-	}
+	return p.Await(ctx, "the answer to "+name, func(r *replies) bool {
+		s := r.seen[name]
+		return s.observed >= generation && s.replicas == replicas
+	})
 }
 
 // longest returns the longest time from a request to its answer, by kind.
 func (p *probes) longest() map[string]time.Duration {
-	p.lock.Lock()
-	defer p.lock.Unlock()
 	out := map[string]time.Duration{}
-	for _, a := range p.answers {
-		out[a.kind] = max(out[a.kind], a.answered.Sub(a.sent))
-	}
+	p.See(func(r *replies) {
+		for _, a := range r.answers {
+			out[a.kind] = max(out[a.kind], a.answered.Sub(a.sent))
+		}
+	})
 	return out
 }
 
@@ -200,27 +179,19 @@ func (p *probes) longest() map[string]time.Duration {
 func (p *probes) after(ctx context.Context, begin time.Time) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errSoon)
 	defer cancel()
-	for {
-		p.lock.Lock()
+	var longest time.Duration
+	err := p.Await(ctx, "every key to be worked on", func(r *replies) bool {
 		first := map[string]time.Duration{}
-		for _, a := range p.answers {
+		for _, a := range r.answers {
 			if _, already := first[a.probe]; !already && a.answered.After(begin) {
 				first[a.probe] = a.answered.Sub(begin)
 			}
 		}
-		moved := p.moved
-		p.lock.Unlock()
-		if len(first) == 2*probesOfEach {
-			var longest time.Duration
-			for _, d := range first {
-				longest = max(longest, d)
-			}
-			return longest, nil
+		longest = 0
+		for _, d := range first {
+			longest = max(longest, d)
 		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return 0, fmt.Errorf("waiting for every key to be worked on: %w", context.Cause(ctx))
-		}
-	}
+		return len(first) == 2*probesOfEach
+	})
+	return longest, err
 }

@@ -20,9 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,9 +34,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
 
@@ -67,7 +67,6 @@ type ran struct {
 
 // jobs is what becomes of the Jobs.
 type jobs struct {
-	lock  sync.Mutex
 	begun map[string]time.Time
 	took  map[string]time.Duration
 	// pods has the names of those that are to succeed.
@@ -89,14 +88,17 @@ func (b *benchmark) runJobs(ctx context.Context) (r ran, err error) {
 	working, end := context.WithCancel(ctx)
 	defer end()
 	group, working := errgroup.WithContext(working)
+	running, err := follow(working, b, j, (*jobs).take, jobsPrefix, pods+metav1.NamespaceDefault+"/job-")
+	if err != nil {
+		return r, err
+	}
 	begin := time.Now()
-	group.Go(func() error { return b.createJobs(working, j) })
-	group.Go(func() error { return b.followPods(working, j) })
+	group.Go(func() error { return b.createJobs(working, running) })
 	group.Go(func() error { return b.rollDaemonSets(working) })
 	for range finishers {
-		group.Go(func() error { return b.finish(working, j) })
+		group.Go(func() error { return b.finish(working, j.pods) })
 	}
-	err = b.followJobs(working, j)
+	err = running.Await(working, "the Jobs", func(j *jobs) bool { return len(j.took) == allJobs })
 	took := time.Since(begin)
 	end()
 	if err := errors.Join(err, group.Wait()); err != nil {
@@ -111,10 +113,7 @@ func (b *benchmark) runJobs(ctx context.Context) (r ran, err error) {
 		r.most, r.total = max(r.most, used), r.total+used
 	}
 	var all []time.Duration
-	for _, t := range j.took {
-		all = append(all, t)
-	}
-	slices.Sort(all)
+	running.See(func(j *jobs) { all = slices.Sorted(maps.Values(j.took)) })
 	r.rate, r.median, r.late = allJobs/took.Seconds(), all[len(all)/2], all[len(all)*99/100]
 	return r, nil
 }
@@ -133,7 +132,7 @@ func (b *benchmark) cpu() ([]time.Duration, error) {
 }
 
 // createJobs creates the Jobs, evenly over their time.
-func (b *benchmark) createJobs(ctx context.Context, j *jobs) error {
+func (b *benchmark) createJobs(ctx context.Context, running *history.History[*jobs]) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(creators)
 	tick := time.NewTicker(time.Minute / jobsPerMinute)
@@ -146,9 +145,7 @@ func (b *benchmark) createJobs(ctx context.Context, j *jobs) error {
 		}
 		group.Go(func() error {
 			job := newJob(fmt.Sprintf("job-%05d", i))
-			j.lock.Lock()
-			j.begun[job.Name] = time.Now()
-			j.lock.Unlock()
+			running.See(func(j *jobs) { j.begun[job.Name] = time.Now() })
 			_, err := b.client.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, job, metav1.CreateOptions{})
 			return err
 		})
@@ -166,66 +163,34 @@ func newJob(name string) *batch.Job {
 	}
 }
 
-// watch calls each for every change of these objects that is no deletion, until that returns true or
-// an error.
-func (b *benchmark) watch(ctx context.Context, prefix string, each func(name string, event *clientv3.Event) (bool, error)) error {
-	endpoint, err := b.cluster.Endpoint(string(localcluster.Etcd))
-	if err != nil {
-		return err
-	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	for response := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFilterDelete()) {
-		for _, event := range response.Events {
-			if done, err := each(strings.TrimPrefix(string(event.Kv.Key), prefix), event); done || err != nil {
-				return err
-			}
-		}
-	}
-	return context.Cause(ctx)
-}
+const jobsPrefix = "/registry/jobs/" + metav1.NamespaceDefault + "/"
 
-// followJobs waits until all Jobs have ended.
-func (b *benchmark) followJobs(ctx context.Context, j *jobs) error {
-	return b.watch(ctx, "/registry/jobs/"+metav1.NamespaceDefault+"/", func(name string, event *clientv3.Event) (bool, error) {
-		var job batch.Job
-		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(event.Kv.Value, nil, &job); err != nil {
-			return false, err
+// take notes the end of a Job, and hands its pod to the finishers.
+func (j *jobs) take(event *clientv3.Event) error {
+	name := path.Base(string(event.Kv.Key))
+	if !strings.HasPrefix(string(event.Kv.Key), jobsPrefix) {
+		if event.IsCreate() {
+			j.pods <- name
 		}
-		if job.Status.CompletionTime == nil {
-			return false, nil
-		}
-		j.lock.Lock()
-		defer j.lock.Unlock()
+		return nil
+	}
+	object, err := history.Object(event)
+	if err != nil {
+		return err
+	}
+	if job, ok := object.(*batch.Job); ok && job.Status.CompletionTime != nil {
 		if _, known := j.took[name]; !known {
 			j.took[name] = time.Since(j.begun[name])
 		}
-		return len(j.took) == allJobs, nil
-	})
-}
-
-// followPods hands the Jobs' pods to the finishers, until ctx ends.
-func (b *benchmark) followPods(ctx context.Context, j *jobs) error {
-	err := b.watch(ctx, pods+metav1.NamespaceDefault+"/", func(name string, event *clientv3.Event) (bool, error) {
-		if event.IsCreate() && strings.HasPrefix(name, "job-") {
-			j.pods <- name
-		}
-		return false, nil
-	})
-	if ctx.Err() != nil {
-		return nil
 	}
-	return err
+	return nil
 }
 
 // finish makes pods succeed, as a kubelet would, until ctx ends.
-func (b *benchmark) finish(ctx context.Context, j *jobs) error {
+func (b *benchmark) finish(ctx context.Context, pods <-chan string) error {
 	for {
 		select {
-		case name := <-j.pods:
+		case name := <-pods:
 			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 			if err != nil && ctx.Err() == nil {
 				return err

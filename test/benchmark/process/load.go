@@ -18,11 +18,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,6 +30,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
 
@@ -40,89 +39,62 @@ const creators = 8
 
 // counter counts the pods of each Deployment as they come.
 type counter struct {
-	mu sync.Mutex
 	// begun has when each Deployment was about to be created, and last when its last pod came.
 	begun, last map[string]time.Time
 	pods        map[string]int
 	total       int
-	err         error
-	// moved is closed and replaced after each pod.
-	moved chan struct{}
 }
 
 // pods is etcd's prefix of the pods.
 const pods = "/registry/pods/"
 
-// follow counts the pods that come, until ctx ends. It watches etcd: the API server ends the watch
-// of a client that cannot keep up.
-func (b *benchmark) follow(ctx context.Context) (*counter, error) {
+// follow has a state follow what etcd stores with these prefixes, until ctx ends. It watches etcd: the
+// API server ends the watch of a client that cannot keep up.
+func follow[T any](ctx context.Context, b *benchmark, state T, take func(T, *clientv3.Event) error, prefixes ...string) (*history.History[T], error) {
 	endpoint, err := b.cluster.Endpoint(string(localcluster.Etcd))
 	if err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	changes := client.Watch(ctx, pods, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFilterDelete())
-	c := &counter{begun: map[string]time.Time{}, last: map[string]time.Time{}, pods: map[string]int{}, moved: make(chan struct{})}
-	go func() {
-		defer client.Close()
-		for response := range changes {
-			for _, event := range response.Events {
-				if name := path.Base(string(event.Kv.Key)); event.IsCreate() {
-					c.take(name[:len(nameOf(0))])
-				}
-			}
-		}
-		if ctx.Err() == nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.err = errors.New("the watch of pods has ended")
-		}
-	}()
-	return c, nil
+	return history.Follow(ctx, endpoint, state, take, prefixes)
 }
 
-func (c *counter) take(deployment string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.total++
-	c.pods[deployment]++
-	c.last[deployment] = time.Now()
-	close(c.moved)
-	c.moved = make(chan struct{})
+// followed counts the pods that come, until ctx ends.
+type followed struct{ *history.History[*counter] }
+
+func (b *benchmark) follow(ctx context.Context) (followed, error) {
+	h, err := follow(ctx, b, &counter{begun: map[string]time.Time{}, last: map[string]time.Time{}, pods: map[string]int{}}, (*counter).take, pods)
+	return followed{h}, err
+}
+
+func (c *counter) take(event *clientv3.Event) error {
+	if event.IsCreate() {
+		deployment := path.Base(string(event.Kv.Key))[:len(nameOf(0))]
+		c.total++
+		c.pods[deployment]++
+		c.last[deployment] = time.Now()
+	}
+	return nil
 }
 
 // until waits until there are n pods, and returns how many there are.
-func (c *counter) until(ctx context.Context, n int) (int, error) {
-	for {
-		c.mu.Lock()
-		total, err, moved := c.total, c.err, c.moved
-		c.mu.Unlock()
-		if err != nil || total >= n {
-			return total, err
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return total, context.Cause(ctx)
-		}
-	}
+func (f followed) until(ctx context.Context, n int) (total int, err error) {
+	err = f.Await(ctx, fmt.Sprintf("%d pods", n), func(c *counter) bool {
+		total = c.total
+		return total >= n
+	})
+	return total, err
 }
 
 func nameOf(i int) string { return fmt.Sprintf("app-%05d", i) }
 
 // create creates the Deployments, each in its namespace.
-func (b *benchmark) create(ctx context.Context, c *counter, n int, namespace func(int) string) error {
+func (b *benchmark) create(ctx context.Context, f followed, n int, namespace func(int) string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(creators)
 	for i := range n {
 		group.Go(func() error {
 			d := newDeployment(nameOf(i))
-			c.mu.Lock()
-			c.begun[d.Name] = time.Now()
-			c.mu.Unlock()
+			f.See(func(c *counter) { c.begun[d.Name] = time.Now() })
 			_, err := b.client.AppsV1().Deployments(namespace(i)).Create(ctx, d, metav1.CreateOptions{})
 			return err
 		})

@@ -111,7 +111,7 @@ const ratedPods = 10000
 func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	c, err := b.follow(ctx)
+	coming, err := b.follow(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,18 +119,18 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 		return err
 	}
 	// Each instance has Deployments enough to create pods all the time.
-	if err := b.create(ctx, c, ratedPods/podsPerDeployment, evenly); err != nil {
+	if err := b.create(ctx, coming, ratedPods/podsPerDeployment, evenly); err != nil {
 		return err
 	}
 	// The first pods come at once, as the clients have not sent anything for a while.
-	before, err := c.until(ctx, 400*max(r.managers, 1))
+	before, err := coming.until(ctx, 400*max(r.managers, 1))
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
 	window, end := context.WithTimeout(ctx, b.rated)
 	defer end()
-	after, err := c.until(window, b.pods)
+	after, err := coming.until(window, b.pods)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (b *benchmark) measureRate(ctx context.Context, r *result) error {
 func (b *benchmark) fill(ctx context.Context, namespace func(int) string) (f filled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	c, err := b.follow(ctx)
+	coming, err := b.follow(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -150,19 +150,19 @@ func (b *benchmark) fill(ctx context.Context, namespace func(int) string) (f fil
 		return f, err
 	}
 	begin := time.Now()
-	if err := b.create(ctx, c, b.pods/podsPerDeployment, namespace); err != nil {
+	if err := b.create(ctx, coming, b.pods/podsPerDeployment, namespace); err != nil {
 		return f, err
 	}
-	if _, err := c.until(ctx, b.pods); err != nil {
+	if _, err := coming.until(ctx, b.pods); err != nil {
 		return f, err
 	}
 	f.rate = float64(b.pods) / time.Since(begin).Seconds()
 	var took []time.Duration
-	c.mu.Lock()
-	for name, begun := range c.begun {
-		took = append(took, c.last[name].Sub(begun))
-	}
-	c.mu.Unlock()
+	coming.See(func(c *counter) {
+		for name, begun := range c.begun {
+			took = append(took, c.last[name].Sub(begun))
+		}
+	})
 	slices.Sort(took)
 	f.median, f.late = took[len(took)/2], took[len(took)*99/100]
 	if err := b.complete(ctx); err != nil {

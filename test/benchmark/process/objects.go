@@ -112,7 +112,7 @@ func largeTypes(a, b usage) []string {
 func (b *benchmark) mix(ctx context.Context) (u usage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*soon)
 	defer cancel()
-	c, err := b.follow(ctx)
+	coming, err := b.follow(ctx)
 	if err != nil {
 		return u, err
 	}
@@ -163,7 +163,7 @@ func (b *benchmark) mix(ctx context.Context) (u usage, err error) {
 			return u, err
 		}
 	}
-	if _, err := c.until(ctx, manySets); err != nil {
+	if _, err := coming.until(ctx, manySets); err != nil {
 		return u, err
 	}
 	if err := b.still(ctx); err != nil {

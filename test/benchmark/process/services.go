@@ -17,12 +17,13 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -32,10 +33,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
 
@@ -61,7 +60,6 @@ type served struct {
 
 // addresses is what becomes of the pods' addresses.
 type addresses struct {
-	lock sync.Mutex
 	// of has the address of each pod, by namespace and name.
 	of map[string]string
 	// due has when an address was to come into a slice, or to go out of it.
@@ -71,8 +69,6 @@ type addresses struct {
 	took      []time.Duration
 	measuring bool
 	ready     int
-	// given is how many addresses pods have been given.
-	given int
 	// pods has those that are to become ready.
 	pods chan types.NamespacedName
 }
@@ -88,35 +84,38 @@ func (b *benchmark) runServices(ctx context.Context) (s served, err error) {
 	if err := b.createServingNode(ctx); err != nil {
 		return s, err
 	}
-	group.Go(func() error { return b.beat(working) })
-	group.Go(func() error { return b.followAddresses(working, a) })
-	for range finishers {
-		group.Go(func() error { return b.serve(working, a) })
+	following, err := follow(working, b, a, (*addresses).take, history.Registry)
+	if err != nil {
+		return s, err
 	}
-	err = b.restartServices(working, a, &s)
+	group.Go(func() error { return b.beat(working) })
+	var given atomic.Int32
+	for range finishers {
+		group.Go(func() error { return b.serve(working, a.pods, &given) })
+	}
+	err = b.restartServices(working, following, &s)
 	end()
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return s, err
 	}
-	slices.Sort(a.took)
-	s.median, s.late = a.took[len(a.took)/2], a.took[len(a.took)*99/100]
+	var took []time.Duration
+	following.See(func(a *addresses) { took = slices.Sorted(slices.Values(a.took)) })
+	s.median, s.late = took[len(took)/2], took[len(took)*99/100]
 	return s, nil
 }
 
 // restartServices creates all Services, restarts the pods of each, and waits until the slices have
 // followed.
-func (b *benchmark) restartServices(ctx context.Context, a *addresses, s *served) error {
+func (b *benchmark) restartServices(ctx context.Context, following *history.History[*addresses], s *served) error {
 	for i := range allServices {
 		if err := b.createService(ctx, serviceName(i)); err != nil {
 			return err
 		}
 	}
-	if err := a.await(ctx, allServices*servicePods); err != nil {
-		return fmt.Errorf("waiting for the first pods: %w", err)
+	if err := await(ctx, "the first pods", following, allServices*servicePods); err != nil {
+		return err
 	}
-	a.lock.Lock()
-	a.measuring = true
-	a.lock.Unlock()
+	following.See(func(a *addresses) { a.measuring = true })
 	before, err := b.cpu()
 	if err != nil {
 		return err
@@ -134,8 +133,8 @@ func (b *benchmark) restartServices(ctx context.Context, a *addresses, s *served
 			return err
 		}
 	}
-	if err := a.await(ctx, 2*allServices*servicePods); err != nil {
-		return fmt.Errorf("waiting for the slices to follow: %w", err)
+	if err := await(ctx, "the slices to follow", following, 2*allServices*servicePods); err != nil {
+		return err
 	}
 	after, err := b.cpu()
 	if err != nil {
@@ -202,72 +201,34 @@ func (b *benchmark) createService(ctx context.Context, namespace string) error {
 }
 
 // await waits until that many pods have become ready, and nothing is due.
-func (a *addresses) await(ctx context.Context, ready int) error {
-	for {
-		a.lock.Lock()
-		is, due := a.ready, len(a.due)
-		a.lock.Unlock()
-		if is >= ready && due == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %d of %d pods are ready, %d addresses are due", context.Cause(ctx), is, ready, due)
-		}
+func await(ctx context.Context, what string, following *history.History[*addresses], ready int) error {
+	var is, due int
+	if err := following.Await(ctx, what, func(a *addresses) bool {
+		is, due = a.ready, len(a.due)
+		return is >= ready && due == 0
+	}); err != nil {
+		return fmt.Errorf("%w: %d of %d pods are ready, %d addresses are due", err, is, ready, due)
 	}
-}
-
-// followAddresses follows pods and slices in etcd, until ctx ends.
-func (b *benchmark) followAddresses(ctx context.Context, a *addresses) error {
-	endpoint, err := b.cluster.Endpoint(string(localcluster.Etcd))
-	if err != nil {
-		return err
-	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	// One watch keeps the order between resources.
-	for response := range client.Watch(ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
-		for _, event := range response.Events {
-			if err := a.take(event); err != nil {
-				return err
-			}
-		}
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return errors.New("the watch of etcd has ended")
+	return nil
 }
 
 func (a *addresses) take(event *clientv3.Event) error {
 	const podsPrefix, slicesPrefix = "/registry/pods/service-", "/registry/endpointslices/service-"
 	key := string(event.Kv.Key)
-	decode := func(into runtime.Object) error {
-		if event.Type == clientv3.EventTypeDelete {
-			return nil
-		}
-		_, _, err := scheme.Codecs.UniversalDeserializer().Decode(event.Kv.Value, nil, into)
+	if !strings.HasPrefix(key, podsPrefix) && !strings.HasPrefix(key, slicesPrefix) {
+		return nil
+	}
+	object, err := history.Object(event)
+	if err != nil {
 		return err
 	}
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	switch {
-	case strings.HasPrefix(key, podsPrefix):
-		var pod v1.Pod
-		if err := decode(&pod); err != nil {
-			return err
-		}
-		a.podChanged(key, &pod, event)
-	case strings.HasPrefix(key, slicesPrefix):
-		var slice discovery.EndpointSlice
-		if err := decode(&slice); err != nil {
-			return err
-		}
-		a.sliceChanged(key, &slice)
+	// What is deleted is empty.
+	if strings.HasPrefix(key, podsPrefix) {
+		pod, _ := object.(*v1.Pod)
+		a.podChanged(key, cmp.Or(pod, &v1.Pod{}), event)
+	} else {
+		slice, _ := object.(*discovery.EndpointSlice)
+		a.sliceChanged(key, cmp.Or(slice, &discovery.EndpointSlice{}))
 	}
 	return nil
 }
@@ -308,15 +269,12 @@ func (a *addresses) sliceChanged(key string, slice *discovery.EndpointSlice) {
 	a.published[key] = published
 }
 
-// serve makes pods ready, as a kubelet would, until ctx ends.
-func (b *benchmark) serve(ctx context.Context, a *addresses) error {
+// serve makes pods ready, as a kubelet would, until ctx ends. given counts the addresses.
+func (b *benchmark) serve(ctx context.Context, pods <-chan types.NamespacedName, given *atomic.Int32) error {
 	for {
 		select {
-		case name := <-a.pods:
-			a.lock.Lock()
-			a.given++
-			n := a.given
-			a.lock.Unlock()
+		case name := <-pods:
+			n := given.Add(1)
 			ip := fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)
 			patch := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":%[1]q,"podIPs":[{"ip":%[1]q}],"conditions":[{"type":"Ready","status":"True"}]}}`, ip)
 			_, err := b.client.CoreV1().Pods(name.Namespace).Patch(ctx, name.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")

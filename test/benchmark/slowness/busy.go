@@ -65,7 +65,7 @@ func (b *benchmark) fill(ctx context.Context, stock bool) (o busyOutcome, err er
 	}
 	want := int64(b.busy.sets * b.busy.pods)
 	for {
-		pods, err := s.registry.pods(ctx)
+		pods, err := s.pods(ctx)
 		if err != nil {
 			return o, err
 		}

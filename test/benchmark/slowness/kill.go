@@ -109,7 +109,7 @@ func (s *side) death(ctx context.Context, b *benchmark, number int, vanish bool,
 		return err
 	}
 	into.worked = append(into.worked, last.Sub(begin))
-	s.registry.see(func(l *ledger) {
+	s.registry.See(func(l *ledger) {
 		if at, ok := l.goneOf(pid); ok {
 			into.gone = append(into.gone, at.Sub(begin))
 		}

@@ -41,7 +41,7 @@ func (s *side) look(ctx context.Context, m *manager) {
 			return
 		}
 		if err != nil {
-			s.registry.fail(err)
+			s.registry.Fail(err)
 		}
 		if s.isLeading(m) {
 			works = everythingOf(s.unserved.controllers)
@@ -74,7 +74,7 @@ func (s *side) onRings(ctx context.Context, m *manager) (serving, error) {
 func (s *side) read(ctx context.Context, m *manager) {
 	f, err := os.Open(s.cluster.LogFile(m.name))
 	if err != nil {
-		s.registry.fail(err)
+		s.registry.Fail(err)
 		return
 	}
 	defer f.Close()
@@ -89,7 +89,7 @@ func (s *side) read(ctx context.Context, m *manager) {
 				return
 			}
 			if err != nil {
-				s.registry.fail(err)
+				s.registry.Fail(err)
 				return
 			}
 			if start.works(line) {

@@ -158,7 +158,7 @@ func (s *side) addLeader(ctx context.Context) error {
 	if err := s.add(ctx, true, enabled); err != nil {
 		return err
 	}
-	return s.registry.await(ctx, "a leader", func(l *ledger) bool { return l.leader != "" })
+	return s.registry.Await(ctx, "a leader", func(l *ledger) bool { return l.leader != "" })
 }
 
 // addAll starts n controller managers, and waits until they share the work.

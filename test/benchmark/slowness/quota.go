@@ -114,7 +114,7 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 		return err
 	}
 	before := s.now()
-	earlier, err := s.registry.pods(ctx)
+	earlier, err := s.pods(ctx)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 		}
 	}
 	if err := s.until(ctx, "the first pods", func() (bool, error) {
-		pods, err := s.registry.pods(ctx)
+		pods, err := s.pods(ctx)
 		return pods >= earlier+quotaBegun, err
 	}); err != nil {
 		return err

@@ -18,11 +18,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"path"
-	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,31 +26,13 @@ import (
 	apps "k8s.io/api/apps/v1"
 	coordination "k8s.io/api/coordination/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/kubernetes/test/harness/ownership"
 	"k8s.io/utils/ptr"
 )
 
-// The etcd prefixes of what is followed.
-const (
-	instancesPrefix = "/registry/controllerinstances/"
-	leaseKey        = "/registry/leases/kube-system/kube-controller-manager"
-	setsPrefix      = "/registry/replicasets/"
-	podsPrefix      = "/registry/pods/"
-)
-
-// registry follows, in etcd, what tells which process may work. So it goes on while the API server
-// is slow or away.
-type registry struct {
-	client *clientv3.Client
-
-	lock sync.Mutex
-	ledger
-	failed error
-	// moved is closed and replaced after each change.
-	moved chan struct{}
-}
+// leaseKey is the key in etcd of the Lease of the leader.
+const leaseKey = "/registry/leases/kube-system/kube-controller-manager"
 
 // ledger is what the changes in etcd tell.
 type ledger struct {
@@ -84,8 +62,8 @@ type sight struct {
 // registrant is a process on a ring.
 type registrant struct{ holder, ring string }
 
-func newLedger() ledger {
-	return ledger{registrations: map[registrant]int{}, gone: map[string]time.Time{}, seen: map[string]sight{}, wanted: map[string]*sight{}}
+func newLedger() *ledger {
+	return &ledger{registrations: map[registrant]int{}, gone: map[string]time.Time{}, seen: map[string]sight{}, wanted: map[string]*sight{}}
 }
 
 func (l *ledger) registered(holder, ring string) {
@@ -145,118 +123,38 @@ func (l *ledger) goneOf(pid int) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// follow follows the etcd at that endpoint from its first revision until ctx ends.
-func follow(ctx context.Context, endpoint string) (*registry, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	r := &registry{client: client, ledger: newLedger(), moved: make(chan struct{})}
-	for _, prefix := range []string{instancesPrefix, leaseKey, setsPrefix} {
-		go func() {
-			for response := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV()) {
-				r.take(response)
-			}
-			if ctx.Err() == nil {
-				r.fail(errors.New("a watch of etcd has ended"))
-			}
-		}()
-	}
-	return r, nil
+// follow follows, in the etcd at that endpoint, what tells which process may work, until ctx ends. So
+// it goes on while the API server is slow or away.
+func follow(ctx context.Context, endpoint string) (*history.History[*ledger], error) {
+	prefixes := []string{"/registry/controllerinstances/", leaseKey, "/registry/replicasets/"}
+	return history.Follow(ctx, endpoint, newLedger(), (*ledger).apply, prefixes, clientv3.WithPrevKV())
 }
 
-func (r *registry) fail(err error) {
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	if r.failed == nil {
-		r.failed = err
-	}
-}
-
-func (r *registry) take(response clientv3.WatchResponse) {
-	if err := response.Err(); err != nil {
-		r.fail(err)
-		return
-	}
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	for _, event := range response.Events {
-		if err := r.apply(time.Now(), event); err != nil && r.failed == nil {
-			r.failed = fmt.Errorf("revision %d of %s: %w", event.Kv.ModRevision, event.Kv.Key, err)
-		}
-	}
-	close(r.moved)
-	r.moved = make(chan struct{})
-}
-
-func (l *ledger) apply(at time.Time, event *clientv3.Event) error {
-	key, value := string(event.Kv.Key), event.Kv.Value
-	deleted := event.Type == clientv3.EventTypeDelete
-	if deleted {
-		if event.PrevKv == nil {
-			return nil
-		}
-		value = event.PrevKv.Value
-	}
-	switch {
-	case strings.HasPrefix(key, instancesPrefix):
-		var instance shardingv1alpha1.ControllerInstance
-		if err := decode(value, &instance); err != nil {
-			return err
-		}
+func (l *ledger) apply(event *clientv3.Event) error {
+	at, deleted := time.Now(), event.Type == clientv3.EventTypeDelete
+	object, err := history.Object(event)
+	switch o := object.(type) {
+	case *shardingv1alpha1.ControllerInstance:
 		if deleted {
-			l.gone[instance.Spec.HolderIdentity] = at
+			l.gone[o.Spec.HolderIdentity] = at
 		} else if event.IsCreate() {
-			l.registered(instance.Spec.HolderIdentity, instance.Spec.Ring)
+			l.registered(o.Spec.HolderIdentity, o.Spec.Ring)
 		}
-	case key == leaseKey && !deleted:
-		var lease coordination.Lease
-		if err := decode(value, &lease); err != nil {
-			return err
+	case *coordination.Lease:
+		if !deleted && string(event.Kv.Key) == leaseKey {
+			l.leads(ptr.Deref(o.Spec.HolderIdentity, ""))
 		}
-		l.leads(ptr.Deref(lease.Spec.HolderIdentity, ""))
-	case strings.HasPrefix(key, setsPrefix) && !deleted:
-		var set apps.ReplicaSet
-		if err := decode(value, &set); err != nil {
-			return err
+	case *apps.ReplicaSet:
+		if !deleted {
+			l.setWritten(at, path.Join(o.Namespace, o.Name), o.Status.ObservedGeneration)
 		}
-		l.setWritten(at, path.Join(set.Namespace, set.Name), set.Status.ObservedGeneration)
 	}
-	return nil
-}
-
-func decode(value []byte, into runtime.Object) error {
-	_, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, into)
 	return err
 }
 
-// see calls f with the ledger locked. f must not block.
-func (r *registry) see(f func(*ledger)) {
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	f(&r.ledger)
-}
-
-// await waits until f returns true. It calls f after each change; f must not block.
-func (r *registry) await(ctx context.Context, what string, f func(*ledger) bool) error {
-	for {
-		r.lock.Lock()
-		ok, failed, moved := f(&r.ledger), r.failed, r.moved
-		r.lock.Unlock()
-		if failed != nil || ok {
-			return failed
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
-		}
-	}
-}
-
 // pods returns how many pods there are.
-func (r *registry) pods(ctx context.Context) (int64, error) {
-	response, err := r.client.Get(ctx, podsPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+func (s *side) pods(ctx context.Context) (int64, error) {
+	response, err := s.registry.Client.Get(ctx, "/registry/pods/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return 0, err
 	}

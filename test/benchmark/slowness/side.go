@@ -32,6 +32,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/harness/history"
 )
 
 const (
@@ -52,7 +53,7 @@ type side struct {
 	settings  string
 	cluster   *localcluster.Cluster
 	client    kubernetes.Interface
-	registry  *registry
+	registry  *history.History[*ledger]
 	unserved  *unserved
 	authority *authority
 	// living ends when the side ends.
@@ -140,7 +141,6 @@ func (s *side) observe() error {
 	if s.registry, err = follow(s.living, endpoint); err != nil {
 		return err
 	}
-	s.stop = append(s.stop, func() { _ = s.registry.client.Close() })
 	controllers := []string{allControllers}
 	if !s.stock {
 		controllers = ringControllers()
@@ -258,7 +258,7 @@ func (c counts) lists() (sum lists) {
 
 // now returns what was counted up to now.
 func (s *side) now() (c counts) {
-	s.registry.see(func(l *ledger) { c.lost, c.leaders = l.again, l.leaders })
+	s.registry.See(func(l *ledger) { c.lost, c.leaders = l.again, l.leaders })
 	c.unserved, c.processes = s.unserved.until(time.Now()), map[*manager]process{}
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -139,7 +139,7 @@ func (s *side) touch(ctx context.Context, sets, number int) error {
 	return parallel(ctx, sets, func(ctx context.Context, i int) error {
 		set, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Patch(ctx, setName(i), types.MergePatchType, patch, metav1.PatchOptions{})
 		if err == nil {
-			s.registry.see(func(l *ledger) { l.want(path.Join(set.Namespace, set.Name), set.Generation) })
+			s.registry.See(func(l *ledger) { l.want(path.Join(set.Namespace, set.Name), set.Generation) })
 		}
 		return err
 	})
@@ -149,7 +149,7 @@ func (s *side) touch(ctx context.Context, sets, number int) error {
 func (s *side) seen(ctx context.Context) (last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	err = s.registry.await(ctx, s.name+": the controllers of all ReplicaSets", func(l *ledger) (all bool) {
+	err = s.registry.Await(ctx, s.name+": the controllers of all ReplicaSets", func(l *ledger) (all bool) {
 		last, all = l.last()
 		return all
 	})

@@ -15,9 +15,9 @@ limitations under the License.
 */
 
 // Package ownership says who owns which hash keys. It shares no code with the ring, so that judges
-// can rely on it: it knows no more than the meaning of the registry. An instance owns the keys above
-// its predecessor's up to and including its own, and the lowest instance also those above the
-// highest.
+// can rely on it: it knows no more than the meaning of the registry. An instance owns the keys
+// above its predecessor's up to and including its own, and the lowest instance also those above
+// the highest.
 package ownership
 
 import (

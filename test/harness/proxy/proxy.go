@@ -60,8 +60,8 @@ type Proxy struct {
 // can send from any of them.
 func Source(n int) net.IP { return net.IPv4(127, 0, byte(1+n/250), byte(1+n%250)) }
 
-// New starts a proxy on a free port of 127.0.0.1. It connects to the URLs of targets from the source
-// address, which identifies the process in audit logs; nil leaves that to the kernel.
+// New starts a proxy on a free port of 127.0.0.1. It connects to the URLs of targets from the
+// source address, which identifies the process in audit logs; nil leaves that to the kernel.
 func New(source net.IP, targets ...string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,7 +21,6 @@ package podcreations
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,19 +30,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/kubernetes/test/harness/shared"
 )
 
 // Counter counts pod creations since its start, by the controller of the pod.
 type Counter struct {
 	client kubernetes.Interface
 	watch  *watchtools.RetryWatcher
+	state  *shared.State[*created]
+}
 
-	lock    sync.Mutex
+// created are the pods that were.
+type created struct {
 	byOwner map[types.UID]sets.Set[types.UID]
 	names   sets.Set[string]
-	failed  error
-	// moved is closed and replaced with each event.
-	moved chan struct{}
 }
 
 // Start begins to count, and goes on until ctx ends or Stop is called. It uses a single
@@ -61,12 +61,12 @@ func Start(ctx context.Context, client kubernetes.Interface) (*Counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Counter{client: client, watch: w, byOwner: map[types.UID]sets.Set[types.UID]{}, names: sets.New[string](), moved: make(chan struct{})}
+	c := &Counter{client: client, watch: w, state: shared.New(&created{map[types.UID]sets.Set[types.UID]{}, sets.New[string]()})}
 	go func() {
 		for event := range w.ResultChan() {
-			c.take(event)
+			c.state.Change(func(created *created) error { return created.take(event) })
 		}
-		c.fail(fmt.Errorf("the watch that counts pod creations has ended"))
+		c.state.Fail(fmt.Errorf("the watch that counts pod creations has ended"))
 	}()
 	return c, nil
 }
@@ -74,17 +74,14 @@ func Start(ctx context.Context, client kubernetes.Interface) (*Counter, error) {
 // Stop ends the counting.
 func (c *Counter) Stop() { c.watch.Stop() }
 
-func (c *Counter) take(event watch.Event) {
+func (c *created) take(event watch.Event) error {
 	pod, ok := event.Object.(*v1.Pod)
 	if !ok {
-		c.fail(fmt.Errorf("the watch that counts pod creations sent %s %v", event.Type, event.Object))
-		return
+		return fmt.Errorf("the watch that counts pod creations sent %s %v", event.Type, event.Object)
 	}
 	if event.Type != watch.Added {
-		return
+		return nil
 	}
-	c.lock.Lock()
-	defer c.lock.Unlock()
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		if c.byOwner[ref.UID] == nil {
 			c.byOwner[ref.UID] = sets.New[types.UID]()
@@ -92,21 +89,7 @@ func (c *Counter) take(event watch.Event) {
 		c.byOwner[ref.UID].Insert(pod.UID)
 	}
 	c.names.Insert(pod.Name)
-	c.moveLocked()
-}
-
-func (c *Counter) fail(err error) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	if c.failed == nil {
-		c.failed = err
-	}
-	c.moveLocked()
-}
-
-func (c *Counter) moveLocked() {
-	close(c.moved)
-	c.moved = make(chan struct{})
+	return nil
 }
 
 // UpToNow returns once every creation before this call is counted. It creates a pod in
@@ -119,27 +102,11 @@ func (c *Counter) UpToNow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		c.lock.Lock()
-		failed, seen, moved := c.failed, c.names.Has(mark.Name), c.moved
-		c.lock.Unlock()
-		switch {
-		case failed != nil:
-			return failed
-		case seen:
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return c.state.Await(ctx, "the watch that counts pod creations", func(c *created) bool { return c.names.Has(mark.Name) })
 }
 
 // Of returns how many pods were created for that controller.
-func (c *Counter) Of(owner types.UID) int {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	return c.byOwner[owner].Len()
+func (c *Counter) Of(owner types.UID) (n int) {
+	c.state.See(func(c *created) { n = c.byOwner[owner].Len() })
+	return n
 }
