@@ -26,6 +26,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/test/harness"
 )
 
 // fault is something that happens to an operator.
@@ -122,10 +123,7 @@ func briefStop(ctx context.Context, r *run) error {
 	if err := r.cluster.Signal(p.name, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(lease / 5):
-	case <-ctx.Done():
-	}
+	_ = harness.Sleep(ctx, lease/5)
 	return r.cluster.Signal(p.name, syscall.SIGCONT)
 }
 

@@ -30,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -71,10 +72,7 @@ func (r *run) load(ctx context.Context) {
 			}
 			cancel()
 		}
-		select {
-		case <-time.After(loadInterval):
-		case <-ctx.Done():
-		}
+		_ = harness.Sleep(ctx, loadInterval)
 	}
 }
 
@@ -168,9 +166,7 @@ func (r *run) letGo(ctx context.Context) error {
 			}
 			failed = append(failed, do(ctx, o))
 		}
-		select {
-		case <-time.After(loadInterval):
-		case <-ctx.Done():
+		if harness.Sleep(ctx, loadInterval) != nil {
 			return errors.Join(failed...)
 		}
 	}

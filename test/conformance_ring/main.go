@@ -40,6 +40,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
 )
 
 type options struct {
@@ -119,10 +121,7 @@ func (o *options) run(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return nil, err
-	}
-	if o.dir, err = filepath.Abs(o.dir); err != nil {
+	if err := harness.Absolute(&o.bin, &o.dir); err != nil {
 		return nil, err
 	}
 	fmt.Printf("seed %d, %d replicas of %s, %d workloads\n", o.seed, o.replicas, c.Controller, c.Workload.Count)

@@ -21,10 +21,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 // result sums up all rounds of one fault.
@@ -46,16 +47,7 @@ func (r *result) add(t tally) {
 
 // closing returns the last line of a run.
 func (r *result) closing() string {
-	return fmt.Sprintf("%s faults, %s writes judged, %s violations", grouped(r.times), grouped(r.writes), grouped(len(r.violations)))
-}
-
-// grouped returns the number with a comma between thousands.
-func grouped(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	return fmt.Sprintf("%s faults, %s writes judged, %s violations", report.Grouped(r.times), report.Grouped(r.writes), report.Grouped(len(r.violations)))
 }
 
 // printRound prints a line for a round, and the first of its violations.
@@ -68,13 +60,12 @@ func (r *run) printRound(name string, took, settled time.Duration, violations []
 		text = fmt.Sprintf("%d VIOLATIONS", len(violations))
 	}
 	fmt.Printf("%-18s %6.1fs, settled after %.1fs: %s\n", name, took.Seconds(), settled.Seconds(), text)
-	const most = 5
-	for i, v := range violations {
-		if i == most {
-			fmt.Printf("    and %d more\n", len(violations)-i)
-			break
-		}
-		fmt.Printf("    %s: %s\n", v.rule, v.text)
+	var texts []string
+	for _, v := range violations {
+		texts = append(texts, fmt.Sprintf("%s: %s", v.rule, v.text))
+	}
+	for _, text := range report.Some(texts, 5) {
+		fmt.Println("    " + text)
 	}
 }
 

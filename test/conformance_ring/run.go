@@ -45,6 +45,7 @@ import (
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/kubernetes/test/harness/history"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 const (
@@ -519,16 +520,11 @@ func (e *errUnsettled) rule() rule {
 }
 
 func (e *errUnsettled) Error() string {
-	const most = 5
 	var texts []string
-	for _, l := range e.left[:min(most, len(e.left))] {
+	for _, l := range e.left {
 		texts = append(texts, l.text)
 	}
-	text := strings.Join(texts, "; ")
-	if n := len(e.left) - most; n > 0 {
-		text += fmt.Sprintf("; and %d more", n)
-	}
-	return fmt.Sprintf("not settled within %v: %s", e.limit, text)
+	return fmt.Sprintf("not settled within %v: %s", e.limit, strings.Join(report.Some(texts, 5), "; "))
 }
 
 // awaitNothing waits until left returns nothing.

@@ -41,6 +41,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/controller/daemon/util"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -204,7 +205,7 @@ func (r *run) createNamespace(ctx context.Context, name string) error {
 	if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return r.awaitServiceAccount(ctx, name)
+	return harness.AwaitServiceAccount(ctx, r.client, name)
 }
 
 func (r *run) createQuiet(ctx context.Context, namespace string) error {

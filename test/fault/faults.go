@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/proxy"
 )
 
@@ -201,10 +202,7 @@ func cutBriefly(ctx context.Context, r *run) ([]time.Duration, error) {
 	defer unlock()
 	victim.proxy.Treat(proxy.Drop, proxy.Drop)
 	defer victim.proxy.Heal()
-	select {
-	case <-time.After(lease / 4):
-	case <-ctx.Done():
-	}
+	_ = harness.Sleep(ctx, lease/4)
 	return nil, nil
 }
 

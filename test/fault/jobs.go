@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -155,9 +156,6 @@ func (r *run) retry(ctx context.Context, do func(context.Context) error) {
 		if err == nil {
 			return
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		_ = harness.Sleep(ctx, 100*time.Millisecond)
 	}
 }

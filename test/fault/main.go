@@ -52,11 +52,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 type options struct {
@@ -135,10 +137,7 @@ func (o *options) run(ctx context.Context) (*result, error) {
 	if o.apiServers < 1 {
 		return nil, fmt.Errorf("%d API servers cannot serve a cluster: -apiservers must be at least 1", o.apiServers)
 	}
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return nil, err
-	}
-	if o.dir, err = filepath.Abs(o.dir); err != nil {
+	if err := harness.Absolute(&o.bin, &o.dir); err != nil {
 		return nil, err
 	}
 	fmt.Printf("seed %d, %d controller managers, %d ReplicaSets, %d Deployments\n", o.seed, o.instances, o.replicaSets, o.deployments)
@@ -189,16 +188,7 @@ type result struct {
 
 // closing returns the last line of a run.
 func (r *result) closing() string {
-	return fmt.Sprintf("%s faults, %s boundaries moved, %s writes judged, %s violations", grouped(r.times), grouped(r.moved), grouped(r.judged), grouped(len(r.violations)))
-}
-
-// grouped returns the number with a comma between thousands.
-func grouped(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	return fmt.Sprintf("%s faults, %s boundaries moved, %s writes judged, %s violations", report.Grouped(r.times), report.Grouped(r.moved), report.Grouped(r.judged), report.Grouped(len(r.violations)))
 }
 
 // round injects a fault once under load, and judges the writes of that time.
@@ -299,13 +289,12 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 // printRound prints a line for the round, and the first of its violations.
 func printRound(name string, after time.Duration, took []time.Duration, violations []violation) {
 	fmt.Printf("%-18s %5.1fs %s\n", name, after.Seconds(), summary(took, violations))
-	const most = 5
-	for i, v := range violations {
-		if i == most {
-			fmt.Printf("    and %d more\n", len(violations)-i)
-			break
-		}
-		fmt.Println("    " + v.text)
+	var texts []string
+	for _, v := range violations {
+		texts = append(texts, v.text)
+	}
+	for _, text := range report.Some(texts, 5) {
+		fmt.Println("    " + text)
 	}
 }
 

@@ -38,11 +38,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/kubernetes/test/harness/proxy"
@@ -372,20 +372,8 @@ func (r *run) running() []*process {
 	return out
 }
 
-// awaitServiceAccount waits until pods can be created in a namespace.
-func (r *run) awaitServiceAccount(ctx context.Context, namespace string) error {
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, soon, true, func(ctx context.Context) (bool, error) {
-		_, err := r.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the service account of pods in %s: %w", namespace, err)
-	}
-	return nil
-}
-
 func (r *run) createSets(ctx context.Context) error {
-	err := r.awaitServiceAccount(ctx, namespace)
+	err := harness.AwaitServiceAccount(ctx, r.client, namespace)
 	if err != nil {
 		return err
 	}
@@ -509,10 +497,7 @@ func (r *run) load(ctx context.Context) {
 		}
 		cancel()
 		r.loading.Unlock()
-		select {
-		case <-time.After(30 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		_ = harness.Sleep(ctx, 30*time.Millisecond)
 	}
 }
 
@@ -643,10 +628,8 @@ func (r *run) takeover(ctx context.Context, from *process, sets []*apps.ReplicaS
 				_ = r.scale(ctx, rs, replicas+n%2)
 			}
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for another process to take over from %s: %w", from.name, context.Cause(ctx))
+		if err := harness.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("waiting for another process to take over from %s: %w", from.name, err)
 		}
 	}
 	var out []time.Duration

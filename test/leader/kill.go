@@ -28,6 +28,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -48,10 +49,7 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 		if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaces(i)}}, metav1.CreateOptions{}); err != nil {
 			return nil, err
 		}
-		if err := r.await(ctx, "a service account", func(ctx context.Context) (bool, error) {
-			_, err := r.client.CoreV1().ServiceAccounts(namespaces(i)).Get(ctx, "default", metav1.GetOptions{})
-			return err == nil, nil
-		}); err != nil {
+		if err := harness.AwaitServiceAccount(ctx, r.client, namespaces(i)); err != nil {
 			return nil, err
 		}
 	}

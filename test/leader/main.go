@@ -28,16 +28,16 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/audit"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 // soon bounds the wait for any condition. It is ample even for a slow machine.
@@ -66,17 +66,11 @@ func main() {
 	flag.IntVar(&o.failed, "failed", 50, "number of nodes that fail; as many others stay")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := compare(ctx, o, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "leader:", err)
-		stop()
-		os.Exit(1)
-	}
+	harness.Main("leader", func(ctx context.Context) error { return compare(ctx, o, *out) })
 }
 
 func compare(ctx context.Context, o options, out string) (err error) {
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
+	if err := harness.Absolute(&o.bin); err != nil {
 		return err
 	}
 	if o.dir == "" {
@@ -89,10 +83,8 @@ func compare(ctx context.Context, o options, out string) (err error) {
 			return fmt.Errorf("%s: %w", r.name(), err)
 		}
 	}
-	report, differences := render(o, told[0], told[1])
-	if out == "" {
-		fmt.Print(report)
-	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+	page, differences := render(o, told[0], told[1])
+	if err := report.Write(out, page); err != nil {
 		return err
 	}
 	if differences > 0 {
@@ -157,10 +149,7 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 			return s, err
 		}
 		// Once somebody leads, each namespace has a service account.
-		if err := r.await(ctx, "a leader", func(ctx context.Context) (bool, error) {
-			_, err := r.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-			return err == nil, nil
-		}); err != nil {
+		if err := harness.AwaitServiceAccount(ctx, r.client, metav1.NamespaceDefault); err != nil {
 			return s, err
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/volume/util"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -79,7 +80,7 @@ func (r *run) keepAlive(ctx context.Context, alive func(node string) bool) error
 			}
 			return err
 		}
-		if err := each(ctx, len(list.Items), func(ctx context.Context, i int) error {
+		if err := harness.Parallel(ctx, requests, len(list.Items), func(ctx context.Context, i int) error {
 			lease := &list.Items[i]
 			if !alive(lease.Name) {
 				return nil
@@ -118,7 +119,7 @@ func (r *run) failNodes(ctx context.Context) error {
 		end()
 		<-done
 	}()
-	if err := each(ctx, 2*r.failed*podsOfNode, func(ctx context.Context, i int) error {
+	if err := harness.Parallel(ctx, requests, 2*r.failed*podsOfNode, func(ctx context.Context, i int) error {
 		node := failing(i / 2 / podsOfNode)
 		if i%2 == 1 {
 			node = strings.Replace(node, "failing", "staying", 1)

@@ -20,8 +20,6 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -29,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -86,21 +85,6 @@ func create(ctx context.Context, pods corev1.PodInterface, pod *v1.Pod) error {
 	})
 }
 
-// each does something with the numbers below n, several at the same time.
-func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(requests)
-	for i := range n {
-		group.Go(func() error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return do(ctx, i)
-		})
-	}
-	return group.Wait()
-}
-
 // policyOf returns how owner number i is deleted. What most own goes after them; of a hundred, one
 // waits for it and one leaves it behind.
 func policyOf(i int) metav1.DeletionPropagation {
@@ -119,7 +103,7 @@ func (r *run) deleteOwners(ctx context.Context) error {
 		return err
 	}
 	configMaps, pods := r.client.CoreV1().ConfigMaps(ownersNamespace), r.client.CoreV1().Pods(ownersNamespace)
-	if err := each(ctx, r.owners, func(ctx context.Context, i int) error {
+	if err := harness.Parallel(ctx, requests, r.owners, func(ctx context.Context, i int) error {
 		owner, err := configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("owner-%05d", i)}}, metav1.CreateOptions{})
 		if err != nil {
 			return err
@@ -138,7 +122,7 @@ func (r *run) deleteOwners(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := each(ctx, r.owners, func(ctx context.Context, i int) error {
+	if err := harness.Parallel(ctx, requests, r.owners, func(ctx context.Context, i int) error {
 		policy := policyOf(i)
 		return configMaps.Delete(ctx, fmt.Sprintf("owner-%05d", i), metav1.DeleteOptions{PropagationPolicy: &policy})
 	}); err != nil {

@@ -35,6 +35,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 )
 
@@ -106,7 +107,7 @@ const stockManagers = "a leader and one in reserve"
 
 // run does everything with the ring, or as stock does.
 func (b *bench) run(ctx context.Context) (rows []row, err error) {
-	if b.bin, err = filepath.Abs(b.bin); err != nil {
+	if err := harness.Absolute(&b.bin); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "rollout")

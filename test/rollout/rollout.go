@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -85,10 +86,8 @@ func (b *bench) killThree(ctx context.Context) error {
 		if err := b.join(ctx); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := harness.Sleep(ctx, 2*time.Second); err != nil {
+			return err
 		}
 	}
 	return nil

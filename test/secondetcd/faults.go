@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 )
 
 // faults are what happens to the processes.
@@ -68,10 +69,7 @@ func (b *bench) suspend(ctx context.Context) error {
 	if err := b.cluster.Signal(name, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(10 * time.Second):
-	case <-ctx.Done():
-	}
+	_ = harness.Sleep(ctx, 10*time.Second)
 	return b.cluster.Signal(name, syscall.SIGCONT)
 }
 

@@ -30,12 +30,8 @@ import (
 	"math/rand"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -44,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
@@ -54,15 +51,14 @@ func main() {
 	flag.IntVar(&b.times, "times", 2, "inject each fault this many times in each order of revisions")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	for _, pods := range []string{"behind", "ahead"} {
-		if err := b.run(ctx, pods); err != nil {
-			fmt.Fprintf(os.Stderr, "secondetcd: pods %s: %v\n", pods, err)
-			stop()
-			os.Exit(1)
+	harness.Main("secondetcd", func(ctx context.Context) error {
+		for _, pods := range []string{"behind", "ahead"} {
+			if err := b.run(ctx, pods); err != nil {
+				return fmt.Errorf("pods %s: %w", pods, err)
+			}
 		}
-	}
+		return nil
+	})
 	fmt.Printf("%d faults, %d pods created, none in excess\n", b.faults, b.created)
 }
 
@@ -88,7 +84,7 @@ type bench struct {
 
 // run injects all faults with the revisions of the pods behind or ahead of the others.
 func (b *bench) run(ctx context.Context, pods string) (err error) {
-	if b.bin, err = filepath.Abs(b.bin); err != nil {
+	if err := harness.Absolute(&b.bin); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "secondetcd")
@@ -215,15 +211,10 @@ func advance(ctx context.Context, endpoint string) error {
 		return err
 	}
 	defer client.Close()
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(64)
-	for range apart {
-		group.Go(func() error {
-			_, err := client.Put(ctx, "/advance", "")
-			return err
-		})
-	}
-	return group.Wait()
+	return harness.Parallel(ctx, 64, apart, func(ctx context.Context, _ int) error {
+		_, err := client.Put(ctx, "/advance", "")
+		return err
+	})
 }
 
 func (b *bench) createSets(ctx context.Context) error {
@@ -257,10 +248,7 @@ func (b *bench) deletePods(ctx context.Context) {
 			// Whatever fails meanwhile is what the faults are for.
 			_ = b.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(30 * time.Millisecond):
-		}
+		_ = harness.Sleep(ctx, 30*time.Millisecond)
 	}
 }
 

@@ -28,11 +28,11 @@ import (
 	apps "k8s.io/api/apps/v1"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -94,12 +94,7 @@ func newLoad(ctx context.Context, client kubernetes.Interface, random *rand.Rand
 func (l *load) start(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
 	l.done.Go(func() {
-		for n := 1; ; n++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(operations):
-			}
+		for n := 1; harness.Sleep(ctx, operations) == nil; n++ {
 			// An operation is done as a whole, so none ends where the load does.
 			if err := l.operate(context.WithoutCancel(ctx), n); err != nil {
 				l.failed = err
@@ -246,10 +241,8 @@ func (r *run) settle(ctx context.Context) error {
 		if err == nil && len(left) == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for everything that was asked for: %w; %s", context.Cause(ctx), strings.Join(left, "; "))
-		case <-time.After(100 * time.Millisecond):
+		if err := harness.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("waiting for everything that was asked for: %w; %s", err, strings.Join(left, "; "))
 		}
 	}
 }
@@ -304,19 +297,4 @@ func unsettled(ctx context.Context, client kubernetes.Interface) ([]string, erro
 		check(aDaemonSet, &o.ObjectMeta, o.Status.ObservedGeneration, nodes, o.Status.UpdatedNumberScheduled)
 	}
 	return left, nil
-}
-
-// awaitServiceAccount waits for the service account of pods.
-func (r *run) awaitServiceAccount(ctx context.Context) error {
-	err := r.await(ctx, func(ctx context.Context) (bool, error) {
-		_, err := r.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the service account of pods: %w", err)
-	}
-	return nil
 }

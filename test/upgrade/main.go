@@ -47,6 +47,9 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 type options struct {
@@ -121,10 +124,8 @@ func (o *options) runAll(ctx context.Context) (passed, failed int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, dir := range []*string{&o.bin, &o.stock, &o.older, &o.dir} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return 0, 0, err
-		}
+	if err := harness.Absolute(&o.bin, &o.stock, &o.older, &o.dir); err != nil {
+		return 0, 0, err
 	}
 	if err := errors.Join(os.RemoveAll(o.dir), os.MkdirAll(o.dir, 0o755)); err != nil {
 		return 0, 0, err
@@ -200,16 +201,12 @@ func (r *run) carryOut(ctx context.Context, into *result) bool {
 	}
 	into.failed++
 	r.say("FAILED after %.0f s; the evidence is in %s", time.Since(begin).Seconds(), r.dir)
-	const most = 10
 	var found []string
-	for i, v := range r.violations {
+	for _, v := range r.violations {
 		found = append(found, v.text)
-		if i < most {
-			r.say("  %s", v.text)
-		}
 	}
-	if more := len(found) - most; more > 0 {
-		r.say("  and %d more", more)
+	for _, text := range report.Some(found, 10) {
+		r.say("  %s", text)
 	}
 	if err := os.WriteFile(filepath.Join(r.dir, "violations.txt"), []byte(strings.Join(found, "\n")+"\n"), 0o644); err != nil {
 		log.Print(err)

@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/kubernetes/test/harness/ownership"
 	"k8s.io/kubernetes/test/harness/proxy"
@@ -252,10 +253,7 @@ func (r *run) keep(ctx context.Context, s *seat, k kind, args []string) {
 		} else {
 			r.say("%s on %s has ended before it was ready: %v", k, s.name, err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(restartDelay):
-		}
+		_ = harness.Sleep(ctx, restartDelay)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/test/harness"
 )
 
 // managers is how many controller managers there are, where a scenario says nothing else.
@@ -67,7 +68,7 @@ func (r *run) begin(ctx context.Context, n int, k kind) ([]*seat, error) {
 		}
 		seats = append(seats, s)
 	}
-	if err := r.awaitServiceAccount(ctx); err != nil {
+	if err := harness.AwaitServiceAccount(ctx, r.client, namespace); err != nil {
 		return nil, err
 	}
 	r.say("starting the load")

@@ -30,14 +30,14 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 const (
@@ -73,13 +73,7 @@ func main() {
 	flag.StringVar(&s.controllers, "controllers", "*", "the controllers that the controller managers run, as in their flag of that name")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, s, strings.Split(*modes, ","), *out, *plotFile); err != nil {
-		fmt.Fprintln(os.Stderr, "balance:", err)
-		stop()
-		os.Exit(1)
-	}
+	harness.Main("balance", func(ctx context.Context) error { return run(ctx, s, strings.Split(*modes, ","), *out, *plotFile) })
 }
 
 func run(ctx context.Context, s *settings, modes []string, out, plotFile string) error {
@@ -87,11 +81,8 @@ func run(ctx context.Context, s *settings, modes []string, out, plotFile string)
 	if s.objects < 2000 || s.objects%2 != 0 {
 		return fmt.Errorf("-objects is %d, want an even number from 2000 on", s.objects)
 	}
-	for _, dir := range []*string{&s.bin, &s.dir} {
-		var err error
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
+	if err := harness.Absolute(&s.bin, &s.dir); err != nil {
+		return err
 	}
 	var results []*result
 	for _, mode := range modes {
@@ -106,10 +97,8 @@ func run(ctx context.Context, s *settings, modes []string, out, plotFile string)
 			return err
 		}
 	}
-	report, missed := render(s, results, out, plotFile)
-	if out == "" {
-		fmt.Print(report)
-	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+	page, missed := render(s, results, out, plotFile)
+	if err := report.Write(out, page); err != nil {
 		return err
 	}
 	if len(missed) > 0 {

@@ -24,12 +24,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -62,12 +61,7 @@ func (b *bench) fill(ctx context.Context) error {
 		}
 	}
 	sets := b.objects / 2 / podsPerSet
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for i := range sets {
-		group.Go(func() error { return b.createSet(groupCtx, i) })
-	}
-	if err := group.Wait(); err != nil {
+	if err := harness.Parallel(ctx, writers, sets, b.createSet); err != nil {
 		return err
 	}
 	log.Printf("%d ReplicaSets with %d pods created in %.0f s", sets, sets*podsPerSet, time.Since(begin).Seconds())
@@ -101,19 +95,14 @@ func (b *bench) createSet(ctx context.Context, i int) error {
 // createControllers creates n ReplicationControllers without pods.
 func (b *bench) createControllers(ctx context.Context, n int) error {
 	begin := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for i := range n {
-		group.Go(func() error {
-			labels := map[string]string{"app": fmt.Sprintf("controller-%05d", i)}
-			_, err := b.client.CoreV1().ReplicationControllers(space(i)).Create(ctx, &v1.ReplicationController{
-				ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
-				Spec:       v1.ReplicationControllerSpec{Replicas: ptr.To(int32(0)), Selector: labels, Template: podTemplate(labels)},
-			}, metav1.CreateOptions{})
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	if err := harness.Parallel(ctx, writers, n, func(ctx context.Context, i int) error {
+		labels := map[string]string{"app": fmt.Sprintf("controller-%05d", i)}
+		_, err := b.client.CoreV1().ReplicationControllers(space(i)).Create(ctx, &v1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
+			Spec:       v1.ReplicationControllerSpec{Replicas: ptr.To(int32(0)), Selector: labels, Template: podTemplate(labels)},
+		}, metav1.CreateOptions{})
+		return err
+	}); err != nil {
 		return err
 	}
 	log.Printf("%d ReplicationControllers created in %.0f s", n, time.Since(begin).Seconds())
@@ -148,7 +137,7 @@ func (b *bench) grow(ctx context.Context) error {
 		return err
 	}
 	for set.Status.Replicas < pods {
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := harness.Sleep(ctx, time.Second); err != nil {
 			return fmt.Errorf("%s has %d of %d pods: %w", name, set.Status.Replicas, pods, err)
 		}
 		if set, err = sets.Get(ctx, name, metav1.GetOptions{}); err != nil {
@@ -196,18 +185,14 @@ func (b *bench) deleteAll(ctx context.Context) error {
 	} {
 		begin := time.Now()
 		for {
-			group, groupCtx := errgroup.WithContext(ctx)
-			group.SetLimit(writers)
-			for i := range spaces {
-				group.Go(func() error {
-					// The garbage collector may be faster, and one request too short for all: the next goes on.
-					if err := of.delete(groupCtx, space(i)); err != nil && !apierrors.IsNotFound(err) {
-						log.Printf("a request to delete %s ended early: %v", of.what, err)
-					}
-					return groupCtx.Err()
-				})
-			}
-			if err := group.Wait(); err != nil {
+			if err := harness.Parallel(ctx, writers, spaces, func(ctx context.Context, i int) error {
+				// The garbage collector may be faster, and one request too short for all: the next goes
+				// on.
+				if err := of.delete(ctx, space(i)); err != nil && !apierrors.IsNotFound(err) {
+					log.Printf("a request to delete %s ended early: %v", of.what, err)
+				}
+				return ctx.Err()
+			}); err != nil {
 				return err
 			}
 			left, err := of.left(ctx, metav1.ListOptions{Limit: 1})
@@ -217,7 +202,7 @@ func (b *bench) deleteAll(ctx context.Context) error {
 			if left == 0 {
 				break
 			}
-			if err := sleep(ctx, time.Second); err != nil {
+			if err := harness.Sleep(ctx, time.Second); err != nil {
 				return err
 			}
 		}
@@ -266,7 +251,7 @@ func (b *bench) comeAndGo(ctx context.Context) error {
 		if b.churned.next < churnDeployments {
 			rate = fillRate
 		}
-		if err := sleep(ctx, time.Second/time.Duration(rate)); err != nil {
+		if err := harness.Sleep(ctx, time.Second/time.Duration(rate)); err != nil {
 			return err
 		}
 	}

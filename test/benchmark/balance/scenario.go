@@ -27,6 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -102,7 +103,7 @@ func (b *bench) scenario(ctx context.Context) error {
 	}
 	if b.settings.calm {
 		log.Printf("waiting until no instance has gone for %v", free)
-		if err := sleep(ctx, free); err != nil {
+		if err := harness.Sleep(ctx, free); err != nil {
 			return err
 		}
 	}
@@ -179,7 +180,7 @@ func (b *bench) hold(ctx context.Context, atLeast, atMost time.Duration) error {
 			told = minutes
 			log.Printf("after %.0f s: max : mean %.2f (%.2f beside heavy keys) of %d", since.Seconds(), last.ratio, last.counted, last.owners)
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := harness.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -286,7 +287,7 @@ func (b *bench) settled(ctx context.Context) error {
 		if len(ring.Instances) == len(b.managers) && owners == len(b.managers) && ring.Active() == owners && len(problems) == 0 {
 			return nil
 		}
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := harness.Sleep(ctx, pollEvery); err != nil {
 			return fmt.Errorf("waiting for a ring of %d, it has %d, of which %d own a range and %d are Active, and %q: %w", len(b.managers), len(ring.Instances), owners, ring.Active(), problems, err)
 		}
 	}
@@ -305,7 +306,7 @@ func (b *bench) told(ctx context.Context, objects int64) error {
 			log.Printf("the ring has %d objects by its weight, and %d were created", sum, objects)
 			return nil
 		}
-		if err := sleep(ctx, pollEvery); err != nil {
+		if err := harness.Sleep(ctx, pollEvery); err != nil {
 			return fmt.Errorf("the ring has %d of %d objects by its weight: %w", sum, objects, err)
 		}
 	}
@@ -325,13 +326,4 @@ func (b *bench) count(ctx context.Context, names ...string) error {
 		b.counters[fmt.Sprintf("%s %d", name, pid)] = handoversIn(string(metrics))
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -73,7 +74,7 @@ func (b *benchmark) join(ctx context.Context, ring []*process) (*recording, erro
 	defer stop()
 
 	log.Printf("recording %d instances of a settled ring for %v", instances, pause)
-	if err := sleep(ctx, time.Until(begin)); err != nil {
+	if err := harness.Sleep(ctx, time.Until(begin)); err != nil {
 		return nil, err
 	}
 	log.Print("one more instance joins")
@@ -85,16 +86,7 @@ func (b *benchmark) join(ctx context.Context, ring []*process) (*recording, erro
 	}
 	r.joined = time.Since(begin)
 	log.Printf("it joined within %.1f s; recording for another %v", r.joined.Seconds(), pause)
-	return r, sleep(ctx, pause)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return r, harness.Sleep(ctx, pause)
 }
 
 func (r *recording) recordReceived(ctx context.Context, begin time.Time) {
@@ -106,7 +98,7 @@ func (r *recording) recordReceived(ctx context.Context, begin time.Time) {
 		for i, p := range r.ring {
 			r.received[i] = append(r.received[i], sample{time.Since(begin), float64(p.proxy.Received() - before[i])})
 		}
-		_ = sleep(ctx, receivedEvery)
+		_ = harness.Sleep(ctx, receivedEvery)
 	}
 }
 
@@ -123,7 +115,7 @@ func (r *recording) recordLive(ctx context.Context, begin time.Time, b *benchmar
 			})
 		}
 		all.Wait()
-		_ = sleep(ctx, liveEvery)
+		_ = harness.Sleep(ctx, liveEvery)
 	}
 }
 

@@ -40,6 +40,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 const (
@@ -121,10 +122,8 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 			return err
 		}
 	}
-	report, missed := f.render(out, plotFile)
-	if out == "" {
-		fmt.Print(report)
-	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+	page, missed := f.render(out, plotFile)
+	if err := report.Write(out, page); err != nil {
 		return err
 	}
 	if len(missed) > 0 {

@@ -24,8 +24,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -64,32 +63,28 @@ func (b *benchmark) fill(ctx context.Context) error {
 		b.sets = append(b.sets, rs)
 	}
 	var created, bytes atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for _, rs := range b.sets {
-		group.Go(func() error {
-			for i := range b.podsPerSet {
-				pod, err := b.client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{
-					ObjectMeta: metav1.ObjectMeta{
-						Name:            fmt.Sprintf("%s-%05d", rs.Name, i),
-						Labels:          rs.Spec.Template.Labels,
-						Annotations:     rs.Spec.Template.Annotations,
-						OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
-					},
-					Spec: rs.Spec.Template.Spec,
-				}, metav1.CreateOptions{})
-				if err != nil {
-					return err
-				}
-				bytes.Add(int64(pod.Size()))
-				if n := created.Add(1); n%5000 == 0 {
-					log.Printf("%d of %d pods created", n, b.pods)
-				}
+	if err := harness.Parallel(ctx, writers, len(b.sets), func(ctx context.Context, n int) error {
+		rs := b.sets[n]
+		for i := range b.podsPerSet {
+			pod, err := b.client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Name:            fmt.Sprintf("%s-%05d", rs.Name, i),
+					Labels:          rs.Spec.Template.Labels,
+					Annotations:     rs.Spec.Template.Annotations,
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
+				},
+				Spec: rs.Spec.Template.Spec,
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
+			bytes.Add(int64(pod.Size()))
+			if n := created.Add(1); n%5000 == 0 {
+				log.Printf("%d of %d pods created", n, b.pods)
+			}
+		}
+		return nil
+	}); err != nil {
 		return err
 	}
 	b.podSize = int(bytes.Load() / created.Load())

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/proxy"
 )
 
@@ -67,10 +68,8 @@ func LeastLive(ctx context.Context, cluster *localcluster.Cluster, process strin
 		if i == 0 || bytes < least {
 			least = bytes
 		}
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		if err := harness.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return 0, err
 		}
 	}
 	return least, nil

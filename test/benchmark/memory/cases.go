@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
+	"k8s.io/kubernetes/test/benchmark/measure"
 )
 
 // caseOf describes a case: an informer, the range it holds at first, and what happens.
@@ -376,7 +377,7 @@ func (r *caseRun) finish() result {
 	r.meter.mu.Lock()
 	r.result.Received, r.result.Peak = r.meter.received, r.meter.peak
 	r.meter.mu.Unlock()
-	r.result.PeakRSS = peakRSS()
+	r.result.PeakRSS, _, _ = measure.Usage(os.Getpid())
 	r.result.After, r.result.PodsAfter = live(), r.stored()
 	runtime.KeepAlive(r.informer)
 	runtime.KeepAlive(r.source)

@@ -30,13 +30,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,6 +45,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 const (
@@ -66,18 +65,12 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", "", "for the processes of cases")
 	name := flag.String("case", "", "for the processes of cases")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if *name != "" {
-		err = runCase(ctx, *kubeconfig, *name, *pods)
-	} else {
-		err = runAll(ctx, *binDir, *out, *pods, *only, *bars)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "memory:", err)
-		os.Exit(1)
-	}
+	harness.Main("memory", func(ctx context.Context) error {
+		if *name != "" {
+			return runCase(ctx, *kubeconfig, *name, *pods)
+		}
+		return runAll(ctx, *binDir, *out, *pods, *only, *bars)
+	})
 }
 
 func runAll(ctx context.Context, binDir, out string, pods int, only string, bars bool) (err error) {
@@ -130,10 +123,8 @@ func runAll(ctx context.Context, binDir, out string, pods int, only string, bars
 		fmt.Fprintf(os.Stderr, "%s: %+v\n", c.name, r)
 		results = append(results, r)
 	}
-	report, missed := render(results, pods)
-	if out == "" {
-		fmt.Print(report)
-	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+	page, missed := render(results, pods)
+	if err := report.Write(out, page); err != nil {
 		return err
 	}
 	if bars && len(missed) > 0 {
@@ -179,7 +170,7 @@ func newPod(i int) *v1.Pod {
 }
 
 func (w *writer) create(ctx context.Context) error {
-	return w.each(w.pods, func(i int) error {
+	return harness.Parallel(ctx, writers, w.pods, func(ctx context.Context, i int) error {
 		_, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, newPod(i), metav1.CreateOptions{})
 		return err
 	})
@@ -188,29 +179,10 @@ func (w *writer) create(ctx context.Context) error {
 // change changes the first n pods.
 func (w *writer) change(ctx context.Context, n int) error {
 	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/change":"%d"}}}`, w.writes.Add(1)))
-	return w.each(n, func(i int) error {
+	return harness.Parallel(ctx, writers, n, func(ctx context.Context, i int) error {
 		_, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, podName(i), types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
-}
-
-func (w *writer) each(n int, do func(int) error) error {
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	errs := make(chan error, writers)
-	for range writers {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if err := do(i); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	return <-errs
 }
 
 // runChild runs a case in a process of its own. For each line with a number, which that

@@ -23,8 +23,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -109,21 +107,6 @@ func (m *meter) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.peak, m.received, m.next = usage{}, 0, m.every
-}
-
-// peakRSS returns the peak of the resident set since reset, in bytes.
-func peakRSS() uint64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
-			kib, _ := strconv.ParseUint(fields[1], 10, 64)
-			return kib << 10
-		}
-	}
-	return 0
 }
 
 func (m *meter) wrap(rt http.RoundTripper) http.RoundTripper {

@@ -35,6 +35,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
@@ -224,15 +225,11 @@ func daemonSetName(i int) string { return fmt.Sprintf("daemon-%02d", i) }
 
 // rollDaemonSets rolls out one DaemonSet after the other, until ctx ends.
 func (b *benchmark) rollDaemonSets(ctx context.Context) error {
-	for i := 0; ; i++ {
-		select {
-		case <-time.After(rolloutPeriod):
-		case <-ctx.Done():
-			return nil
-		}
+	for i := 0; harness.Sleep(ctx, rolloutPeriod) == nil; i++ {
 		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"rollout":"%d"}}}}}`, i)
 		if _, err := b.client.AppsV1().DaemonSets(metav1.NamespaceDefault).Patch(ctx, daemonSetName(i%jobDaemonSets), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
+	return nil
 }

@@ -24,12 +24,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
@@ -89,17 +89,12 @@ func nameOf(i int) string { return fmt.Sprintf("app-%05d", i) }
 
 // create creates the Deployments, each in its namespace.
 func (b *benchmark) create(ctx context.Context, f followed, n int, namespace func(int) string) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(creators)
-	for i := range n {
-		group.Go(func() error {
-			d := newDeployment(nameOf(i))
-			f.See(func(c *counter) { c.begun[d.Name] = time.Now() })
-			_, err := b.client.AppsV1().Deployments(namespace(i)).Create(ctx, d, metav1.CreateOptions{})
-			return err
-		})
-	}
-	return group.Wait()
+	return harness.Parallel(ctx, creators, n, func(ctx context.Context, i int) error {
+		d := newDeployment(nameOf(i))
+		f.See(func(c *counter) { c.begun[d.Name] = time.Now() })
+		_, err := b.client.AppsV1().Deployments(namespace(i)).Create(ctx, d, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // newDeployment returns a Deployment whose pods have about 5.8 KiB, and need no node.

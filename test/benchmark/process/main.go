@@ -29,14 +29,14 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/proxy"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 const (
@@ -76,38 +76,30 @@ func main() {
 	flag.DurationVar(&b.rated, "rated", 30*time.Second, "for how long creations are counted at the clients' default rate")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	measure, ok := measures[*only]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "process: -only is %q, want namespaces, leader or objects, or nothing\n", *only)
 		os.Exit(1)
 	}
-	if err := b.run(ctx, measure, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "process:", err)
-		stop()
-		os.Exit(1)
-	}
+	harness.Main("process", func(ctx context.Context) error { return b.run(ctx, measure, *out) })
 }
 
 // sizes are the numbers of controller managers; 0 is stock's one.
 var sizes = []int{0, 1, 2, 4, 8}
 
 // run writes what measure reports to a file.
-func (b *benchmark) run(ctx context.Context, measure func(context.Context) (report string, missed int, err error), out string) (err error) {
-	if b.bin, err = filepath.Abs(b.bin); err != nil {
+func (b *benchmark) run(ctx context.Context, measure func(context.Context) (page string, missed int, err error), out string) (err error) {
+	if err := harness.Absolute(&b.bin); err != nil {
 		return err
 	}
 	if b.pods < 10*podsPerDeployment || b.pods%podsPerDeployment != 0 {
 		return fmt.Errorf("%d pods are not 10 or more Deployments of %d", b.pods, podsPerDeployment)
 	}
-	report, missed, err := measure(ctx)
+	page, missed, err := measure(ctx)
 	if err != nil {
 		return err
 	}
-	if out == "" {
-		fmt.Print(report)
-	} else if err := os.WriteFile(out, []byte(report), 0o644); err != nil {
+	if err := report.Write(out, page); err != nil {
 		return err
 	}
 	if missed > 0 {
@@ -116,7 +108,7 @@ func (b *benchmark) run(ctx context.Context, measure func(context.Context) (repo
 	return nil
 }
 
-func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, err error) {
+func (b *benchmark) measureAll(ctx context.Context) (page string, missed int, err error) {
 	var results []*result
 	for _, n := range sizes {
 		r := &result{managers: n}
@@ -158,8 +150,8 @@ func (b *benchmark) measureAll(ctx context.Context) (report string, missed int, 
 	if err := b.with(ctx, apart, true, func(ctx context.Context) (err error) { apart.filled, err = b.fillAndHold(ctx, 1, evenly); return err }); err != nil {
 		return "", 0, err
 	}
-	report, missed = render(b.pods, results, apart)
-	return report, missed, nil
+	page, missed = render(b.pods, results, apart)
+	return page, missed, nil
 }
 
 // with calls measure with a cluster of the controller managers that r is about.

@@ -34,6 +34,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/utils/ptr"
 )
@@ -165,12 +166,7 @@ func (b *benchmark) beat(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: servingNode},
 		Spec:       coordination.LeaseSpec{HolderIdentity: ptr.To(servingNode), RenewTime: ptr.To(metav1.NowMicro())},
 	}, metav1.CreateOptions{})
-	for err == nil {
-		select {
-		case <-time.After(beatPeriod):
-		case <-ctx.Done():
-			return nil
-		}
+	for err == nil && harness.Sleep(ctx, beatPeriod) == nil {
 		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 		lease, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}

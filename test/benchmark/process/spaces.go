@@ -20,12 +20,9 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -50,25 +47,14 @@ func unevenly(i int) string {
 
 // createSpaces creates the namespaces, and waits until pods can be created in them.
 func (b *benchmark) createSpaces(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(creators)
-	for i := range allSpaces + 1 {
+	return harness.Parallel(ctx, creators, allSpaces+1, func(ctx context.Context, i int) error {
 		name := bigSpace
 		if i < allSpaces {
 			name = spaceName(i)
 		}
-		group.Go(func() error {
-			if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-				return err
-			}
-			return wait.PollUntilContextCancel(ctx, pollPeriod, true, func(ctx context.Context) (bool, error) {
-				_, err := b.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
-				if apierrors.IsNotFound(err) {
-					return false, nil
-				}
-				return err == nil, err
-			})
-		})
-	}
-	return group.Wait()
+		if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return harness.AwaitServiceAccount(ctx, b.client, name)
+	})
 }

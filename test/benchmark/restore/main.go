@@ -29,13 +29,12 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 // kind is a way to restore.
@@ -87,20 +86,11 @@ func main() {
 	only := flag.String("only", "", "only these sides, ways and modes, such as ours,older,paused; an unknown one lists all")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.run(ctx, *only, *out); err != nil {
-		fmt.Fprintf(os.Stderr, "restore: %v\n", err)
-		stop()
-		os.Exit(1)
-	}
+	harness.Main("restore", func(ctx context.Context) error { return b.run(ctx, *only, *out) })
 }
 
 func (b *bench) run(ctx context.Context, only, out string) (err error) {
-	if b.bin, err = filepath.Abs(b.bin); err != nil {
-		return err
-	}
-	if b.dir, err = filepath.Abs(b.dir); err != nil {
+	if err := harness.Absolute(&b.bin, &b.dir); err != nil {
 		return err
 	}
 	cells, err := choose(only)
@@ -131,12 +121,7 @@ func (b *bench) run(ctx context.Context, only, out string) (err error) {
 			return err
 		}
 	}
-	report := b.report(cells)
-	if out == "" {
-		fmt.Print(report)
-		return nil
-	}
-	return os.WriteFile(out, []byte(report), 0o644)
+	return report.Write(out, b.report(cells))
 }
 
 // choose returns the cells that are meant: all, without names.

@@ -27,8 +27,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/utils/etcdbackup"
 	"k8s.io/utils/ptr"
 )
@@ -347,15 +346,10 @@ func (c *cluster) restore(backup string, flags []string) error {
 
 // write writes that many objects.
 func (c *cluster) write(ctx context.Context, n int) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for range n {
-		g.Go(func() error {
-			_, err := c.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}}, metav1.CreateOptions{})
-			return err
-		})
-	}
-	return g.Wait()
+	return harness.Parallel(ctx, 16, n, func(ctx context.Context, _ int) error {
+		_, err := c.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}}, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // revision returns that of etcd.

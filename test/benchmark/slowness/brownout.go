@@ -21,6 +21,9 @@ import (
 	"fmt"
 	"log"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 // outcome is what slowness did to a side.
@@ -72,7 +75,7 @@ func (b *benchmark) startScene(ctx context.Context, section string) (*scene, err
 	for _, s := range all {
 		scene.cold[s] = s.now()
 		cold := scene.cold[s].lists().all
-		log.Printf("%s: started; %d lists, %s", s.name, cold.requests, megabytes(cold.bytes))
+		log.Printf("%s: started; %d lists, %s", s.name, cold.requests, report.Megabytes(cold.bytes))
 	}
 	return scene, nil
 }
@@ -84,14 +87,14 @@ func (scene *scene) suffer(ctx context.Context, c *cell, after time.Duration, sl
 		if err := s.proxies(slow); err != nil {
 			return err
 		}
-		if err := pause(ctx, c.lasts); err != nil {
+		if err := harness.Sleep(ctx, c.lasts); err != nil {
 			return err
 		}
 		if err := s.proxies(heal); err != nil {
 			return err
 		}
 		healed := time.Now()
-		if err := pause(ctx, after); err != nil {
+		if err := harness.Sleep(ctx, after); err != nil {
 			return err
 		}
 		if err := s.settle(ctx, managers); err != nil {
@@ -110,15 +113,6 @@ func (scene *scene) suffer(ctx context.Context, c *cell, after time.Duration, sl
 	})
 	log.Printf("%s, %v for %v: ours %+v, stock %+v", c.what, c.latency, c.lasts, c.ours, c.stock)
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // places are where a request may take longer.

@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"log"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
 )
 
 // busyOutcome is what two busy cores did to a side.
@@ -75,7 +77,7 @@ func (b *benchmark) fill(ctx context.Context, stock bool) (o busyOutcome, err er
 		if time.Since(begin) > 2*soon {
 			return o, fmt.Errorf("%s: %d of %d pods exist after %v", s.name, pods, want, 2*soon)
 		}
-		if err := pause(ctx, period); err != nil {
+		if err := harness.Sleep(ctx, period); err != nil {
 			return o, err
 		}
 	}

@@ -21,6 +21,8 @@ import (
 	"log"
 	"math/rand/v2"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
 )
 
 // settled is the longest pause before a kill: it comes at any moment between two renewals.
@@ -82,7 +84,7 @@ func (b *benchmark) measureDeaths(ctx context.Context, section string, load, van
 
 // death kills a process, waits until all keys have a worker again, and starts another.
 func (s *side) death(ctx context.Context, b *benchmark, number int, vanish bool, into *deaths) error {
-	if err := pause(ctx, rand.N(settled)); err != nil {
+	if err := harness.Sleep(ctx, rand.N(settled)); err != nil {
 		return err
 	}
 	victim := s.leader()

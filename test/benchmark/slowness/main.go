@@ -29,12 +29,11 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"k8s.io/kubernetes/test/harness"
 )
 
 // managers is how many controller managers each side has.
@@ -116,13 +115,7 @@ func main() {
 	flag.Parse()
 	b.where = strings.Split(*where, ",")
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.run(ctx, strings.Split(*only, ","), *out); err != nil {
-		fmt.Fprintln(os.Stderr, "slowness:", err)
-		stop()
-		os.Exit(1)
-	}
+	harness.Main("slowness", func(ctx context.Context) error { return b.run(ctx, strings.Split(*only, ","), *out) })
 }
 
 // chosen returns the sections of these names.
@@ -147,10 +140,8 @@ func (b *benchmark) run(ctx context.Context, names []string, out string) error {
 			return fmt.Errorf("-where is %q, want server or network", where)
 		}
 	}
-	for _, dir := range []*string{&b.bin, &b.dir} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
+	if err := harness.Absolute(&b.bin, &b.dir); err != nil {
+		return err
 	}
 	page, err := b.measure(ctx, chosen)
 	fmt.Print(page)

@@ -28,6 +28,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/ownership"
 	"k8s.io/utils/ptr"
 )
@@ -114,7 +115,7 @@ func (s *side) recover(ctx context.Context, r *recovery) error {
 	looking.Go(func() {
 		for watching.Err() == nil {
 			s.weigh(watching, r.footprints)
-			_ = pause(watching, heapPeriod)
+			_ = harness.Sleep(watching, heapPeriod)
 		}
 	})
 	err := s.settle(ctx, memoryManagers)
@@ -138,7 +139,7 @@ func (s *side) deleteRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return parallel(ctx, len(list.Items), func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, writers, len(list.Items), func(ctx context.Context, i int) error {
 		return instances.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 	})
 }

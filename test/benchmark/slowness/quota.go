@@ -27,6 +27,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/harness"
 )
 
 const (
@@ -133,14 +134,14 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 	}
 	for i := range c.times {
 		if i > 0 {
-			if err := pause(ctx, betweenStalls); err != nil {
+			if err := harness.Sleep(ctx, betweenStalls); err != nil {
 				return err
 			}
 		}
 		if err := s.cluster.Signal(c.what, syscall.SIGSTOP); err != nil {
 			return err
 		}
-		paused := pause(ctx, c.lasts)
+		paused := harness.Sleep(ctx, c.lasts)
 		if err := s.cluster.Signal(c.what, syscall.SIGCONT); err != nil {
 			return err
 		}
@@ -148,7 +149,7 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 			return paused
 		}
 	}
-	if err := pause(ctx, quotaRest); err != nil {
+	if err := harness.Sleep(ctx, quotaRest); err != nil {
 		return err
 	}
 	of.counts = s.since(before)
@@ -189,7 +190,7 @@ func (s *side) until(ctx context.Context, what string, condition func() (bool, e
 		if time.Since(begin) > soon {
 			return fmt.Errorf("%s: %s: not within %v: %v", s.name, what, soon, err)
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := harness.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
 )
 
 // restarted is what restarts of the API server did to a side.
@@ -88,7 +89,7 @@ func (s *side) restart(ctx context.Context, end func(context.Context, *localclus
 	}
 	r.away = append(r.away, time.Since(begin))
 	// What is lost is noticed within a second, and has settled after that.
-	if err := pause(ctx, 2*time.Second); err != nil {
+	if err := harness.Sleep(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	if err := s.settle(ctx, managers); err != nil {

@@ -25,13 +25,12 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -75,7 +74,7 @@ func (s *side) createNamespaces(ctx context.Context) error {
 
 // createSets creates the ReplicaSets.
 func (s *side) createSets(ctx context.Context, w workload) error {
-	return parallel(ctx, w.sets, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, writers, w.sets, func(ctx context.Context, i int) error {
 		_, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Create(ctx, newSet(i, w.pods), metav1.CreateOptions{})
 		return err
 	})
@@ -87,7 +86,7 @@ func (s *side) createAll(ctx context.Context, w workload) error {
 	if err := s.createNamespaces(ctx); err != nil {
 		return err
 	}
-	return parallel(ctx, w.sets, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, writers, w.sets, func(ctx context.Context, i int) error {
 		set, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Create(ctx, newSet(i, w.pods), metav1.CreateOptions{})
 		if err != nil {
 			return err
@@ -122,21 +121,11 @@ func newSet(i, pods int) *apps.ReplicaSet {
 	}
 }
 
-// parallel calls f for 0 to n-1, writers at a time.
-func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for i := range n {
-		group.Go(func() error { return f(ctx, i) })
-	}
-	return group.Wait()
-}
-
 // touch changes each ReplicaSet, so that its controller has to write that it has seen the change.
 // No two touches may have the same number.
 func (s *side) touch(ctx context.Context, sets, number int) error {
 	patch := fmt.Appendf(nil, `{"spec":{"minReadySeconds":%d}}`, number)
-	return parallel(ctx, sets, func(ctx context.Context, i int) error {
+	return harness.Parallel(ctx, writers, sets, func(ctx context.Context, i int) error {
 		set, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Patch(ctx, setName(i), types.MergePatchType, patch, metav1.PatchOptions{})
 		if err == nil {
 			s.registry.See(func(l *ledger) { l.want(path.Join(set.Namespace, set.Name), set.Generation) })
@@ -164,9 +153,6 @@ func (s *side) load(ctx context.Context, w workload) {
 		if _, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Patch(ctx, setName(i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
 			log.Printf("%s: load: %v", s.name, err)
 		}
-		select {
-		case <-time.After(loadPeriod):
-		case <-ctx.Done():
-		}
+		_ = harness.Sleep(ctx, loadPeriod)
 	}
 }

@@ -33,14 +33,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 )
 
 func main() {
@@ -51,10 +50,7 @@ func main() {
 	flag.IntVar(&b.informers, "informers", 8, "number of informers")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	if err := b.run(context.Background(), *bin, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "storm:", err)
-		os.Exit(1)
-	}
+	harness.Main("storm", func(ctx context.Context) error { return b.run(ctx, *bin, *out) })
 }
 
 const (
@@ -94,7 +90,7 @@ func (b *benchmark) run(ctx context.Context, bin, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.cluster.Stop(ctx)) }()
+	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
 	config := b.cluster.RESTConfig()
 	config.QPS = -1
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -131,30 +127,25 @@ func (b *benchmark) createPods(ctx context.Context) error {
 	if _, err := b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
 	var created atomic.Int64
 	no := false
-	for i := range b.pods {
-		group.Go(func() error {
-			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{
-					Name:        podName(i),
-					Labels:      map[string]string{"app": fmt.Sprintf("app-%d", i/20), "pod-template-hash": "5d69b4f8c7"},
-					Annotations: map[string]string{"example.com/config": string(bytes.Repeat([]byte("0123456789"), 50))},
-				},
-				Spec: v1.PodSpec{
-					SchedulerName: "none", AutomountServiceAccountToken: &no,
-					Containers: []v1.Container{{Name: "main", Image: "registry.example.com/some/team/image:v1.2.3"}},
-				},
-			}, metav1.CreateOptions{})
-			if n := created.Add(1); err == nil && n%20_000 == 0 {
-				log.Printf("%d of %d pods created", n, b.pods)
-			}
-			return err
-		})
-	}
-	return group.Wait()
+	return harness.Parallel(ctx, writers, b.pods, func(ctx context.Context, i int) error {
+		_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        podName(i),
+				Labels:      map[string]string{"app": fmt.Sprintf("app-%d", i/20), "pod-template-hash": "5d69b4f8c7"},
+				Annotations: map[string]string{"example.com/config": string(bytes.Repeat([]byte("0123456789"), 50))},
+			},
+			Spec: v1.PodSpec{
+				SchedulerName: "none", AutomountServiceAccountToken: &no,
+				Containers: []v1.Container{{Name: "main", Image: "registry.example.com/some/team/image:v1.2.3"}},
+			},
+		}, metav1.CreateOptions{})
+		if n := created.Add(1); err == nil && n%20_000 == 0 {
+			log.Printf("%d of %d pods created", n, b.pods)
+		}
+		return err
+	})
 }
 
 // storm restarts the API server under informers of a kind.

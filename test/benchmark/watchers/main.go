@@ -34,13 +34,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +47,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/utils/ptr"
 )
 
@@ -130,31 +128,26 @@ func (b *benchmark) createPods(ctx context.Context) error {
 	for i := range owners {
 		owners[i] = uuid.NewUUID()
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(workers)
 	var created atomic.Int64
-	for i := range b.names {
+	return harness.Parallel(ctx, workers, b.pods, func(ctx context.Context, i int) error {
 		b.names[i] = fmt.Sprintf("pod-%05d", i)
-		group.Go(func() error {
-			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{
-					Name:   b.names[i],
-					Labels: map[string]string{"app": "watched"},
-					OwnerReferences: []metav1.OwnerReference{{
-						APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", UID: owners[i%len(owners)], Controller: ptr.To(true)}},
-				},
-				Spec: v1.PodSpec{
-					SchedulerName: "none", // nothing schedules them
-					Containers:    []v1.Container{{Name: "main", Image: "registry.example/watched"}},
-				},
-			}, metav1.CreateOptions{})
-			if n := created.Add(1); err == nil && n%5_000 == 0 {
-				fmt.Fprintf(os.Stderr, "%d of %d pods created\n", n, b.pods)
-			}
-			return err
-		})
-	}
-	return group.Wait()
+		_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   b.names[i],
+				Labels: map[string]string{"app": "watched"},
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", UID: owners[i%len(owners)], Controller: ptr.To(true)}},
+			},
+			Spec: v1.PodSpec{
+				SchedulerName: "none", // nothing schedules them
+				Containers:    []v1.Container{{Name: "main", Image: "registry.example/watched"}},
+			},
+		}, metav1.CreateOptions{})
+		if n := created.Add(1); err == nil && n%5_000 == 0 {
+			fmt.Fprintf(os.Stderr, "%d of %d pods created\n", n, b.pods)
+		}
+		return err
+	})
 }
 
 // measure updates pods while watchers with one kind of selector follow them.
@@ -198,19 +191,14 @@ func (b *benchmark) measure(ctx context.Context, kind string) (used time.Duratio
 
 	b.round++
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"round":"%d"}}}`, b.round)
-	before, err := processTime(b.pid)
+	_, before, err := measure.Usage(b.pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(workers)
-	for i := range b.updates {
-		group.Go(func() error {
-			_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(groupCtx, b.names[i%len(b.names)], types.MergePatchType, patch, metav1.PatchOptions{})
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	if err := harness.Parallel(ctx, workers, b.updates, func(ctx context.Context, i int) error {
+		_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, b.names[i%len(b.names)], types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}); err != nil {
 		return 0, 0, err
 	}
 	select {
@@ -218,7 +206,7 @@ func (b *benchmark) measure(ctx context.Context, kind string) (used time.Duratio
 	case <-time.After(5 * time.Minute):
 		return 0, 0, fmt.Errorf("only %d of %d events were received", received.Load(), want)
 	}
-	after, err := processTime(b.pid)
+	_, after, err := measure.Usage(b.pid)
 	return after - before, received.Load(), err
 }
 
@@ -239,25 +227,4 @@ func selector(kind string, i, n uint64) string {
 	default:
 		return part.Selector(kind)
 	}
-}
-
-// processTime returns the CPU time that the process has used.
-func processTime(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The second field, the name in parentheses, may contain anything.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	const utime, stime = 11, 12
-	var ticks int64
-	for _, i := range []int{utime, stime} {
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	const ticksPerSecond = 100 // Linux always reports in this unit
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
