@@ -42,6 +42,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/controller/daemon/util"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -103,24 +104,23 @@ type anewKind struct {
 
 var anewKinds = []anewKind{
 	{resource: v1.SchemeGroupVersion.WithResource("pods"), make: func() runtime.Object {
-		pod := anewPod("pods")
+		pod := objects.Pod("", anewPod("pods"))
 		pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: anewName}}}}
-		return &v1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
+		return pod
 	}},
 	{resource: v1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), with: -1, make: func() runtime.Object {
 		return &v1.PersistentVolumeClaim{Spec: claimSpec()}
 	}},
 	{resource: apps.SchemeGroupVersion.WithResource("deployments"), orphans: true, make: func() runtime.Object {
-		return &apps.Deployment{Spec: apps.DeploymentSpec{Replicas: ptr.To[int32](anewReplicas), Selector: selects("deployments"), Template: anewPod("deployments")}}
+		return objects.Deployment("", anewReplicas, anewPod("deployments"))
 	}},
 	{resource: apps.SchemeGroupVersion.WithResource("replicasets"), orphans: true, make: func() runtime.Object {
-		return &apps.ReplicaSet{Spec: apps.ReplicaSetSpec{Replicas: ptr.To[int32](anewReplicas), Selector: selects("replicasets"), Template: anewPod("replicasets")}}
+		return objects.ReplicaSet("", anewReplicas, anewPod("replicasets"))
 	}},
 	{resource: apps.SchemeGroupVersion.WithResource("statefulsets"), orphans: true, make: func() runtime.Object {
-		return &apps.StatefulSet{Spec: apps.StatefulSetSpec{
-			Replicas: ptr.To[int32](anewReplicas), PodManagementPolicy: apps.ParallelPodManagement, Selector: selects("statefulsets"), Template: anewPod("statefulsets"),
-			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimSpec()}},
-		}}
+		set := objects.StatefulSet("", anewReplicas, anewPod("statefulsets"))
+		set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: objects.Named("data"), Spec: claimSpec()}}
+		return set
 	}},
 	{resource: apps.SchemeGroupVersion.WithResource("daemonsets"), orphans: true, make: func() runtime.Object {
 		pod := anewPod("daemonsets")
@@ -130,9 +130,8 @@ var anewKinds = []anewKind{
 				MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{nodeName(i)}}},
 			})
 		}
-		pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}
-		return &apps.DaemonSet{Spec: apps.DaemonSetSpec{Selector: selects("daemonsets"), Template: pod}}
+		return objects.DaemonSet("", pod)
 	}},
 	{resource: batch.SchemeGroupVersion.WithResource("jobs"), make: func() runtime.Object {
 		// Its pods run for as long as they may.
@@ -150,10 +149,11 @@ var anewKinds = []anewKind{
 		}}
 	}},
 	{resource: v1.SchemeGroupVersion.WithResource("services"), make: func() runtime.Object {
-		return &v1.Service{Spec: v1.ServiceSpec{Selector: map[string]string{anewLabel: "statefulsets"}, Ports: []v1.ServicePort{{Port: 80}}}}
+		return objects.Service("", map[string]string{anewLabel: "statefulsets"})
 	}},
 	{resource: policy.SchemeGroupVersion.WithResource("poddisruptionbudgets"), make: func() runtime.Object {
-		return &policy.PodDisruptionBudget{Spec: policy.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: selects("statefulsets")}}
+		selects := objects.Selector(map[string]string{anewLabel: "statefulsets"})
+		return &policy.PodDisruptionBudget{Spec: policy.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: selects}}
 	}},
 	{resource: autoscaling.SchemeGroupVersion.WithResource("horizontalpodautoscalers"), make: func() runtime.Object {
 		return &autoscaling.HorizontalPodAutoscaler{Spec: autoscaling.HorizontalPodAutoscalerSpec{
@@ -163,16 +163,11 @@ var anewKinds = []anewKind{
 	}},
 }
 
-func selects(of string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{anewLabel: of}}
-}
-
-// anewPod returns a pod, or what pods are made of, that goes slowly.
+// anewPod returns what pods are made of that go slowly.
 func anewPod(of string) v1.PodTemplateSpec {
-	return v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{anewLabel: of}, Finalizers: []string{slowFinalizer}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
-	}
+	pods := objects.Pods(map[string]string{anewLabel: of})
+	pods.Finalizers = []string{slowFinalizer}
+	return pods
 }
 
 // createAnew creates the namespaces of this load with what is in them.
@@ -202,7 +197,7 @@ func (r *run) createAnew(ctx context.Context) error {
 
 // createNamespace creates a namespace in which pods can be created.
 func (r *run) createNamespace(ctx context.Context, name string) error {
-	if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, r.client, "", objects.Namespace(name)); err != nil {
 		return err
 	}
 	return harness.AwaitServiceAccount(ctx, r.client, name)
@@ -213,26 +208,17 @@ func (r *run) createQuiet(ctx context.Context, namespace string) error {
 		return err
 	}
 	for range anewReplicas {
-		pod := anewPod(publishedService)
+		pod := objects.Pod("", anewPod(publishedService))
 		pod.GenerateName = "pod-"
-		if _, err := r.client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, r.client, namespace, pod); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{publishedService, emptyService} {
-		if err := r.createQuietService(ctx, namespace, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return objects.Create(ctx, r.client, namespace, quietService(publishedService), quietService(emptyService))
 }
 
-func (r *run) createQuietService(ctx context.Context, namespace, name string) error {
-	_, err := r.client.CoreV1().Services(namespace).Create(ctx, &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.ServiceSpec{Selector: map[string]string{anewLabel: name}, Ports: []v1.ServicePort{{Port: 80}}},
-	}, metav1.CreateOptions{})
-	return err
+func quietService(name string) *v1.Service {
+	return objects.Service(name, map[string]string{anewLabel: name})
 }
 
 // make creates an object, unless it is there already with another UID than old.
@@ -360,7 +346,7 @@ func (r *run) disturb(ctx context.Context) error {
 		if err := r.client.CoreV1().Services(namespace).Delete(ctx, emptyService, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		if err := r.createQuietService(ctx, namespace, emptyService); err != nil {
+		if err := objects.Create(ctx, r.client, namespace, quietService(emptyService)); err != nil {
 			return err
 		}
 	}

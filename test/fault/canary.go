@@ -23,13 +23,13 @@ import (
 	"strings"
 	"time"
 
-	apps "k8s.io/api/apps/v1"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -42,78 +42,32 @@ func (r *run) createCanaries(ctx context.Context) error {
 	if err := errors.Join(r.createTeam(ctx, canaryNamespace), r.createKept(ctx, canaryNamespace)); err != nil {
 		return err
 	}
-	labels := map[string]string{canaryNamespace: "true"}
-	meta := metav1.ObjectMeta{Name: canaryNamespace}
-	pod := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}}}
-	core := r.client.CoreV1()
+	meta, pods := objects.Named(canaryNamespace), objects.Pods(map[string]string{canaryNamespace: "true"})
 	scratch := scratchPod()
 	scratch.GenerateName, scratch.Name = "", scratchVolume
-	claim := &v1.PersistentVolumeClaim{ObjectMeta: meta, Spec: claimSpec()}
-	more := fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
-	job := batch.JobSpec{TTLSecondsAfterFinished: ptr.To[int32](0), Template: jobPodTemplate()}
-	one := ptr.To[int32](1)
-	for _, create := range []func() error{
-		func() error {
-			_, err := core.Pods(canaryNamespace).Create(ctx, scratch, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			_, err := core.PersistentVolumeClaims(canaryNamespace).Patch(ctx, keptClaim, types.MergePatchType, more, metav1.PatchOptions{})
-			return err
-		},
-		// The API server protects a claim and a volume, and their controllers let them go.
-		func() error {
-			_, err := core.PersistentVolumeClaims(canaryNamespace).Create(ctx, claim, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			return core.PersistentVolumeClaims(canaryNamespace).Delete(ctx, canaryNamespace, metav1.DeleteOptions{})
-		},
-		func() error {
-			_, err := core.PersistentVolumes().Create(ctx, newVolume(canaryNamespace, ""), metav1.CreateOptions{})
-			return err
-		},
-		func() error { return core.PersistentVolumes().Delete(ctx, canaryNamespace, metav1.DeleteOptions{}) },
-		func() error {
-			d := &apps.Deployment{ObjectMeta: meta, Spec: apps.DeploymentSpec{Replicas: one, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: pod}}
-			_, err := r.client.AppsV1().Deployments(canaryNamespace).Create(ctx, d, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			pod := *pod.DeepCopy()
-			pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-			d := &apps.DaemonSet{ObjectMeta: meta, Spec: apps.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: pod}}
-			_, err := r.client.AppsV1().DaemonSets(canaryNamespace).Create(ctx, d, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			other := pod.DeepCopy()
-			other.Labels = map[string]string{canaryNamespace: "controller"}
-			rc := &v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Replicas: one, Selector: other.Labels, Template: other}}
-			_, err := core.ReplicationControllers(canaryNamespace).Create(ctx, rc, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			_, err := r.client.BatchV1().Jobs(canaryNamespace).Create(ctx, &batch.Job{ObjectMeta: meta, Spec: job}, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			cron := &batch.CronJob{ObjectMeta: meta, Spec: batch.CronJobSpec{Schedule: "* * * * *", JobTemplate: batch.JobTemplateSpec{Spec: batch.JobSpec{Template: jobPodTemplate()}}}}
-			cron, err := r.client.BatchV1().CronJobs(canaryNamespace).Create(ctx, cron, metav1.CreateOptions{})
-			if err != nil {
-				return err
-			}
-			// It has missed a minute, so the next Job is due now.
-			patch := fmt.Appendf(nil, `{"status":{"lastScheduleTime":%q}}`, time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339))
-			_, err = r.client.BatchV1().CronJobs(canaryNamespace).Patch(ctx, cron.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-			return err
-		},
-	} {
-		if err := create(); err != nil {
-			return err
-		}
+	controlled := objects.Pods(map[string]string{canaryNamespace: "controller"})
+	if err := objects.Create(ctx, r.client, canaryNamespace,
+		scratch,
+		&v1.PersistentVolumeClaim{ObjectMeta: meta, Spec: claimSpec()},
+		objects.Deployment(canaryNamespace, 1, pods), objects.DaemonSet(canaryNamespace, pods), objects.ReplicationController(canaryNamespace, 1, controlled),
+		&batch.Job{ObjectMeta: meta, Spec: batch.JobSpec{TTLSecondsAfterFinished: ptr.To[int32](0), Template: jobPodTemplate()}},
+		&batch.CronJob{ObjectMeta: meta, Spec: batch.CronJobSpec{Schedule: "* * * * *", JobTemplate: batch.JobTemplateSpec{Spec: batch.JobSpec{Template: jobPodTemplate()}}}},
+	); err != nil {
+		return err
 	}
-	return nil
+	if err := objects.Create(ctx, r.client, "", newVolume(canaryNamespace, "")); err != nil {
+		return err
+	}
+	core := r.client.CoreV1()
+	more := []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+	_, grow := core.PersistentVolumeClaims(canaryNamespace).Patch(ctx, keptClaim, types.MergePatchType, more, metav1.PatchOptions{})
+	// It has missed a minute, so the next Job is due now.
+	patch := fmt.Appendf(nil, `{"status":{"lastScheduleTime":%q}}`, time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339))
+	_, miss := r.client.BatchV1().CronJobs(canaryNamespace).Patch(ctx, canaryNamespace, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return errors.Join(grow, miss,
+		// The API server protects a claim and a volume, and their controllers let them go.
+		core.PersistentVolumeClaims(canaryNamespace).Delete(ctx, canaryNamespace, metav1.DeleteOptions{}),
+		core.PersistentVolumes().Delete(ctx, canaryNamespace, metav1.DeleteOptions{}))
 }
 
 // awaitCanaries waits until each controller has worked on what was created for it.

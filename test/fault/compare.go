@@ -36,12 +36,12 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 const (
@@ -319,8 +319,7 @@ func (r *run) stockWrites(ctx context.Context) (*comparison, error) {
 		return nil, err
 	}
 	// All that it has sent was sent before that, to the same API server.
-	end := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: marker}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}}}
-	if _, err := r.client.CoreV1().Pods(canaryNamespace).Create(ctx, end, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, r.client, canaryNamespace, objects.Pod(marker, objects.Pods(nil))); err != nil {
 		return nil, err
 	}
 	select {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubernetes/pkg/controller/daemon/util"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -51,10 +52,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 func daemonSetName(i int) string { return fmt.Sprintf("daemon-%d", i) }
 
 func (r *run) createNode(ctx context.Context, i int) error {
-	_, err := r.client.CoreV1().Nodes().Create(ctx, &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{daemonLabel: daemonsFit}},
-	}, metav1.CreateOptions{})
-	return err
+	return objects.Create(ctx, r.client, "", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{daemonLabel: daemonsFit}}})
 }
 
 // createDaemonSets creates the Nodes and the DaemonSets.
@@ -67,24 +65,13 @@ func (r *run) createDaemonSets(ctx context.Context) error {
 	// No pod becomes ready here, so a rollout must not wait for one.
 	whole := intstr.FromString("100%")
 	for i := range daemonSets {
-		labels := map[string]string{daemonPodLabel: fmt.Sprint(i)}
-		if _, err := r.client.AppsV1().DaemonSets(namespace).Create(ctx, &apps.DaemonSet{
-			ObjectMeta: metav1.ObjectMeta{Name: daemonSetName(i)},
-			Spec: apps.DaemonSetSpec{
-				Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: ptr.To[int32](2),
-				UpdateStrategy: apps.DaemonSetUpdateStrategy{Type: apps.RollingUpdateDaemonSetStrategyType, RollingUpdate: &apps.RollingUpdateDaemonSet{MaxUnavailable: &whole}},
-				Template: v1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec: v1.PodSpec{
-						NodeSelector: map[string]string{daemonLabel: daemonsFit},
-						Tolerations:  []v1.Toleration{{Operator: v1.TolerationOpExists}},
-						Containers:   []v1.Container{{Name: "c", Image: "image"}},
-						// No kubelet would end it.
-						TerminationGracePeriodSeconds: ptr.To[int64](0),
-					},
-				},
-			},
-		}, metav1.CreateOptions{}); err != nil {
+		d := objects.DaemonSet(daemonSetName(i), objects.Pods(map[string]string{daemonPodLabel: fmt.Sprint(i)}))
+		d.Spec.RevisionHistoryLimit = ptr.To[int32](2)
+		d.Spec.UpdateStrategy = apps.DaemonSetUpdateStrategy{Type: apps.RollingUpdateDaemonSetStrategyType, RollingUpdate: &apps.RollingUpdateDaemonSet{MaxUnavailable: &whole}}
+		d.Spec.Template.Spec.NodeSelector = map[string]string{daemonLabel: daemonsFit}
+		// No kubelet would end it.
+		d.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		if err := objects.Create(ctx, r.client, namespace, d); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -39,24 +40,23 @@ const (
 )
 
 func jobPodTemplate() v1.PodTemplateSpec {
-	return v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{jobLabel: "true"}},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "c", Image: "image"}}},
-	}
+	pods := objects.Pods(map[string]string{jobLabel: "true"})
+	pods.Spec.RestartPolicy = v1.RestartPolicyNever
+	return pods
 }
 
 // createCronJobs creates the CronJobs.
 func (r *run) createCronJobs(ctx context.Context) error {
 	for i := range cronJobs {
-		if _, err := r.client.BatchV1().CronJobs(namespace).Create(ctx, &batch.CronJob{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cron-%d", i)},
+		if err := objects.Create(ctx, r.client, namespace, &batch.CronJob{
+			ObjectMeta: objects.Named(fmt.Sprintf("cron-%d", i)),
 			Spec: batch.CronJobSpec{
 				Schedule: "* * * * *", SuccessfulJobsHistoryLimit: ptr.To[int32](1),
 				JobTemplate: batch.JobTemplateSpec{Spec: batch.JobSpec{
 					Completions: ptr.To[int32](2), Parallelism: ptr.To[int32](2), BackoffLimit: ptr.To[int32](1000), Template: jobPodTemplate(),
 				}},
 			},
-		}, metav1.CreateOptions{}); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
@@ -72,8 +72,7 @@ func (r *run) runJob(ctx context.Context, random *rand.Rand) {
 			TTLSecondsAfterFinished: ptr.To(random.Int32N(5)), Template: jobPodTemplate(),
 		},
 	}
-	j, err := r.client.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{})
-	if err != nil || random.IntN(10) > 0 {
+	if objects.Create(ctx, r.client, namespace, j) != nil || random.IntN(10) > 0 {
 		return
 	}
 	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}[random.IntN(2)]

@@ -30,9 +30,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -67,46 +69,30 @@ func (r *run) createNamespaces(ctx context.Context) error {
 }
 
 func (r *run) createTeam(ctx context.Context, team string) error {
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: team, Name: name} }
 	selects := map[string]string{teamLabel: fixedSet}
-	if _, err := r.client.CoreV1().Services(team).Create(ctx, &v1.Service{
-		ObjectMeta: meta(fixedSet), Spec: v1.ServiceSpec{Selector: selects, Ports: []v1.ServicePort{{Port: 80}}},
-	}, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	if _, err := r.client.PolicyV1().PodDisruptionBudgets(team).Create(ctx, &policy.PodDisruptionBudget{
-		ObjectMeta: meta(fixedSet),
-		Spec:       policy.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(fixedReplicas - 1)), Selector: &metav1.LabelSelector{MatchLabels: selects}},
-	}, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	if _, err := r.client.AutoscalingV2().HorizontalPodAutoscalers(team).Create(ctx, &autoscaling.HorizontalPodAutoscaler{
-		ObjectMeta: meta(autoSet),
-		Spec: autoscaling.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscaling.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: autoSet},
-			MinReplicas:    ptr.To[int32](1), MaxReplicas: 2,
+	all := []runtime.Object{
+		objects.Service(fixedSet, selects),
+		&policy.PodDisruptionBudget{
+			ObjectMeta: objects.Named(fixedSet),
+			Spec:       policy.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(fixedReplicas - 1)), Selector: objects.Selector(selects)},
 		},
-	}, metav1.CreateOptions{}); err != nil {
-		return err
+		&autoscaling.HorizontalPodAutoscaler{
+			ObjectMeta: objects.Named(autoSet),
+			Spec: autoscaling.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscaling.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: autoSet},
+				MinReplicas:    ptr.To[int32](1), MaxReplicas: 2,
+			},
+		},
 	}
 	for name, replicas := range map[string]int32{fixedSet: fixedReplicas, scaledSet: 2, autoSet: 1} {
-		labels := map[string]string{teamLabel: name}
-		set := &apps.StatefulSet{
-			ObjectMeta: meta(name),
-			Spec: apps.StatefulSetSpec{
-				Replicas: &replicas, PodManagementPolicy: apps.ParallelPodManagement, Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}}},
-			},
-		}
+		set := objects.StatefulSet(name, replicas, objects.Pods(map[string]string{teamLabel: name}))
 		if name == scaledSet {
-			set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimSpec()}}
+			set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: objects.Named("data"), Spec: claimSpec()}}
 			set.Spec.PersistentVolumeClaimRetentionPolicy = &apps.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: apps.DeletePersistentVolumeClaimRetentionPolicyType}
 		}
-		if _, err := r.client.AppsV1().StatefulSets(team).Create(ctx, set, metav1.CreateOptions{}); err != nil {
-			return err
-		}
+		all = append(all, set)
 	}
-	return nil
+	return objects.Create(ctx, r.client, team, all...)
 }
 
 // mayScale says whether the set that is scaled may be given that many pods. While claims of pods that
@@ -151,7 +137,7 @@ func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
 		patch := fmt.Appendf(nil, `{"spec":{"minReplicas":%d,"maxReplicas":%d}}`, low, low+random.IntN(2))
 		_, _ = r.client.AutoscalingV2().HorizontalPodAutoscalers(team).Patch(ctx, autoSet, types.MergePatchType, patch, metav1.PatchOptions{})
 	case 2:
-		_, _ = r.client.CoreV1().Pods(team).Create(ctx, scratchPod(), metav1.CreateOptions{})
+		_ = objects.Create(ctx, r.client, team, scratchPod())
 		scratch, err := r.client.CoreV1().Pods(team).List(ctx, metav1.ListOptions{LabelSelector: teamLabel + "=" + scratchVolume, Limit: 3})
 		if err != nil || len(scratch.Items) < 3 {
 			return
@@ -173,15 +159,12 @@ func (r *run) changeNamespace(ctx context.Context, random *rand.Rand) {
 
 // scratchPod returns a pod with a volume that has the pod's life.
 func scratchPod() *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "scratch-", Labels: map[string]string{teamLabel: scratchVolume}},
-		Spec: v1.PodSpec{
-			Containers: []v1.Container{{Name: "c", Image: "image"}},
-			Volumes: []v1.Volume{{Name: scratchVolume, VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
-				VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: claimSpec()},
-			}}}},
-		},
-	}
+	pod := objects.Pod("", objects.Pods(map[string]string{teamLabel: scratchVolume}))
+	pod.GenerateName = "scratch-"
+	pod.Spec.Volumes = []v1.Volume{{Name: scratchVolume, VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: claimSpec()},
+	}}}}
+	return pod
 }
 
 // teamAddresses counts the addresses that pods have been given.

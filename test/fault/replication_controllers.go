@@ -17,9 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"context"
-	"fmt"
-
 	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,16 +33,4 @@ func asReplicaSet(rc *v1.ReplicationController) *apps.ReplicaSet {
 		Spec:       apps.ReplicaSetSpec{Replicas: rc.Spec.Replicas},
 		Status:     apps.ReplicaSetStatus{Replicas: rc.Status.Replicas, ObservedGeneration: rc.Status.ObservedGeneration},
 	}
-}
-
-// createReplicationController creates the ReplicationController with that number.
-func (r *run) createReplicationController(ctx context.Context, i int, replicas int32, pod v1.PodTemplateSpec) (*apps.ReplicaSet, error) {
-	rc, err := r.client.CoreV1().ReplicationControllers(namespace).Create(ctx, &v1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("controller-%02d", i)},
-		Spec:       v1.ReplicationControllerSpec{Replicas: &replicas, Selector: pod.Labels, Template: &pod},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return asReplicaSet(rc), nil
 }

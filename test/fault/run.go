@@ -33,7 +33,6 @@ import (
 	"time"
 
 	apps "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,6 +44,7 @@ import (
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/audit"
 	"k8s.io/kubernetes/test/harness/history"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/harness/proxy"
 	"k8s.io/utils/ptr"
 )
@@ -373,76 +373,54 @@ func (r *run) running() []*process {
 }
 
 func (r *run) createSets(ctx context.Context) error {
-	err := harness.AwaitServiceAccount(ctx, r.client, namespace)
-	if err != nil {
+	if err := harness.AwaitServiceAccount(ctx, r.client, namespace); err != nil {
 		return err
 	}
 	for i := range r.replicaSets {
-		labels := map[string]string{"set": fmt.Sprint(i)}
-		replicas := int32(r.maxReplicas / 2)
-		pod := v1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
-		}
-		var rs *apps.ReplicaSet
+		pods, replicas := objects.Pods(map[string]string{"set": fmt.Sprint(i)}), int32(r.maxReplicas/2)
+		rs := objects.ReplicaSet(fmt.Sprintf("set-%02d", i), replicas, pods)
+		var err error
 		if i%4 == 3 {
-			rs, err = r.createReplicationController(ctx, i, replicas, pod)
+			rc := objects.ReplicationController(fmt.Sprintf("controller-%02d", i), replicas, pods)
+			err = objects.Create(ctx, r.client, namespace, rc)
+			rs = asReplicaSet(rc)
 		} else {
-			rs, err = r.client.AppsV1().ReplicaSets(namespace).Create(ctx, &apps.ReplicaSet{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("set-%02d", i)},
-				Spec:       apps.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: pod},
-			}, metav1.CreateOptions{})
+			err = objects.Create(ctx, r.client, namespace, rs)
 		}
 		if err != nil {
 			return err
 		}
 		r.sets = append(r.sets, rs)
 	}
-	for i := range r.deployments {
-		if err := r.createDeployment(ctx, i); err != nil {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.stop = append(r.stop, cancel)
+	runPods := func(context.Context) error { return r.runPods(running) }
+	for _, next := range []func(context.Context) error{
+		r.createDeployments, r.createDaemonSets, runPods, r.createCronJobs, r.createNamespaces, r.createAnew, r.settle,
+	} {
+		if err := next(ctx); err != nil {
 			return err
 		}
 	}
-	if err := r.createDaemonSets(ctx); err != nil {
-		return err
-	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.stop = append(r.stop, cancel)
-	if err := r.runPods(running); err != nil {
-		return err
-	}
-	if err := r.createCronJobs(ctx); err != nil {
-		return err
-	}
-	if err := r.createNamespaces(ctx); err != nil {
-		return err
-	}
-	if err := r.createAnew(ctx); err != nil {
-		return err
-	}
-	return r.settle(ctx)
+	return nil
 }
 
-// createDeployment creates the Deployment with that number.
-func (r *run) createDeployment(ctx context.Context, i int) error {
-	labels := map[string]string{"deployment": fmt.Sprint(i)}
+// createDeployments creates the Deployments.
+func (r *run) createDeployments(ctx context.Context) error {
 	// No pod becomes ready here, so a rollout must not wait for one.
 	whole := intstr.FromString("100%")
-	_, err := r.client.AppsV1().Deployments(namespace).Create(ctx, &apps.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: deploymentName(i)},
-		Spec: apps.DeploymentSpec{
-			Replicas: ptr.To(int32(r.maxReplicas / 2)), Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: ptr.To[int32](2),
-			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
-			// Its pods run nowhere. Once a rollout has ended, upstream's controller looks at a Deployment
-			// without available pods ten times a second after its deadline, and has no rest.
-			ProgressDeadlineSeconds: ptr.To[int32](24 * 60 * 60),
-			Template: v1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
-			},
-		},
-	}, metav1.CreateOptions{})
-	return err
+	for i := range r.deployments {
+		d := objects.Deployment(deploymentName(i), int32(r.maxReplicas/2), objects.Pods(map[string]string{"deployment": fmt.Sprint(i)}))
+		d.Spec.RevisionHistoryLimit = ptr.To[int32](2)
+		d.Spec.Strategy = apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}}
+		// Its pods run nowhere. Once a rollout has ended, upstream's controller looks at a Deployment
+		// without available pods ten times a second after its deadline, and has no rest.
+		d.Spec.ProgressDeadlineSeconds = ptr.To[int32](24 * 60 * 60)
+		if err := objects.Create(ctx, r.client, namespace, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func deploymentName(i int) string { return fmt.Sprintf("deployment-%02d", i) }

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -44,41 +45,39 @@ const (
 
 // createGrowing creates the class.
 func (r *run) createGrowing(ctx context.Context) error {
-	_, err := r.client.StorageV1().StorageClasses().Create(ctx, &storage.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: growing}, Provisioner: "kubernetes.io/no-provisioner", AllowVolumeExpansion: ptr.To(true),
-	}, metav1.CreateOptions{})
-	return err
+	return objects.Create(ctx, r.client, "", &storage.StorageClass{
+		ObjectMeta: objects.Named(growing), Provisioner: "kubernetes.io/no-provisioner", AllowVolumeExpansion: ptr.To(true),
+	})
 }
 
 // createKept creates a claim with a volume that belong to each other, as the binder would.
 func (r *run) createKept(ctx context.Context, namespace string) error {
 	spec := claimSpec()
 	spec.StorageClassName, spec.VolumeName = ptr.To(growing), "kept-"+namespace
-	claims, volumes := r.client.CoreV1().PersistentVolumeClaims(namespace), r.client.CoreV1().PersistentVolumes()
-	claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: keptClaim}, Spec: spec}, metav1.CreateOptions{})
-	if err != nil {
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: objects.Named(keptClaim), Spec: spec}
+	if err := objects.Create(ctx, r.client, namespace, claim); err != nil {
 		return err
 	}
 	volume := newVolume(spec.VolumeName, growing)
 	volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: namespace, Name: keptClaim, UID: claim.UID}
 	// Only an external resizer resizes these.
 	volume.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "disk"}}
-	if volume, err = volumes.Create(ctx, volume, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, r.client, "", volume); err != nil {
 		return err
 	}
 	volume.Status.Phase = v1.VolumeBound
-	if _, err = volumes.UpdateStatus(ctx, volume, metav1.UpdateOptions{}); err != nil {
+	if _, err := r.client.CoreV1().PersistentVolumes().UpdateStatus(ctx, volume, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	bound := []byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`)
-	_, err = claims.Patch(ctx, keptClaim, types.MergePatchType, bound, metav1.PatchOptions{}, "status")
+	_, err := r.client.CoreV1().PersistentVolumeClaims(namespace).Patch(ctx, keptClaim, types.MergePatchType, bound, metav1.PatchOptions{}, "status")
 	return err
 }
 
 func newVolume(name, class string) *v1.PersistentVolume {
 	spec := claimSpec()
 	return &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: objects.Named(name),
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: spec.Resources.Requests, AccessModes: spec.AccessModes, StorageClassName: class, PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/nowhere"}},
@@ -100,7 +99,7 @@ func (r *run) changeVolumes(ctx context.Context, random *rand.Rand) {
 	volume, err := api.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, _ = api.Create(ctx, newVolume(name, ""), metav1.CreateOptions{})
+		_ = objects.Create(ctx, r.client, "", newVolume(name, ""))
 	case err != nil:
 	case volume.DeletionTimestamp == nil && volume.Status.Phase != v1.VolumeBound:
 		volume.Status.Phase = v1.VolumeBound

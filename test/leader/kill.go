@@ -24,11 +24,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 const (
@@ -46,7 +45,7 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 	}
 	namespaces := func(i int) string { return fmt.Sprintf("%s-%02d", killedNamespace, i) }
 	for i := range asked {
-		if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaces(i)}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, r.client, "", objects.Namespace(namespaces(i))); err != nil {
 			return nil, err
 		}
 		if err := harness.AwaitServiceAccount(ctx, r.client, namespaces(i)); err != nil {
@@ -60,14 +59,9 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 	}{
 		"ReplicaSets: a pod": {
 			func(ctx context.Context, i int) error {
-				one, labels := int32(1), map[string]string{"set": fmt.Sprint(i)}
-				pod := newPod("", "")
-				pod.Labels = labels
-				_, err := r.client.AppsV1().ReplicaSets(killedNamespace).Create(ctx, &apps.ReplicaSet{
-					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("set-%02d", i)},
-					Spec:       apps.ReplicaSetSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: v1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}},
-				}, metav1.CreateOptions{})
-				return err
+				pods := objects.Pods(map[string]string{"set": fmt.Sprint(i)})
+				pods.Spec = newPod("", "").Spec
+				return objects.Create(ctx, r.client, killedNamespace, objects.ReplicaSet(fmt.Sprintf("set-%02d", i), 1, pods))
 			},
 			func(ctx context.Context, i int) (bool, error) {
 				pods, err := r.client.CoreV1().Pods(killedNamespace).List(ctx, metav1.ListOptions{LabelSelector: fmt.Sprintf("set=%d", i)})
@@ -76,11 +70,7 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 		},
 		"EndpointSlices: a slice": {
 			func(ctx context.Context, i int) error {
-				_, err := r.client.CoreV1().Services(namespaces(i)).Create(ctx, &v1.Service{
-					ObjectMeta: metav1.ObjectMeta{Name: "service"},
-					Spec:       v1.ServiceSpec{Selector: map[string]string{"app": "none"}, Ports: []v1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}}},
-				}, metav1.CreateOptions{})
-				return err
+				return objects.Create(ctx, r.client, namespaces(i), objects.Service("service", map[string]string{"app": "none"}))
 			},
 			func(ctx context.Context, i int) (bool, error) {
 				slices, err := r.client.DiscoveryV1().EndpointSlices(namespaces(i)).List(ctx, metav1.ListOptions{})
@@ -98,8 +88,7 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 		},
 		"service accounts: one for a namespace": {
 			func(ctx context.Context, i int) error {
-				_, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new-" + namespaces(i)}}, metav1.CreateOptions{})
-				return err
+				return objects.Create(ctx, r.client, "", objects.Namespace("new-"+namespaces(i)))
 			},
 			func(ctx context.Context, i int) (bool, error) {
 				list, err := r.client.CoreV1().ServiceAccounts("new-"+namespaces(i)).List(ctx, metav1.ListOptions{})
@@ -108,14 +97,14 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 		},
 	}
 	for i := range asked {
-		owner, err := configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("owner-%02d", i)}}, metav1.CreateOptions{})
-		if err != nil {
+		owner := &v1.ConfigMap{ObjectMeta: objects.Named(fmt.Sprintf("owner-%02d", i))}
+		if err := objects.Create(ctx, r.client, killedNamespace, owner); err != nil {
 			return nil, err
 		}
-		if _, err := configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		if err := objects.Create(ctx, r.client, killedNamespace, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Name:            fmt.Sprintf("owned-%02d", i),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}},
-		}}, metav1.CreateOptions{}); err != nil {
+		}}); err != nil {
 			return nil, err
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/volume/util"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -46,21 +47,16 @@ var images = []v1.ContainerImage{{Names: []string{"registry.example.com/a:1", "r
 // newNode creates a node that is ready, with its lease.
 func (r *run) newNode(ctx context.Context, name string) error {
 	now := metav1.Now()
-	if _, err := r.client.CoreV1().Nodes().Create(ctx, &v1.Node{
+	if err := objects.Create(ctx, r.client, "", &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{util.ControllerManagedAttachAnnotation: "true"}},
 		Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now}}, Images: images},
-	}, metav1.CreateOptions{}); err != nil {
+	}); err != nil {
 		return err
 	}
-	_, err := r.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Create(ctx, newLease(name), metav1.CreateOptions{})
-	return err
-}
-
-func newLease(node string) *coordination.Lease {
-	return &coordination.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: node},
-		Spec:       coordination.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: &metav1.MicroTime{Time: time.Now()}},
-	}
+	return objects.Create(ctx, r.client, v1.NamespaceNodeLease, &coordination.Lease{
+		ObjectMeta: objects.Named(name),
+		Spec:       coordination.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: &metav1.MicroTime{Time: time.Now()}},
+	})
 }
 
 // keepAlive renews the leases of those nodes that alive names, until ctx ends.

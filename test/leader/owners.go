@@ -28,6 +28,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 const (
@@ -38,18 +39,17 @@ const (
 
 // newNamespace creates a namespace with a quota of pods, of what they request, and of ConfigMaps.
 func (r *run) newNamespace(ctx context.Context, name string) error {
-	if _, err := r.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, r.client, "", objects.Namespace(name)); err != nil {
 		return err
 	}
 	much := resource.MustParse("1P")
-	_, err := r.client.CoreV1().ResourceQuotas(name).Create(ctx, &v1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
+	if err := objects.Create(ctx, r.client, name, &v1.ResourceQuota{
+		ObjectMeta: objects.Named("quota"),
 		Spec: v1.ResourceQuotaSpec{Hard: v1.ResourceList{
 			v1.ResourcePods: much, v1.ResourceRequestsCPU: much, v1.ResourceLimitsMemory: much,
 			"count/configmaps": much, "count/replicasets.apps": much,
 		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	// Until then the API server refuses pods.
@@ -104,8 +104,8 @@ func (r *run) deleteOwners(ctx context.Context) error {
 	}
 	configMaps, pods := r.client.CoreV1().ConfigMaps(ownersNamespace), r.client.CoreV1().Pods(ownersNamespace)
 	if err := harness.Parallel(ctx, requests, r.owners, func(ctx context.Context, i int) error {
-		owner, err := configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("owner-%05d", i)}}, metav1.CreateOptions{})
-		if err != nil {
+		owner := &v1.ConfigMap{ObjectMeta: objects.Named(fmt.Sprintf("owner-%05d", i))}
+		if err := objects.Create(ctx, r.client, ownersNamespace, owner); err != nil {
 			return err
 		}
 		block := true
@@ -114,11 +114,9 @@ func (r *run) deleteOwners(ctx context.Context) error {
 		if i/100%2 == 0 {
 			pod := newPod(name, "")
 			pod.OwnerReferences = owned
-			err = create(ctx, pods, pod)
-		} else {
-			_, err = configMaps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owned}}, metav1.CreateOptions{})
+			return create(ctx, pods, pod)
 		}
-		return err
+		return objects.Create(ctx, r.client, ownersNamespace, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owned}})
 	}); err != nil {
 		return err
 	}

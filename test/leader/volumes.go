@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/harness/shared"
 )
 
@@ -100,17 +101,17 @@ func (r *run) attachVolumes(ctx context.Context) error {
 	if err := r.newNamespace(ctx, volumesNamespace); err != nil {
 		return err
 	}
-	if _, err := r.client.StorageV1().CSIDrivers().Create(ctx, &storage.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}}, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, r.client, "", &storage.CSIDriver{ObjectMeta: objects.Named(driver)}); err != nil {
 		return err
 	}
 	for i := range volumeNodes {
 		if err := r.newNode(ctx, nodeFor(i)); err != nil {
 			return err
 		}
-		if _, err := r.client.StorageV1().CSINodes().Create(ctx, &storage.CSINode{
-			ObjectMeta: metav1.ObjectMeta{Name: nodeFor(i)},
+		if err := objects.Create(ctx, r.client, "", &storage.CSINode{
+			ObjectMeta: objects.Named(nodeFor(i)),
 			Spec:       storage.CSINodeSpec{Drivers: []storage.CSINodeDriver{{Name: driver, NodeID: nodeFor(i)}}},
-		}, metav1.CreateOptions{}); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
@@ -152,25 +153,24 @@ func nodeFor(i int) string { return fmt.Sprintf("attach-%02d", i%volumeNodes) }
 func (r *run) newVolume(ctx context.Context, name string) error {
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	modes, class := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, ""
-	claims := r.client.CoreV1().PersistentVolumeClaims(volumesNamespace)
-	if _, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+	if err := objects.Create(ctx, r.client, volumesNamespace, &v1.PersistentVolumeClaim{
+		ObjectMeta: objects.Named(name),
 		Spec:       v1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: name, StorageClassName: &class, Resources: v1.VolumeResourceRequirements{Requests: size}},
-	}, metav1.CreateOptions{}); err != nil {
+	}); err != nil {
 		return err
 	}
-	if _, err := r.client.CoreV1().PersistentVolumes().Create(ctx, &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+	if err := objects.Create(ctx, r.client, "", &v1.PersistentVolume{
+		ObjectMeta: objects.Named(name),
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
 			ClaimRef:               &v1.ObjectReference{Namespace: volumesNamespace, Name: name},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}},
 		},
-	}, metav1.CreateOptions{}); err != nil {
+	}); err != nil {
 		return err
 	}
 	return r.await(ctx, "volume "+name, func(ctx context.Context) (bool, error) {
-		claim, err := claims.Get(ctx, name, metav1.GetOptions{})
+		claim, err := r.client.CoreV1().PersistentVolumeClaims(volumesNamespace).Get(ctx, name, metav1.GetOptions{})
 		return err == nil && claim.Status.Phase == v1.ClaimBound, nil
 	})
 }

@@ -26,12 +26,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	apps "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -97,21 +97,13 @@ func nameOf(i int) string { return fmt.Sprintf("app-%03d", i) }
 
 func (b *bench) createDeployments(ctx context.Context) error {
 	for i := range b.deployments {
-		labels := map[string]string{"app": nameOf(i)}
-		_, err := b.client.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, &apps.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Name: nameOf(i)},
-			Spec: apps.DeploymentSpec{
-				Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: ptr.To[int32](2),
-				Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{
-					MaxSurge: ptr.To(intstr.FromInt32(maxSurge)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable)),
-				}},
-				Template: v1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec:       v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](0), Containers: []v1.Container{{Name: "main", Image: "none"}}},
-				},
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
+		d := objects.Deployment(nameOf(i), replicas, objects.Pods(map[string]string{"app": nameOf(i)}))
+		d.Spec.RevisionHistoryLimit = ptr.To[int32](2)
+		d.Spec.Strategy = apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromInt32(maxSurge)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable)),
+		}}
+		d.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		if err := objects.Create(ctx, b.client, metav1.NamespaceDefault, d); err != nil {
 			return err
 		}
 	}

@@ -33,8 +33,6 @@ import (
 	"path/filepath"
 	"time"
 
-	apps "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -42,6 +40,7 @@ import (
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -219,19 +218,10 @@ func advance(ctx context.Context, endpoint string) error {
 
 func (b *bench) createSets(ctx context.Context) error {
 	for i := range replicaSets {
-		labels := map[string]string{"set": fmt.Sprint(i)}
-		set, err := b.client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, &apps.ReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("set-%02d", i)},
-			Spec: apps.ReplicaSetSpec{
-				Replicas: ptr.To[int32](replicas),
-				Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: v1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels},
-					Spec:       v1.PodSpec{SchedulerName: "none", Containers: []v1.Container{{Name: "main", Image: "none"}}},
-				},
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
+		pods := objects.Pods(map[string]string{"set": fmt.Sprint(i)})
+		pods.Spec.SchedulerName = "none"
+		set := objects.ReplicaSet(fmt.Sprintf("set-%02d", i), replicas, pods)
+		if err := objects.Create(ctx, b.client, metav1.NamespaceDefault, set); err != nil {
 			return err
 		}
 		b.history.See(func(c *census) { c.want[set.UID] = replicas })

@@ -29,10 +29,12 @@ import (
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -78,7 +80,7 @@ type load struct {
 func newLoad(ctx context.Context, client kubernetes.Interface, random *rand.Rand) (*load, error) {
 	l := &load{client: client, rand: random, names: map[string][]string{}}
 	for n := range nodes {
-		if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", n)}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, client, "", &v1.Node{ObjectMeta: objects.Named(fmt.Sprintf("node-%d", n))}); err != nil {
 			return nil, err
 		}
 	}
@@ -154,45 +156,32 @@ func (l *load) finish(ctx context.Context, job string) error {
 
 // create creates a workload.
 func create(ctx context.Context, client kubernetes.Interface, kind, name string, replicas int32) error {
-	meta := metav1.ObjectMeta{Name: name}
-	labels := map[string]string{"of": name}
-	template := v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
-	}
-	selector := &metav1.LabelSelector{MatchLabels: labels}
+	pods := objects.Pods(map[string]string{"of": name})
 	// No pod becomes ready here, so a rollout must not wait for one.
 	whole := intstr.FromString("100%")
-	var err error
+	var object runtime.Object
 	switch kind {
 	case aReplicaSet:
-		_, err = client.AppsV1().ReplicaSets(namespace).Create(ctx, &apps.ReplicaSet{ObjectMeta: meta, Spec: apps.ReplicaSetSpec{
-			Replicas: &replicas, Selector: selector, Template: template,
-		}}, metav1.CreateOptions{})
+		object = objects.ReplicaSet(name, replicas, pods)
 	case aReplicationController:
-		_, err = client.CoreV1().ReplicationControllers(namespace).Create(ctx, &v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{
-			Replicas: &replicas, Selector: labels, Template: &template,
-		}}, metav1.CreateOptions{})
+		object = objects.ReplicationController(name, replicas, pods)
 	case aDeployment:
-		_, err = client.AppsV1().Deployments(namespace).Create(ctx, &apps.Deployment{ObjectMeta: meta, Spec: apps.DeploymentSpec{
-			Replicas: &replicas, Selector: selector, Template: template,
-			Strategy: apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}},
-		}}, metav1.CreateOptions{})
+		d := objects.Deployment(name, replicas, pods)
+		d.Spec.Strategy = apps.DeploymentStrategy{Type: apps.RollingUpdateDeploymentStrategyType, RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: &whole}}
+		object = d
 	case aJob:
-		template.Spec.RestartPolicy = v1.RestartPolicyNever
-		_, err = client.BatchV1().Jobs(namespace).Create(ctx, &batch.Job{ObjectMeta: meta, Spec: batch.JobSpec{
-			Parallelism: &replicas, Completions: ptr.To[int32](1_000_000), Template: template,
-		}}, metav1.CreateOptions{})
+		pods.Spec.RestartPolicy = v1.RestartPolicyNever
+		object = &batch.Job{ObjectMeta: objects.Named(name), Spec: batch.JobSpec{
+			Parallelism: &replicas, Completions: ptr.To[int32](1_000_000), Template: pods,
+		}}
 	case aDaemonSet:
 		// No kubelet makes the Nodes ready, or ends a pod.
-		template.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-		template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
-		_, err = client.AppsV1().DaemonSets(namespace).Create(ctx, &apps.DaemonSet{ObjectMeta: meta, Spec: apps.DaemonSetSpec{
-			Selector: selector, Template: template,
-			UpdateStrategy: apps.DaemonSetUpdateStrategy{Type: apps.RollingUpdateDaemonSetStrategyType, RollingUpdate: &apps.RollingUpdateDaemonSet{MaxUnavailable: &whole}},
-		}}, metav1.CreateOptions{})
+		pods.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		d := objects.DaemonSet(name, pods)
+		d.Spec.UpdateStrategy = apps.DaemonSetUpdateStrategy{Type: apps.RollingUpdateDaemonSetStrategyType, RollingUpdate: &apps.RollingUpdateDaemonSet{MaxUnavailable: &whole}}
+		object = d
 	}
-	if err != nil {
+	if err := objects.Create(ctx, client, namespace, object); err != nil {
 		return fmt.Errorf("create %s %s: %w", kind, name, err)
 	}
 	return nil

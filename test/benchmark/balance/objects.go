@@ -24,11 +24,11 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -56,52 +56,26 @@ func space(i int) string { return fmt.Sprintf("balance-%02d", i%spaces) }
 func (b *bench) fill(ctx context.Context) error {
 	begin := time.Now()
 	for i := range spaces {
-		if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space(i)}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, b.client, "", objects.Namespace(space(i))); err != nil {
 			return err
 		}
 	}
 	sets := b.objects / 2 / podsPerSet
-	if err := harness.Parallel(ctx, writers, sets, b.createSet); err != nil {
+	if err := harness.Parallel(ctx, writers, sets, func(ctx context.Context, i int) error {
+		return objects.CreateWithPods(ctx, b.client, space(i), objects.ReplicaSet(fmt.Sprintf("set-%05d", i), podsPerSet, podTemplate(fmt.Sprintf("set-%05d", i))))
+	}); err != nil {
 		return err
 	}
 	log.Printf("%d ReplicaSets with %d pods created in %.0f s", sets, sets*podsPerSet, time.Since(begin).Seconds())
 	return b.createControllers(ctx, b.objects-sets*(podsPerSet+1))
 }
 
-// createSet creates a ReplicaSet with all its pods.
-func (b *bench) createSet(ctx context.Context, i int) error {
-	labels := map[string]string{"app": fmt.Sprintf("set-%05d", i)}
-	set, err := b.client.AppsV1().ReplicaSets(space(i)).Create(ctx, &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
-		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(podsPerSet)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *podTemplate(labels)},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	for n := range podsPerSet {
-		if _, err := b.client.CoreV1().Pods(set.Namespace).Create(ctx, &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("%s-%05d", set.Name, n), Labels: labels, Annotations: set.Spec.Template.Annotations,
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
-			},
-			Spec: set.Spec.Template.Spec,
-		}, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // createControllers creates n ReplicationControllers without pods.
 func (b *bench) createControllers(ctx context.Context, n int) error {
 	begin := time.Now()
 	if err := harness.Parallel(ctx, writers, n, func(ctx context.Context, i int) error {
-		labels := map[string]string{"app": fmt.Sprintf("controller-%05d", i)}
-		_, err := b.client.CoreV1().ReplicationControllers(space(i)).Create(ctx, &v1.ReplicationController{
-			ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
-			Spec:       v1.ReplicationControllerSpec{Replicas: ptr.To(int32(0)), Selector: labels, Template: podTemplate(labels)},
-		}, metav1.CreateOptions{})
-		return err
+		name := fmt.Sprintf("controller-%05d", i)
+		return objects.Create(ctx, b.client, space(i), objects.ReplicationController(name, 0, podTemplate(name)))
 	}); err != nil {
 		return err
 	}
@@ -110,9 +84,9 @@ func (b *bench) createControllers(ctx context.Context, n int) error {
 }
 
 // podTemplate returns one for pods of about a kilobyte that nothing schedules.
-func podTemplate(labels map[string]string) *v1.PodTemplateSpec {
-	return &v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat("x", 500)}},
+func podTemplate(app string) v1.PodTemplateSpec {
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{"example.com/config": strings.Repeat("x", 500)}},
 		Spec: v1.PodSpec{
 			AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none",
 			Containers: []v1.Container{{Name: "container", Image: "registry.example.com/some/team/image:v1.2.3"}},
@@ -270,10 +244,6 @@ func (b *bench) churnOnce(ctx context.Context, random *rand.Rand) error {
 	i := c.next
 	c.next++
 	c.live = append(c.live, i)
-	labels := map[string]string{"app": fmt.Sprintf("churn-%06d", i)}
-	_, err := b.client.AppsV1().Deployments(space(i)).Create(ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: labels["app"]},
-		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(random.Int32N(mostReplicas + 1)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *podTemplate(labels)},
-	}, metav1.CreateOptions{})
-	return err
+	name := fmt.Sprintf("churn-%06d", i)
+	return objects.Create(ctx, b.client, space(i), objects.Deployment(name, random.Int32N(mostReplicas+1), podTemplate(name)))
 }

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -56,8 +57,8 @@ func clientFor(config *rest.Config) (kubernetes.Interface, error) {
 func (b *benchmark) fill(ctx context.Context) error {
 	begin := time.Now()
 	for i := range b.pods / b.podsPerSet {
-		rs, err := b.client.AppsV1().ReplicaSets(namespace).Create(ctx, newReplicaSet(fmt.Sprintf("app-%05d", i), b.podsPerSet), metav1.CreateOptions{})
-		if err != nil {
+		rs := newReplicaSet(fmt.Sprintf("app-%05d", i), b.podsPerSet)
+		if err := objects.Create(ctx, b.client, namespace, rs); err != nil {
 			return err
 		}
 		b.sets = append(b.sets, rs)
@@ -66,16 +67,8 @@ func (b *benchmark) fill(ctx context.Context) error {
 	if err := harness.Parallel(ctx, writers, len(b.sets), func(ctx context.Context, n int) error {
 		rs := b.sets[n]
 		for i := range b.podsPerSet {
-			pod, err := b.client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{
-					Name:            fmt.Sprintf("%s-%05d", rs.Name, i),
-					Labels:          rs.Spec.Template.Labels,
-					Annotations:     rs.Spec.Template.Annotations,
-					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
-				},
-				Spec: rs.Spec.Template.Spec,
-			}, metav1.CreateOptions{})
-			if err != nil {
+			pod := objects.PodOf(rs, i)
+			if err := objects.Create(ctx, b.client, namespace, pod); err != nil {
 				return err
 			}
 			bytes.Add(int64(pod.Size()))
@@ -94,22 +87,13 @@ func (b *benchmark) fill(ctx context.Context) error {
 
 // newReplicaSet returns a ReplicaSet with unscheduled pods of about 5 KiB.
 func newReplicaSet(name string, replicas int) *appsv1.ReplicaSet {
-	labels := map[string]string{"app": name, "pod-template-hash": "5d69b4f8c7"}
-	template := v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat(name, 90)}},
-		Spec:       v1.PodSpec{AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none"},
-	}
-	for c := range 2 {
-		container := v1.Container{Name: fmt.Sprintf("container-%d", c), Image: "registry.example.com/some/team/image:v1.2.3"}
-		for e := range 12 {
-			container.Env = append(container.Env, v1.EnvVar{Name: fmt.Sprintf("VARIABLE_NUMBER_%d", e), Value: fmt.Sprintf("value %d of %s: %s", e, name, strings.Repeat("x", 30))})
-		}
-		template.Spec.Containers = append(template.Spec.Containers, container)
-	}
-	return &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
-	}
+	return objects.ReplicaSet(name, int32(replicas), v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels:      map[string]string{"app": name, "pod-template-hash": "5d69b4f8c7"},
+			Annotations: map[string]string{"example.com/config": strings.Repeat(name, 90)},
+		},
+		Spec: v1.PodSpec{AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none", Containers: objects.Containers(name, 12)},
+	})
 }
 
 // observed waits until the controller has worked on every ReplicaSet. It adds an empty
@@ -118,11 +102,11 @@ func (b *benchmark) observed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	replicaSets := b.client.AppsV1().ReplicaSets(namespace)
-	probe, err := replicaSets.Create(ctx, newReplicaSet("probe", 0), metav1.CreateOptions{})
-	if err != nil {
+	probe := newReplicaSet("probe", 0)
+	if err := objects.Create(ctx, b.client, namespace, probe); err != nil {
 		return err
 	}
-	err = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		list, err := replicaSets.List(ctx, metav1.ListOptions{ResourceVersion: probe.ResourceVersion})
 		if err != nil {
 			return false, err

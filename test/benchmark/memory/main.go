@@ -46,6 +46,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/harness/report"
 )
 
@@ -147,7 +148,7 @@ func podName(i int) string { return fmt.Sprintf("pod-%06d", i) }
 func newPod(i int) *v1.Pod {
 	yes, no := true, false
 	controller := i / podsPerController
-	pod := &v1.Pod{
+	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        podName(i),
 			Labels:      map[string]string{"app": fmt.Sprintf("app-%d", controller), "pod-template-hash": "5d69b4f8c7", "index": strconv.Itoa(i)},
@@ -157,22 +158,13 @@ func newPod(i int) *v1.Pod {
 				UID: types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(strconv.Itoa(controller))).String()), Controller: &yes, BlockOwnerDeletion: &yes,
 			}},
 		},
-		Spec: v1.PodSpec{AutomountServiceAccountToken: &no, SchedulerName: "none"},
+		Spec: v1.PodSpec{AutomountServiceAccountToken: &no, SchedulerName: "none", Containers: objects.Containers(strconv.Itoa(i), 12)},
 	}
-	for c := range 2 {
-		container := v1.Container{Name: fmt.Sprintf("container-%d", c), Image: "registry.example.com/some/team/image:v1.2.3"}
-		for e := range 12 {
-			container.Env = append(container.Env, v1.EnvVar{Name: fmt.Sprintf("VARIABLE_NUMBER_%d", e), Value: fmt.Sprintf("value %d of %d: %s", e, i, strings.Repeat("x", 30))})
-		}
-		pod.Spec.Containers = append(pod.Spec.Containers, container)
-	}
-	return pod
 }
 
 func (w *writer) create(ctx context.Context) error {
 	return harness.Parallel(ctx, writers, w.pods, func(ctx context.Context, i int) error {
-		_, err := w.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, newPod(i), metav1.CreateOptions{})
-		return err
+		return objects.Create(ctx, w.client, metav1.NamespaceDefault, newPod(i))
 	})
 }
 

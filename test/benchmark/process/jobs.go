@@ -29,7 +29,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	apps "k8s.io/api/apps/v1"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +36,7 @@ import (
 	"k8s.io/kubernetes/test/benchmark/measure"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -147,8 +147,7 @@ func (b *benchmark) createJobs(ctx context.Context, running *history.History[*jo
 		group.Go(func() error {
 			job := newJob(fmt.Sprintf("job-%05d", i))
 			running.See(func(j *jobs) { j.begun[job.Name] = time.Now() })
-			_, err := b.client.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, job, metav1.CreateOptions{})
-			return err
+			return objects.Create(ctx, b.client, metav1.NamespaceDefault, job)
 		})
 	}
 	return group.Wait()
@@ -204,17 +203,13 @@ func (b *benchmark) finish(ctx context.Context, pods <-chan string) error {
 
 func (b *benchmark) createDaemonSets(ctx context.Context) error {
 	for i := range jobNodes {
-		if _, err := b.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%02d", i)}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, b.client, "", &v1.Node{ObjectMeta: objects.Named(fmt.Sprintf("node-%02d", i))}); err != nil {
 			return err
 		}
 	}
 	for i := range jobDaemonSets {
-		d := newDeployment(daemonSetName(i))
-		d.Spec.Template.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-		if _, err := b.client.AppsV1().DaemonSets(metav1.NamespaceDefault).Create(ctx, &apps.DaemonSet{
-			ObjectMeta: d.ObjectMeta,
-			Spec:       apps.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template},
-		}, metav1.CreateOptions{}); err != nil {
+		name := daemonSetName(i)
+		if err := objects.Create(ctx, b.client, metav1.NamespaceDefault, objects.DaemonSet(name, newDeployment(name).Spec.Template)); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -92,27 +93,14 @@ func (b *benchmark) create(ctx context.Context, f followed, n int, namespace fun
 	return harness.Parallel(ctx, creators, n, func(ctx context.Context, i int) error {
 		d := newDeployment(nameOf(i))
 		f.See(func(c *counter) { c.begun[d.Name] = time.Now() })
-		_, err := b.client.AppsV1().Deployments(namespace(i)).Create(ctx, d, metav1.CreateOptions{})
-		return err
+		return objects.Create(ctx, b.client, namespace(i), d)
 	})
 }
 
 // newDeployment returns a Deployment whose pods have about 5.8 KiB, and need no node.
 func newDeployment(name string) *apps.Deployment {
-	labels := map[string]string{"app": name}
-	template := v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat(name, 50)}},
-		Spec:       v1.PodSpec{AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none"},
-	}
-	for c := range 2 {
-		container := v1.Container{Name: fmt.Sprintf("container-%d", c), Image: "registry.example.com/some/team/image:v1.2.3"}
-		for e := range 13 {
-			container.Env = append(container.Env, v1.EnvVar{Name: fmt.Sprintf("VARIABLE_NUMBER_%d", e), Value: fmt.Sprintf("value %d of %s: %s", e, name, strings.Repeat("x", 30))})
-		}
-		template.Spec.Containers = append(template.Spec.Containers, container)
-	}
-	return &apps.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       apps.DeploymentSpec{Replicas: ptr.To[int32](podsPerDeployment), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
-	}
+	return objects.Deployment(name, podsPerDeployment, v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}, Annotations: map[string]string{"example.com/config": strings.Repeat(name, 50)}},
+		Spec:       v1.PodSpec{AutomountServiceAccountToken: ptr.To(false), SchedulerName: "none", Containers: objects.Containers(name, 13)},
+	})
 }

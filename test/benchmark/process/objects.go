@@ -23,13 +23,14 @@ import (
 	"strings"
 	"time"
 
-	apps "k8s.io/api/apps/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/harness/report"
 	"k8s.io/utils/ptr"
 )
@@ -119,42 +120,32 @@ func (b *benchmark) mix(ctx context.Context) (u usage, err error) {
 		return u, err
 	}
 	data := strings.Repeat("x", 1000)
-	options := metav1.CreateOptions{}
+	nowhere := func(int) string { return "" }
 	for _, kind := range []struct {
-		n      int
-		create func(name, namespace string) error
+		n         int
+		namespace func(int) string
+		make      func(name string) runtime.Object
 	}{
-		{manyNodes, func(name, _ string) error {
-			_, err := b.client.CoreV1().Nodes().Create(ctx, newNode(name), options)
-			return err
-		}},
-		{manyLeases, func(name, _ string) error {
+		{manyNodes, nowhere, func(name string) runtime.Object { return newNode(name) }},
+		{manyLeases, func(int) string { return "kube-node-lease" }, func(name string) runtime.Object {
 			now := metav1.NowMicro()
-			_, err := b.client.CoordinationV1().Leases("kube-node-lease").Create(ctx, &coordination.Lease{
-				ObjectMeta: metav1.ObjectMeta{Name: name},
+			return &coordination.Lease{
+				ObjectMeta: objects.Named(name),
 				Spec:       coordination.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: &now},
-			}, options)
-			return err
+			}
 		}},
-		{manySecrets, func(name, namespace string) error {
-			_, err := b.client.CoreV1().Secrets(namespace).Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"data": data}}, options)
-			return err
+		{manySecrets, evenly, func(name string) runtime.Object {
+			return &v1.Secret{ObjectMeta: objects.Named(name), StringData: map[string]string{"data": data}}
 		}},
-		{manyConfigMaps, func(name, namespace string) error {
-			_, err := b.client.CoreV1().ConfigMaps(namespace).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"data": data}}, options)
-			return err
+		{manyConfigMaps, evenly, func(name string) runtime.Object {
+			return &v1.ConfigMap{ObjectMeta: objects.Named(name), Data: map[string]string{"data": data}}
 		}},
-		{manySets, func(name, namespace string) error {
-			spec := newDeployment(name).Spec
-			_, err := b.client.AppsV1().ReplicaSets(namespace).Create(ctx, &apps.ReplicaSet{
-				ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec:       apps.ReplicaSetSpec{Replicas: ptr.To[int32](1), Selector: spec.Selector, Template: spec.Template},
-			}, options)
-			return err
+		{manySets, evenly, func(name string) runtime.Object {
+			return objects.ReplicaSet(name, 1, newDeployment(name).Spec.Template)
 		}},
 	} {
-		if err := harness.Parallel(ctx, creators, kind.n, func(_ context.Context, i int) error {
-			return kind.create(nameOf(i), evenly(i))
+		if err := harness.Parallel(ctx, creators, kind.n, func(ctx context.Context, i int) error {
+			return objects.Create(ctx, b.client, kind.namespace(i), kind.make(nameOf(i)))
 		}); err != nil {
 			return u, err
 		}

@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -150,12 +151,12 @@ func (b *benchmark) restartServices(ctx context.Context, following *history.Hist
 
 // createServingNode creates the Node, which is ready.
 func (b *benchmark) createServingNode(ctx context.Context) error {
-	node, err := b.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: servingNode}}, metav1.CreateOptions{})
-	if err != nil {
+	node := &v1.Node{ObjectMeta: objects.Named(servingNode)}
+	if err := objects.Create(ctx, b.client, "", node); err != nil {
 		return err
 	}
 	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
-	_, err = b.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	_, err := b.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	return err
 }
 
@@ -180,20 +181,13 @@ func serviceName(i int) string { return fmt.Sprintf("service-%03d", i) }
 
 // createService creates a namespace with a Service, and a Deployment of the pods behind it.
 func (b *benchmark) createService(ctx context.Context, namespace string) error {
-	if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, b.client, "", objects.Namespace(namespace)); err != nil {
 		return err
 	}
 	d := newDeployment("app")
 	d.Spec.Replicas = ptr.To[int32](servicePods)
 	d.Spec.Template.Spec.NodeName, d.Spec.Template.Spec.TerminationGracePeriodSeconds = servingNode, ptr.To[int64](0)
-	if _, err := b.client.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	_, err := b.client.CoreV1().Services(namespace).Create(ctx, &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "app"},
-		Spec:       v1.ServiceSpec{Selector: d.Spec.Selector.MatchLabels, Ports: []v1.ServicePort{{Port: 80}}},
-	}, metav1.CreateOptions{})
-	return err
+	return objects.Create(ctx, b.client, namespace, d, objects.Service("app", d.Spec.Template.Labels))
 }
 
 // await waits until that many pods have become ready, and nothing is due.

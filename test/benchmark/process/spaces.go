@@ -20,9 +20,8 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 const (
@@ -52,7 +51,7 @@ func (b *benchmark) createSpaces(ctx context.Context) error {
 		if i < allSpaces {
 			name = spaceName(i)
 		}
-		if _, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, b.client, "", objects.Namespace(name)); err != nil {
 			return err
 		}
 		return harness.AwaitServiceAccount(ctx, b.client, name)

@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/utils/etcdbackup"
 	"k8s.io/utils/ptr"
 )
@@ -85,7 +86,8 @@ func (b *bench) onCluster(ctx context.Context, s side, f func(*cluster) error) (
 		return err
 	}
 	for n := range loadSets {
-		if err := c.createSet(ctx, fmt.Sprintf("load-%d", n)); err != nil {
+		name := fmt.Sprintf("load-%d", n)
+		if err := objects.Create(ctx, c.client, "default", objects.ReplicaSet(name, loadPods, template(name))); err != nil {
 			return err
 		}
 	}
@@ -123,36 +125,21 @@ func (c *cluster) startAgain(ctx context.Context, name string) {
 	}, 200*time.Millisecond)
 }
 
-func template(app, image string) v1.PodTemplateSpec {
-	return v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: image}}, TerminationGracePeriodSeconds: ptr.To[int64](0)},
-	}
-}
-
-func (c *cluster) createSet(ctx context.Context, name string) error {
-	_, err := c.client.AppsV1().ReplicaSets("default").Create(ctx, &apps.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: apps.ReplicaSetSpec{
-			Replicas: ptr.To[int32](loadPods), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template(name, "x"),
-		},
-	}, metav1.CreateOptions{})
-	return err
+func template(app string) v1.PodTemplateSpec {
+	pods := objects.Pods(map[string]string{"app": app})
+	pods.Spec.Containers[0].Image = "x"
+	pods.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+	return pods
 }
 
 func (c *cluster) createDeployment(ctx context.Context, name string, replicas int32) error {
-	_, err := c.client.AppsV1().Deployments("default").Create(ctx, &apps.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: apps.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template(name, "x"),
-			// No pod is ever ready: a scheduler and nodes would be wrong after a restore, too.
-			Strategy: apps.DeploymentStrategy{
-				Type:          apps.RollingUpdateDeploymentStrategyType,
-				RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromString("100%")), MaxSurge: ptr.To(intstr.FromInt32(0))},
-			},
-		},
-	}, metav1.CreateOptions{})
-	return err
+	d := objects.Deployment(name, replicas, template(name))
+	// No pod is ever ready: a scheduler and nodes would be wrong after a restore, too.
+	d.Spec.Strategy = apps.DeploymentStrategy{
+		Type:          apps.RollingUpdateDeploymentStrategyType,
+		RollingUpdate: &apps.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromString("100%")), MaxSurge: ptr.To(intstr.FromInt32(0))},
+	}
+	return objects.Create(ctx, c.client, "default", d)
 }
 
 // deletePods is the load: it goes on whether it is answered or not.
@@ -347,8 +334,7 @@ func (c *cluster) restore(backup string, flags []string) error {
 // write writes that many objects.
 func (c *cluster) write(ctx context.Context, n int) error {
 	return harness.Parallel(ctx, 16, n, func(ctx context.Context, _ int) error {
-		_, err := c.client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}}, metav1.CreateOptions{})
-		return err
+		return objects.Create(ctx, c.client, "default", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}})
 	})
 }
 

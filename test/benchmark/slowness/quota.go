@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 const (
@@ -95,13 +96,13 @@ func measureQuotas(ctx context.Context, b *benchmark) (string, error) {
 func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) error {
 	namespace := fmt.Sprintf("quota-%d", number)
 	core := s.client.CoreV1()
-	if _, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, s.client, "", objects.Namespace(namespace)); err != nil {
 		return err
 	}
 	quota := &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: quotaName}, Spec: v1.ResourceQuotaSpec{
 		Hard: v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(quotaSets*quotaPods, resource.DecimalSI)},
 	}}
-	if _, err := core.ResourceQuotas(namespace).Create(ctx, quota, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, s.client, namespace, quota); err != nil {
 		return err
 	}
 	if err := s.until(ctx, "a quota that counts, and a service account", func() (bool, error) {
@@ -120,9 +121,7 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 		return err
 	}
 	for i := range quotaSets {
-		set := newSet(i, quotaPods)
-		set.Namespace = namespace
-		if _, err := s.client.AppsV1().ReplicaSets(namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, s.client, namespace, newSet(i, quotaPods)); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -61,11 +62,10 @@ func setName(i int) string { return fmt.Sprintf("set-%04d", i) }
 func (s *side) createNamespaces(ctx context.Context) error {
 	for i := range namespaces {
 		name := namespaceOf(i)
-		if _, err := s.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, s.client, "", objects.Namespace(name)); err != nil {
 			return err
 		}
-		account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-		if _, err := s.client.CoreV1().ServiceAccounts(name).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := objects.Create(ctx, s.client, name, &v1.ServiceAccount{ObjectMeta: objects.Named("default")}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -75,8 +75,7 @@ func (s *side) createNamespaces(ctx context.Context) error {
 // createSets creates the ReplicaSets.
 func (s *side) createSets(ctx context.Context, w workload) error {
 	return harness.Parallel(ctx, writers, w.sets, func(ctx context.Context, i int) error {
-		_, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Create(ctx, newSet(i, w.pods), metav1.CreateOptions{})
-		return err
+		return objects.Create(ctx, s.client, namespaceOf(i), newSet(i, w.pods))
 	})
 }
 
@@ -87,38 +86,19 @@ func (s *side) createAll(ctx context.Context, w workload) error {
 		return err
 	}
 	return harness.Parallel(ctx, writers, w.sets, func(ctx context.Context, i int) error {
-		set, err := s.client.AppsV1().ReplicaSets(namespaceOf(i)).Create(ctx, newSet(i, w.pods), metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-		owner := metav1.NewControllerRef(set, apps.SchemeGroupVersion.WithKind("ReplicaSet"))
-		for n := range w.pods {
-			pod := &v1.Pod{ObjectMeta: set.Spec.Template.ObjectMeta, Spec: set.Spec.Template.Spec}
-			pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%04d", set.Name, n), []metav1.OwnerReference{*owner}
-			if _, err := s.client.CoreV1().Pods(set.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-				return err
-			}
-		}
-		return nil
+		return objects.CreateWithPods(ctx, s.client, namespaceOf(i), newSet(i, w.pods))
 	})
 }
 
 // newSet returns a ReplicaSet whose pods have about 2 KiB, and need no node.
-func newSet(i, pods int) *apps.ReplicaSet {
-	labels := map[string]string{"set": setName(i)}
-	return &apps.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: setName(i), Namespace: namespaceOf(i)},
-		Spec: apps.ReplicaSetSpec{
-			Replicas: ptr.To(int32(pods)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: v1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"example.com/config": strings.Repeat(setName(i), 60)}},
-				Spec: v1.PodSpec{
-					SchedulerName: "none", AutomountServiceAccountToken: ptr.To(false),
-					Containers: []v1.Container{{Name: "main", Image: "registry.example.com/some/team/image:v1.2.3"}},
-				},
-			},
-		},
+func newSet(i, replicas int) *apps.ReplicaSet {
+	pods := objects.Pods(map[string]string{"set": setName(i)})
+	pods.Annotations = map[string]string{"example.com/config": strings.Repeat(setName(i), 60)}
+	pods.Spec = v1.PodSpec{
+		SchedulerName: "none", AutomountServiceAccountToken: ptr.To(false),
+		Containers: []v1.Container{{Name: "main", Image: "registry.example.com/some/team/image:v1.2.3"}},
 	}
+	return objects.ReplicaSet(setName(i), int32(replicas), pods)
 }
 
 // touch changes each ReplicaSet, so that its controller has to write that it has seen the change.

@@ -40,6 +40,7 @@ import (
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/benchmark/measure"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 func main() {
@@ -123,14 +124,13 @@ func (b *benchmark) run(ctx context.Context, bin, out string) (err error) {
 func podName(i int) string { return fmt.Sprintf("pod-%06d", i) }
 
 func (b *benchmark) createPods(ctx context.Context) error {
-	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, b.client, metav1.NamespaceDefault, &v1.ServiceAccount{ObjectMeta: objects.Named("default")}); err != nil {
 		return err
 	}
 	var created atomic.Int64
 	no := false
 	return harness.Parallel(ctx, writers, b.pods, func(ctx context.Context, i int) error {
-		_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
+		err := objects.Create(ctx, b.client, metav1.NamespaceDefault, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:        podName(i),
 				Labels:      map[string]string{"app": fmt.Sprintf("app-%d", i/20), "pod-template-hash": "5d69b4f8c7"},
@@ -140,7 +140,7 @@ func (b *benchmark) createPods(ctx context.Context) error {
 				SchedulerName: "none", AutomountServiceAccountToken: &no,
 				Containers: []v1.Container{{Name: "main", Image: "registry.example.com/some/team/image:v1.2.3"}},
 			},
-		}, metav1.CreateOptions{})
+		})
 		if n := created.Add(1); err == nil && n%20_000 == 0 {
 			log.Printf("%d of %d pods created", n, b.pods)
 		}
@@ -176,8 +176,7 @@ func (b *benchmark) storm(ctx context.Context, kind kind) (result, error) {
 	}
 	// The watches know nothing of these writes, and the cache of the new server begins after them.
 	for i := range 100 {
-		if _, err := b.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, &v1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("write-%d-", i)}}, metav1.CreateOptions{}); err != nil {
+		if err := objects.Create(ctx, b.client, metav1.NamespaceDefault, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("write-%d-", i)}}); err != nil {
 			return result{}, err
 		}
 	}

@@ -49,6 +49,7 @@ import (
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/benchmark/measure"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -119,8 +120,7 @@ func (b *benchmark) run(ctx context.Context, bin string) (err error) {
 const workers = 16
 
 func (b *benchmark) createPods(ctx context.Context) error {
-	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+	if err := objects.Create(ctx, b.client, metav1.NamespaceDefault, &v1.ServiceAccount{ObjectMeta: objects.Named("default")}); err != nil {
 		return err
 	}
 	b.names = make([]string, b.pods)
@@ -131,7 +131,7 @@ func (b *benchmark) createPods(ctx context.Context) error {
 	var created atomic.Int64
 	return harness.Parallel(ctx, workers, b.pods, func(ctx context.Context, i int) error {
 		b.names[i] = fmt.Sprintf("pod-%05d", i)
-		_, err := b.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
+		err := objects.Create(ctx, b.client, metav1.NamespaceDefault, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:   b.names[i],
 				Labels: map[string]string{"app": "watched"},
@@ -142,7 +142,7 @@ func (b *benchmark) createPods(ctx context.Context) error {
 				SchedulerName: "none", // nothing schedules them
 				Containers:    []v1.Container{{Name: "main", Image: "registry.example/watched"}},
 			},
-		}, metav1.CreateOptions{})
+		})
 		if n := created.Add(1); err == nil && n%5_000 == 0 {
 			fmt.Fprintf(os.Stderr, "%d of %d pods created\n", n, b.pods)
 		}

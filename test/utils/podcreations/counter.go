@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/harness/shared"
 )
 
@@ -95,11 +96,9 @@ func (c *created) take(event watch.Event) error {
 // UpToNow returns once every creation before this call is counted. It creates a pod in
 // the namespace default, and waits until the watch has delivered that.
 func (c *Counter) UpToNow(ctx context.Context) error {
-	mark, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "mark-"},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
+	mark := objects.Pod("", objects.Pods(nil))
+	mark.GenerateName = "mark-"
+	if err := objects.Create(ctx, c.client, metav1.NamespaceDefault, mark); err != nil {
 		return err
 	}
 	return c.state.Await(ctx, "the watch that counts pod creations", func(c *created) bool { return c.names.Has(mark.Name) })
