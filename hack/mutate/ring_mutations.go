@@ -20,7 +20,7 @@ package main
 // Roster.
 var ringMutations = []change{
 	// The donor.
-	{"a donor gives without draining", "own.go", "case in.Idle(share):", "case true:"},
+	{"a donor gives without draining", "own.go", "case in.idle(share):", "case true:"},
 	{"a donor does not raise its epoch", "own.go", "g.gives = &gift\n\t\t\tm.epoch++", "g.gives = &gift"},
 	{"a donor that called off reopens under its old epoch", "own.go", "if m.give.draining && m.give.gives == nil {", "if false {"},
 	{"an epoch that others raised is not taken", "machine.go", "m.epoch = max(m.epoch, self.Epoch)\n", "\n"},
@@ -133,8 +133,8 @@ var ringMutations = []change{
 	{"a delete of the record is not obeyed", "leave.go", "asked := in.Leaving || self.Deleting", "asked := in.Leaving"},
 	{"a leaver waits without end", "leave.go", "case in.Now-l.since < limit:", "case true:"},
 	{"a leaver waits for half its limit", "leave.go", "limit := m.limits.Leave\n", "limit := m.limits.Leave / 2\n"},
-	{"a leaver goes without draining", "leave.go", "case in.Idle(hashkey.All()):", "case in.Idle(hashkey.All()) || true:"},
-	{"a leaver asks what is in work before its gate has shut", "leave.go", "\t\td.waitUntil(in.Now)\n\t\treturn\n\t}\n\td.Open = nil\n\tswitch {\n\tcase in.Idle", "\t}\n\td.Open = nil\n\tswitch {\n\tcase in.Idle"},
+	{"a leaver goes without draining", "leave.go", "case in.idle(hashkey.All()):", "case in.idle(hashkey.All()) || true:"},
+	{"a leaver asks what is in work before its gate has shut", "leave.go", "\t\td.waitUntil(in.Now)\n\t\treturn\n\t}\n\td.Open = nil\n\tswitch {\n\tcase in.idle", "\t}\n\td.Open = nil\n\tswitch {\n\tcase in.idle"},
 	{"a leaver keeps its gate open", "leave.go", "\td.Open = nil\n\tswitch {", "\tswitch {"},
 	{"a leaver keeps shut what nobody is given any more", "leave.go", "giving == nil || !m.give.of(giving)", "false && giving == nil"},
 	{"a leaver reopens what it gives away", "leave.go", "if m.give.draining {", "if false {"},
@@ -192,8 +192,8 @@ var ringMutations = []change{
 	{"two instances with one key both own ranges", "view.go", "ring = slices.CompactFunc(ring, func(a, b *Record) bool { return *a.Key == *b.Key })", ""},
 
 	// The roster.
-	{"an instance begins before its record says that it works", "roster.go", "told && may && in.Reported(controller):", "told && may:"},
-	{"an instance asks who leads though it must not begin", "roster.go", "told && may && in.Reported(controller):", "told && in.Reported(controller):"},
+	{"an instance begins before its record says that it works", "roster.go", "told && may && slices.Contains(in.Reported, controller):", "told && may:"},
+	{"an instance asks who leads though it must not begin", "roster.go", "told && may && slices.Contains(in.Reported, controller):", "told && slices.Contains(in.Reported, controller):"},
 	{"an instance opens before it knows who leads", "roster.go", "if duty.stage == on {", "if duty.stage == on || duty.stage == asking {"},
 	{"an instance begins beside the leader that it read", "roster.go", "case leader.Runs(c):", "case leader.Runs(c) && false:"},
 	{"an instance begins though the leader could not be read", "roster.go", "if !ok {", "if false {"},
@@ -201,8 +201,8 @@ var ringMutations = []change{
 	{"an answer counts for whoever asks again", "roster.go", "*d = duty{stage: asking}", "d.stage = asking"},
 	{"two questions are under way", "roster.go", "if r.reading {", "if false {"},
 	{"an instance works on though it must not", "roster.go", "d.stage != ending && !may:", "d.stage != ending && d.stage != on && !may:"},
-	{"an instance takes up again what it has begun to end", "roster.go", "case d.stage == ending && in.Idle(controller):", "case d.stage == ending && may:\n\t\td.stage = on\n\tcase d.stage == ending && in.Idle(controller):"},
-	{"an instance ceases while work is under way", "roster.go", "case d.stage == ending && in.Idle(controller):", "case d.stage == ending:"},
+	{"an instance takes up again what it has begun to end", "roster.go", "case d.stage == ending && !slices.Contains(in.Busy, controller):", "case d.stage == ending && may:\n\t\td.stage = on\n\tcase d.stage == ending && !slices.Contains(in.Busy, controller):"},
+	{"an instance ceases while work is under way", "roster.go", "case d.stage == ending && !slices.Contains(in.Busy, controller):", "case d.stage == ending:"},
 	{"an instance ceases without raising its epoch", "roster.go", "decision.Raise = true", ""},
 	{"a record says nothing of work that is ending", "roster.go", "Working: duty.stage != off,", "Working: duty.stage != off && duty.stage != ending,"},
 	{"an instance works on what another does not list", "roster.go", "in.View.unlisted(controller); other != \"\"", "in.View.unlisted(controller); false"},

@@ -332,6 +332,10 @@ func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
 		return
 	}
 	if !b.stands(mine, in.Now) {
+		if limit, _ := m.allowance(policy, plan.donors(), free, in.Now); limit > 0 && in.Keys == nil {
+			d.NeedsKeys = true
+			return
+		}
 		b.tried = m.try(self, mine, plan, free, in, d.Owned)
 	}
 	d.wakeAt(b.tried.at + tryAgain)
@@ -350,7 +354,7 @@ func (m *Machine) try(self Record, shifts []Shift, plan *Plan, free bool, in Inp
 	if limit == 0 {
 		return &tried{at: in.Now}
 	}
-	keys := m.view.load(self, policy, owned, in.Keys(owned), in.Work)
+	keys := m.view.load(self, policy, owned, in.keysIn(owned), in.Work)
 	for _, s := range shifts {
 		upper, load, most := s.Boundary == m.name, max(s.Load, (policy.Least+1)/2), plan.most(s)
 		key, width, given := keys.cut(upper, load, most, limit)

@@ -116,18 +116,14 @@ func (e *evener) decide() Decision {
 }
 
 func (e *evener) decideAgain() Decision {
-	return e.Decide(Input{
-		Now: e.now, Serving: e.View().Owned(e.name), Idle: idle, Balance: e.balance, Work: e.work,
-		Keys: func(r hashkey.Ranges) (in []int64) {
-			e.looks++
-			for _, key := range e.objects {
-				if r.Contains(key) {
-					in = append(in, key)
-				}
-			}
-			return in
-		},
-	})
+	in := Input{Now: e.now, Serving: e.View().Owned(e.name), Balance: e.balance, Work: e.work}
+	d := e.Decide(in)
+	if d.NeedsKeys {
+		e.looks++
+		in.Keys = append(noKeys, e.objects...)
+		d = e.Decide(in)
+	}
+	return d
 }
 
 // quiet fails if the machine moves anything now.

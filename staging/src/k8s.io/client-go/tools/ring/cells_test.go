@@ -62,6 +62,14 @@ func (c cellSet) String() string {
 // cellKey is the last key of a cell. Boundaries lie only there.
 func cellKey(cell int) int64 { return int64(uint64(cell+1)<<cellBits - 1) }
 
+// cellKeys are those of one object in each cell.
+var cellKeys = func() (keys []int64) {
+	for cell := range cells {
+		keys = append(keys, cellKey(cell))
+	}
+	return keys
+}()
+
 // cellOfKey is the cell that ends at the key; -1: no key.
 func cellOfKey(key *int64) int {
 	if key == nil {

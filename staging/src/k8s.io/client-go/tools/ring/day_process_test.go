@@ -451,14 +451,19 @@ func (p *simulatedProcess) decide() {
 		Reported: p.self.Report,
 		Told:     p.told.cached,
 		Serving:  p.serving,
-		Idle: func(r hashkey.Ranges) bool {
-			return d.grantEarly || p.serving.Intersect(r).Empty() && !slices.ContainsFunc(p.busy, func(w lastWork) bool { return !w.ranges.Intersect(r).Empty() })
-		},
-		Keys:    d.objects.list,
-		Work:    p.samples,
-		Balance: d.balance,
+		Work:     p.samples,
+		Balance:  d.balance,
+	}
+	if !d.grantEarly {
+		for _, w := range p.busy {
+			in.Draining = in.Draining.Union(w.ranges)
+		}
 	}
 	decision := p.machine.Decide(in)
+	if decision.NeedsKeys {
+		in.Keys = d.objects.list(decision.Owned)
+		decision = p.machine.Decide(in)
+	}
 	*p.view.planned = p.machine.balance.planned
 	if decision.Gone {
 		p.lose("the log says so")

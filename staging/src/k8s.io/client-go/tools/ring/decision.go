@@ -17,6 +17,7 @@ limitations under the License.
 package ring
 
 import (
+	"slices"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -38,12 +39,11 @@ type Input struct {
 	Told hashkey.Ranges
 	// Serving holds the keys for which the gate is open.
 	Serving hashkey.Ranges
-	// Idle says whether the gate is shut for these keys and nothing of them is in
-	// work any more.
-	Idle func(hashkey.Ranges) bool
-	// Keys returns the hash keys of the controller's objects in these ranges, in any
-	// order. It is asked only when a range is to be split, and may be reordered.
-	Keys func(hashkey.Ranges) []int64
+	// Draining holds the keys that the gate was shut for while something of them is still in work.
+	Draining hashkey.Ranges
+	// Keys are the hash keys of the objects in what the instance owns, one for each object, in any
+	// order; others may be among them. nil: nobody has looked, as a decision seldom needs them.
+	Keys []int64
 	// Slow holds keys on which work has been under way for some seconds: no gate is shut for them until
 	// it has ended. Stuck holds those of them where it has for longer than Limits.Step. It may never
 	// end, so what changes hands leaves them out.
@@ -56,6 +56,16 @@ type Input struct {
 	Balance *Balance
 }
 
+// idle says whether the gate is shut for these keys and nothing of them is in work any more.
+func (in *Input) idle(keys hashkey.Ranges) bool {
+	return in.Serving.Intersect(keys).Empty() && in.Draining.Intersect(keys).Empty()
+}
+
+// keysIn returns those of Keys that lie in these ranges.
+func (in *Input) keysIn(ranges hashkey.Ranges) []int64 {
+	return slices.DeleteFunc(slices.Clone(in.Keys), func(key int64) bool { return !ranges.Contains(key) })
+}
+
 // Decision is what follows from the log and an Input. Its fields are carried out in
 // the order in which they stand here: what is to stop stops before anything begins,
 // and a write is sent only when all that it relies on is done.
@@ -63,6 +73,9 @@ type Decision struct {
 	// Gone, looked at first, says that the instance's record is no longer in the
 	// registry: shut the gate and register anew. Nothing else is set then.
 	Gone bool
+	// NeedsKeys says that Input.Keys were not there and a write may follow from them. Decide again
+	// at once, with them, in place of carrying this decision out.
+	NeedsKeys bool
 	// Open holds the keys that may be worked on. First shut the gate for what is not
 	// in it, at once: the caches may let go of those keys next, and a later decision
 	// gives them away once the gate is shut and idle.

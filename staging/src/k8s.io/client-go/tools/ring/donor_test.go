@@ -47,11 +47,11 @@ func TestAMoveUpShutsOnlyWhatChangesHands(t *testing.T) {
 	if d := donor.Decide(Input{Now: 2, Serving: of("high")}); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait || d.Write != nil {
 		t.Errorf("donor, the receiver's caches warm: %s, open %v, writes %+v; want to drain", d.Phase, d.Open, d.Write)
 	}
-	d = donor.Decide(Input{Now: 3, Serving: keep, Idle: idle})
+	d = donor.Decide(Input{Now: 3, Serving: keep})
 	if want := (Report{1, &Gift{"low", 200}}); d.Write != nil || !d.Report.Equal(want) {
 		t.Fatalf("donor, drained: writes %+v, reports %+v; want %+v reported before the move", d.Write, d.Report, want)
 	}
-	d = donor.Decide(Input{Now: 3, Serving: keep, Idle: idle, Reported: d.Report})
+	d = donor.Decide(Input{Now: 3, Serving: keep, Reported: d.Report})
 	if d.Write == nil || d.Write.Reason != ReasonMove || d.Write.Name != "low" || *d.Write.Key != 200 || d.Write.Next != nil || d.Write.Generation != 2 {
 		t.Fatalf("donor, drained: writes %+v, want the move", d.Write)
 	}
@@ -72,22 +72,22 @@ func TestAPredecessorsDeathDoesNotReopenWhatADonorDrains(t *testing.T) {
 	receiver := joining("n", "d", at(150))
 	m := NewMachine("d", NewView(3, member("a", at(100)), member("d", at(200)), member("z", at(hashkey.Max)), receiver), limits)
 	all := hashkey.All()
-	m.Decide(Input{Now: 1, Serving: all, Idle: busy})
+	m.Decide(Input{Now: 1, Serving: all, Draining: hashkey.All()})
 	receiver.Cached, receiver.Revision = keys(100, 150), 4
 	m.Apply(receiver)
 	keep := keys(150, 200)
-	if d := m.Decide(Input{Now: 2, Serving: all, Idle: busy}); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait {
+	if d := m.Decide(Input{Now: 2, Serving: all, Draining: hashkey.All()}); !d.Open.Equal(keep) || d.Phase != shardingv1alpha1.InstanceWait {
 		t.Fatalf("draining: %s, open %v, want Wait with %v", d.Phase, d.Open, keep)
 	}
 	m.Remove("a", 5)
-	d := m.Decide(Input{Now: 3, Serving: keep, Idle: busy})
+	d := m.Decide(Input{Now: 3, Serving: keep, Draining: hashkey.All()})
 	if !d.Open.Equal(keep) {
 		t.Errorf("after the predecessor's death: open %v, want %v", d.Open, keep)
 	}
 	if !d.Owned.Equal(keys(hashkey.Max, 200)) {
 		t.Errorf("after the predecessor's death: owned %v, want %v", d.Owned, keys(hashkey.Max, 200))
 	}
-	d = stored(m, Input{Now: 4, Serving: keep, Idle: idle})
+	d = stored(m, Input{Now: 4, Serving: keep})
 	if d.Write == nil || d.Write.Reason != ReasonGrant || *d.Write.Key != 150 {
 		t.Errorf("drained: wrote %+v, want the grant", d.Write)
 	}
@@ -96,7 +96,7 @@ func TestAPredecessorsDeathDoesNotReopenWhatADonorDrains(t *testing.T) {
 func TestADonorThatWorksDoesNotDrainForAReceiverWithColdCaches(t *testing.T) {
 	cold, other := joining("n", "d", at(100)), joining("o", "d", nil)
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), cold, other), limits)
-	in := Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle, Keys: noKeys}
+	in := Input{Now: 7 * time.Second, Serving: hashkey.All(), Keys: noKeys}
 	d := atLimit(t, m, in, limits.Fill, hashkey.All())
 	if !d.Open.Equal(hashkey.All()) || d.Phase != shardingv1alpha1.InstanceActive || d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Name != "n" {
 		t.Fatalf("at the limit: %s, open %v, wrote %+v; want the handover called off while it works on", d.Phase, d.Open, d.Write)
@@ -122,7 +122,7 @@ func TestADonorThatWorksDoesNotDrainForAReceiverWithColdCaches(t *testing.T) {
 
 func TestADonorDrainsAtOnceWhatItDoesNotServe(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
-	if d := m.Decide(Input{Now: 1, Serving: keys(100, hashkey.Max), Idle: idle}); d.Phase != shardingv1alpha1.InstanceWait {
+	if d := m.Decide(Input{Now: 1, Serving: keys(100, hashkey.Max)}); d.Phase != shardingv1alpha1.InstanceWait {
 		t.Errorf("%s, wakes at %v; want to drain", d.Phase, d.Wake)
 	}
 }
@@ -142,19 +142,19 @@ func TestADonorThatKeepsItsRangeWaitsForCachesAsOfTheHandoversEnd(t *testing.T) 
 		m := NewMachine("d", NewView(2, member("d", at(hashkey.Max)), receiver), limits)
 		m.Decide(Input{Now: 1, Serving: hashkey.All()})
 		keep := keys(100, hashkey.Max)
-		if d := m.Decide(Input{Now: 2, Serving: keep, Idle: busy}); d.Since != 2 || !d.Open.Equal(keep) {
+		if d := m.Decide(Input{Now: 2, Serving: keep, Draining: hashkey.All()}); d.Since != 2 || !d.Open.Equal(keep) {
 			t.Fatalf("%s: draining: open %v as of %d, want %v as of 2", name, d.Open, d.Since, keep)
 		}
 		end(m, receiver)
 		// What was in work carries the old epoch.
-		d := m.Decide(Input{Now: 3, Serving: keep, Idle: idle, Keys: noKeys})
+		d := m.Decide(Input{Now: 3, Serving: keep, Keys: noKeys})
 		if want := (Report{Epoch: 1}); !d.Report.Equal(want) || !d.Open.Equal(keep) {
 			t.Errorf("%s: reports %+v, open %v; want %+v and %v", name, d.Report, d.Open, want, keep)
 		}
 		self := member("d", at(hashkey.Max))
 		self.Report, self.Revision = d.Report, 8
 		m.Apply(self)
-		if d := m.Decide(Input{Now: 4, Serving: keep, Idle: idle, Keys: noKeys}); d.Since != 8 || !d.Open.Equal(hashkey.All()) {
+		if d := m.Decide(Input{Now: 4, Serving: keep, Keys: noKeys}); d.Since != 8 || !d.Open.Equal(hashkey.All()) {
 			t.Errorf("%s: open %v as of %d, want all keys as of 8", name, d.Open, d.Since)
 		}
 	}
@@ -185,7 +185,7 @@ func TestADrainThatDoesNotEndIsCalledOffAfterAStep(t *testing.T) {
 		// The limit counts from the decision that shuts the gate.
 		begin := 7 * time.Second
 		m.Decide(Input{Now: begin, Serving: view.Owned("d")})
-		in := Input{Now: begin, Serving: keep, Idle: busy}
+		in := Input{Now: begin, Serving: keep, Draining: hashkey.All()}
 		d := atLimit(t, m, in, limits.Step, keep)
 		if d.Write == nil || d.Write.Reason != ReasonCallOff || d.Write.Next != nil || !strings.Contains(d.Write.Detail, "has not ended in time") {
 			t.Fatalf("%s: wrote %+v at the limit, want the handover called off", kind, d.Write)
@@ -205,12 +205,12 @@ func TestADonorRestsAfterADrainThatDidNotEnd(t *testing.T) {
 	m.Decide(Input{Now: 1, Serving: hashkey.All()})
 	end := 1 + limits.Step
 	keep := keys(100, hashkey.Max)
-	if d := m.Decide(Input{Now: end, Serving: keep, Idle: busy}); d.Write == nil || d.Write.Reason != ReasonCallOff {
+	if d := m.Decide(Input{Now: end, Serving: keep, Draining: hashkey.All()}); d.Write == nil || d.Write.Reason != ReasonCallOff {
 		t.Fatalf("wrote %+v, want the handover called off", d.Write)
 	}
 	receiver.Next, receiver.Revision, receiver.Generation = nil, 2, 2
 	m.Apply(receiver)
-	in := Input{Now: end + time.Second, Serving: hashkey.All(), Idle: idle, Keys: noKeys}
+	in := Input{Now: end + time.Second, Serving: hashkey.All(), Keys: noKeys}
 	self := member("d", at(hashkey.Max))
 	self.Report, self.Revision = m.Decide(in).Report, 3
 	m.Apply(self)
@@ -243,7 +243,7 @@ func TestADrainThatEndsInTimeIsGrantedAtTheLimit(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", at(100))), limits)
 	keep := keys(100, hashkey.Max)
 	m.Decide(Input{Now: 1, Serving: keep})
-	if d := stored(m, Input{Now: 1 + limits.Step, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
+	if d := stored(m, Input{Now: 1 + limits.Step, Serving: keep}); d.Write == nil || d.Write.Reason != ReasonGrant {
 		t.Errorf("wrote %+v, want the grant", d.Write)
 	}
 }
@@ -252,10 +252,10 @@ func TestADrainThatEndsInTimeIsGrantedAtTheLimit(t *testing.T) {
 // work could still begin before the gate has been told.
 func TestADonorAsksWhatIsInWorkOnlyAfterItsGateHasShut(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(joining("n", "d", at(100)), keys(hashkey.Max, 100))), limits)
-	if d := m.Decide(Input{Now: 7, Serving: hashkey.All(), Idle: idle}); d.Write != nil || d.Wake != 7 {
+	if d := m.Decide(Input{Now: 7, Serving: hashkey.All()}); d.Write != nil || d.Wake != 7 {
 		t.Errorf("wrote %+v, wakes at %v; want nothing written and the next decision at once", d.Write, d.Wake)
 	}
-	if d := stored(m, Input{Now: 7, Serving: keys(100, hashkey.Max), Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant {
+	if d := stored(m, Input{Now: 7, Serving: keys(100, hashkey.Max)}); d.Write == nil || d.Write.Reason != ReasonGrant {
 		t.Errorf("wrote %+v, want the grant", d.Write)
 	}
 }
@@ -266,7 +266,7 @@ func TestADonorThatDrainsDoesNotReopenWhenTheReceiversCachesGetCold(t *testing.T
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(receiver, keys(hashkey.Max, 100))), limits)
 	m.Decide(Input{Now: 1, Serving: hashkey.All()})
 	m.Apply(receiver)
-	if d := m.Decide(Input{Now: 2, Serving: hashkey.All(), Idle: busy}); !d.Open.Equal(keys(100, hashkey.Max)) {
+	if d := m.Decide(Input{Now: 2, Serving: hashkey.All(), Draining: hashkey.All()}); !d.Open.Equal(keys(100, hashkey.Max)) {
 		t.Errorf("open %v, want %v", d.Open, keys(100, hashkey.Max))
 	}
 }
@@ -278,10 +278,10 @@ func TestADonorFinishesOneHandoverBeforeTheNext(t *testing.T) {
 	low.Next = at(150)
 	m.Apply(low)
 	keep := keys(200, 300)
-	if d := m.Decide(Input{Now: 2, Serving: keep, Idle: busy}); d.Write != nil {
+	if d := m.Decide(Input{Now: 2, Serving: keep, Draining: hashkey.All()}); d.Write != nil {
 		t.Errorf("a move up that is opened later: wrote %+v, want to go on with the drain", d.Write)
 	}
-	if d := stored(m, Input{Now: 3, Serving: keep, Idle: idle}); d.Write == nil || d.Write.Reason != ReasonGrant || d.Write.Name != "n" {
+	if d := stored(m, Input{Now: 3, Serving: keep}); d.Write == nil || d.Write.Reason != ReasonGrant || d.Write.Name != "n" {
 		t.Errorf("drained: wrote %+v, want the join granted first", d.Write)
 	}
 }
@@ -298,7 +298,7 @@ func TestADonorServesMovesUpThenJoinsThenItsOwnMoveDown(t *testing.T) {
 		m := NewMachine("d", view, limits)
 		// The gate is shut, so nobody's caches are waited for.
 		m.Decide(Input{Now: 1})
-		if d := stored(m, Input{Now: 2, Idle: idle}); d.Write == nil || d.Write.Name != want {
+		if d := stored(m, Input{Now: 2}); d.Write == nil || d.Write.Name != want {
 			t.Errorf("wrote %+v, want the record of %s", d.Write, want)
 		}
 	}
@@ -318,7 +318,7 @@ func TestAHandoverThatIsOpenedAgainBeginsAnew(t *testing.T) {
 		t.Errorf("called off: %s, open %v; want all open again", d.Phase, d.Open)
 	}
 	m.Apply(receiver)
-	atLimit(t, m, Input{Now: 7 * time.Second, Serving: hashkey.All(), Idle: idle}, limits.Fill, hashkey.All())
+	atLimit(t, m, Input{Now: 7 * time.Second, Serving: hashkey.All()}, limits.Fill, hashkey.All())
 }
 
 func TestADonorThatTurnsToTheNextHandoverWaitsForItsReceiver(t *testing.T) {
@@ -331,7 +331,7 @@ func TestADonorThatTurnsToTheNextHandoverWaitsForItsReceiver(t *testing.T) {
 		m.Decide(Input{Now: 1, Serving: hashkey.All()})
 		m.Remove("n", 2)
 		m.Apply(next)
-		if d := m.Decide(Input{Now: 2, Serving: hashkey.All(), Idle: idle}); !d.Open.Equal(hashkey.All()) || d.Write != nil {
+		if d := m.Decide(Input{Now: 2, Serving: hashkey.All()}); !d.Open.Equal(hashkey.All()) || d.Write != nil {
 			t.Errorf("%s: open %v, wrote %+v; want to wait for its caches", name, d.Open, d.Write)
 		}
 	}
@@ -341,7 +341,7 @@ func TestADonorThatWaitsForAGrantItselfWakesForWhatComesFirst(t *testing.T) {
 	self := member("d", at(200))
 	self.Next = at(250)
 	m := NewMachine("d", NewView(1, member("low", at(100)), self, member("high", at(300)), joining("n", "d", at(150))), limits)
-	in := Input{Now: 7 * time.Second, Serving: keys(100, 200), Idle: idle}
+	in := Input{Now: 7 * time.Second, Serving: keys(100, 200)}
 	if d := m.Decide(in); d.Wake != in.Now+limits.Fill {
 		t.Errorf("wakes at %v, want %v, when it gives up waiting for cold caches", d.Wake, in.Now+limits.Fill)
 	}
@@ -355,7 +355,7 @@ func TestADonorReopensOnlyWhenItsRecordGivesNothing(t *testing.T) {
 	m := NewMachine("d", NewView(2, self, receiver), limits)
 	m.Decide(Input{Now: 1, Serving: hashkey.All()})
 	keep := keys(100, hashkey.Max)
-	given := m.Decide(Input{Now: 2, Serving: keep, Idle: idle}).Report
+	given := m.Decide(Input{Now: 2, Serving: keep}).Report
 	if want := (Report{1, &Gift{"n", 100}}); !given.Equal(want) {
 		t.Fatalf("reports %+v, want %+v", given, want)
 	}
@@ -363,7 +363,7 @@ func TestADonorReopensOnlyWhenItsRecordGivesNothing(t *testing.T) {
 	m.Apply(self)
 	receiver.Next, receiver.Revision, receiver.Generation = nil, 4, 2
 	m.Apply(receiver)
-	in := Input{Now: 3, Serving: keep, Idle: idle, Keys: noKeys, Reported: given}
+	in := Input{Now: 3, Serving: keep, Keys: noKeys, Reported: given}
 	d := m.Decide(in)
 	if want := (Report{Epoch: 1}); !d.Report.Equal(want) || !d.Open.Equal(keep) {
 		t.Errorf("called off: reports %+v, open %v; want %+v and %v", d.Report, d.Open, want, keep)
@@ -388,7 +388,7 @@ func TestAHandoverIsCalledOffAStepAfterItsDrainIfItIsNotStored(t *testing.T) {
 		keep := keys(100, hashkey.Max)
 		m.Decide(Input{Now: 1, Serving: hashkey.All()})
 		begin := 7 * time.Second
-		in := Input{Now: begin, Serving: keep, Idle: idle, Keys: noKeys}
+		in := Input{Now: begin, Serving: keep, Keys: noKeys}
 		report := m.Decide(in).Report
 		if isStored {
 			in.Reported = report
@@ -422,12 +422,12 @@ func TestADonorRaisesItsEpochOnceForEachHandover(t *testing.T) {
 			t.Errorf("epoch %d before it has drained, want %d", d.Report.Epoch, epoch)
 		}
 		for range 3 {
-			if d := m.Decide(Input{Now: 1, Idle: busy}); d.Report.Epoch != int64(epoch) || d.Report.Gives != nil {
+			if d := m.Decide(Input{Now: 1, Draining: hashkey.All()}); d.Report.Epoch != int64(epoch) || d.Report.Gives != nil {
 				t.Errorf("while it drains: reports %+v, want epoch %d and nothing given", d.Report, epoch)
 			}
 		}
 		for range 3 {
-			if d := m.Decide(Input{Now: 1, Idle: idle}); d.Report.Epoch != int64(epoch)+1 || d.Report.Gives == nil || d.Write != nil {
+			if d := m.Decide(Input{Now: 1}); d.Report.Epoch != int64(epoch)+1 || d.Report.Gives == nil || d.Write != nil {
 				t.Errorf("drained: reports %+v, writes %+v; want epoch %d, and no grant before the report is stored", d.Report, d.Write, epoch+1)
 			}
 		}

@@ -247,7 +247,8 @@ func (m *Machine) hasRoomFor(keys hashkey.Ranges, room *int64) bool {
 
 // cutToReturn returns the key that gives one that joins back what its caches hold, if this instance works
 // on nothing else that it would get with that, nor is about to, and keeps a third of its objects.
-func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (int64, bool) {
+func (m *Machine) cutToReturn(r, self Record, in Input, d *Decision) (int64, bool) {
+	owned := d.Owned
 	key, held := lastOf(r.Held)
 	if !held || !owned.Contains(key) || key == *self.Key {
 		return 0, false
@@ -258,7 +259,11 @@ func (m *Machine) cutToReturn(r, self Record, in Input, owned hashkey.Ranges) (i
 	if !r.Held.Covers(served) || containsAny(share, in.Stuck) {
 		return 0, false
 	}
-	return key, served.Empty() || 2*len(in.Keys(owned)) >= 3*len(in.Keys(share))
+	if served.Empty() {
+		return key, true
+	}
+	d.NeedsKeys = in.Keys == nil
+	return key, !d.NeedsKeys && 2*len(in.keysIn(owned)) >= 3*len(in.keysIn(share))
 }
 
 // cutUnfilled returns the key that gives away half of what this instance has not begun to fill, if that

@@ -191,7 +191,7 @@ func TestWhoComesBackIsGivenWhatItHoldsBesideWhatIsWorkedOn(t *testing.T) {
 	back.Next, back.Revision, back.Phase = at(299), 4, shardingv1alpha1.InstanceLocked
 	m.Apply(back)
 	// Nothing is worked on there, so nothing has to be warm.
-	in := Input{Now: 4, Serving: mine, Keys: noKeys, Idle: idle}
+	in := Input{Now: 4, Serving: mine, Keys: noKeys}
 	m.Decide(in)
 	if d := stored(m, in); d.Write == nil || d.Write.Reason != ReasonGrant {
 		t.Errorf("wrote %+v, want the grant", d.Write)
@@ -344,7 +344,7 @@ func TestWhatComesBackIsNotGivenWithAKeyWhoseWorkMayNeverEnd(t *testing.T) {
 
 func TestSlowWorkKeepsADonorFromDrainingForAStepAtMost(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), warm(joining("n", "d", at(1<<62)), keys(hashkey.Max, 1<<62))), limits)
-	in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys, Idle: busy}
+	in := Input{Now: 1, Serving: hashkey.All(), Keys: noKeys, Draining: hashkey.All()}
 	for now := time.Second; now < limits.Step; now += time.Second {
 		// Each time it is another key.
 		in.Now, in.Slow = now, []int64{int64(now)}

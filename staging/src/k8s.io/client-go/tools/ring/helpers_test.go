@@ -53,10 +53,6 @@ func span(start, end uint64) hashkey.Range { return hashkey.Range{Start: start, 
 // keys returns the keys (after, upTo].
 func keys(after, upTo int64) hashkey.Ranges { return hashkey.Between(after, upTo) }
 
-// idle and busy are answers to Input.Idle.
-func idle(hashkey.Ranges) bool { return true }
-func busy(hashkey.Ranges) bool { return false }
-
 // stored returns what the machine decides once the registry has what it reports.
 func stored(m *Machine, in Input) Decision {
 	in.Reported = m.Decide(in).Report
@@ -92,4 +88,5 @@ func nextGeneration(old, r Record) int64 {
 	return old.Generation + 1
 }
 
-func noKeys(hashkey.Ranges) []int64 { return nil }
+// noKeys are those of no object.
+var noKeys = []int64{}

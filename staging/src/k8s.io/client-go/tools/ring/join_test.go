@@ -295,7 +295,7 @@ func TestTheOldestThatJoinsFollowsEverythingWhenAllOwnersLeave(t *testing.T) {
 func TestAnInstanceWhosePredecessorsDiedYoungRestsLongerEachTime(t *testing.T) {
 	owner := member("a", at(hashkey.Max))
 	m := NewMachine("a", NewView(1, owner), limits)
-	in := Input{Serving: hashkey.All(), Keys: noKeys, Idle: idle}
+	in := Input{Serving: hashkey.All(), Keys: noKeys}
 	now, revision := time.Duration(1), int64(1)
 	decide := func() *Write {
 		in.Now = now

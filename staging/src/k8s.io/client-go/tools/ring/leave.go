@@ -118,7 +118,7 @@ func (m *Machine) decideLeave(self Record, handovers []Handover, in Input, d *De
 	}
 	d.Open = nil
 	switch {
-	case in.Idle(hashkey.All()):
+	case in.idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
 	case l.hurries || self.Deleting && in.Now-l.since >= m.limits.Fill:
 	case in.Now-l.shutSince >= m.limits.Step:

@@ -46,7 +46,7 @@ func TestALeaverWaitsForItsSuccessorsCachesUpToTheLimit(t *testing.T) {
 	// All but one of the keys that the successor will own.
 	cold := warm(member("b", at(200)), keys(301, 200))
 	m := leaver(cold, member("c", at(300)))
-	in := Input{Now: 7 * time.Second, Leaving: true, Serving: keys(300, 100), Idle: idle}
+	in := Input{Now: 7 * time.Second, Leaving: true, Serving: keys(300, 100)}
 	d := atLimit(t, m, in, limits.Leave, keys(300, 100))
 	if !d.Open.Empty() || d.Phase != shardingv1alpha1.InstanceLeaving || d.Write != nil {
 		t.Errorf("at the limit: %s, open %v, wrote %+v; want all shut", d.Phase, d.Open, d.Write)
@@ -63,7 +63,7 @@ func TestALeaverShutsItsGateWhenItsSuccessorsCachesAreWarm(t *testing.T) {
 		"it owns nothing":                            NewMachine("n", NewView(3, member("a", at(100)), joining("n", "a", nil)), limits),
 		"the successor is warm for what it owns yet": leaver(warm(member("b", at(200)), hashkey.All()), member("c", at(300))),
 	} {
-		if d := m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100), Idle: idle}); !d.Open.Empty() || d.Wake != 1 || d.Write != nil {
+		if d := m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100)}); !d.Open.Empty() || d.Wake != 1 || d.Write != nil {
 			t.Errorf("%s: open %v, wakes at %v, wrote %+v; want all shut, and the next decision at once", name, d.Open, d.Wake, d.Write)
 		}
 	}
@@ -73,7 +73,7 @@ func TestALeaverShutsItsGateWhenItsSuccessorsCachesAreWarm(t *testing.T) {
 func TestALeaverWaitsForTheCachesOfOneThatJoins(t *testing.T) {
 	cold := joining("n", "a", nil)
 	m := NewMachine("a", NewView(3, member("a", at(100)), cold), limits)
-	in := Input{Now: 1, Leaving: true, Serving: hashkey.All(), Idle: idle}
+	in := Input{Now: 1, Leaving: true, Serving: hashkey.All()}
 	if d := m.Decide(in); !d.Open.Equal(hashkey.All()) || d.Write != nil {
 		t.Errorf("open %v, wrote %+v, want to wait", d.Open, d.Write)
 	}
@@ -88,10 +88,12 @@ func TestALeaverWaitsForTheCachesOfOneThatJoins(t *testing.T) {
 func TestALeaverGoesOnlyWhenItsWorkHasEnded(t *testing.T) {
 	m := leaver(warm(member("b", at(200)), hashkey.All()), member("c", at(300)))
 	m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100)})
-	if d := m.Decide(Input{Now: time.Hour, Leaving: true, Idle: busy}); d.Write != nil || !d.Open.Empty() {
-		t.Errorf("at work: wrote %+v, open %v; want to wait however long it takes", d.Write, d.Open)
+	for _, draining := range []hashkey.Ranges{keys(300, 100), keys(199, 200)} {
+		if d := m.Decide(Input{Now: time.Hour, Leaving: true, Draining: draining}); d.Write != nil || !d.Open.Empty() {
+			t.Errorf("at work on %v: wrote %+v, open %v; want to wait however long it takes", draining, d.Write, d.Open)
+		}
 	}
-	d := m.Decide(Input{Now: time.Hour, Leaving: true, Idle: func(r hashkey.Ranges) bool { return r.Equal(hashkey.All()) }})
+	d := m.Decide(Input{Now: time.Hour, Leaving: true})
 	if w := d.Write; w == nil || w.Reason != ReasonLeave || !w.Delete || w.Name != "a" || w.UID != "a" {
 		t.Errorf("idle: wrote %+v, want its record deleted", w)
 	}
@@ -102,7 +104,7 @@ func TestALeaverThatHasShutItsGateDoesNotReopenIt(t *testing.T) {
 	m := leaver(warm(b, hashkey.All()), member("c", at(300)))
 	m.Decide(Input{Now: 1, Leaving: true, Serving: keys(300, 100)})
 	m.Apply(b)
-	if d := m.Decide(Input{Now: 2, Leaving: true, Idle: busy}); !d.Open.Empty() {
+	if d := m.Decide(Input{Now: 2, Leaving: true, Draining: hashkey.All()}); !d.Open.Empty() {
 		t.Errorf("open %v though the gate had shut, want nothing", d.Open)
 	}
 }
@@ -113,7 +115,7 @@ func TestALeaverKeepsShutWhatItGivesAway(t *testing.T) {
 	m := leaver(member("b", at(200)), member("c", at(300)))
 	m.Apply(joining("n", "a", at(50)))
 	m.Decide(Input{Now: 1, Serving: keys(50, 100)})
-	if d := m.Decide(Input{Now: 2, Leaving: true, Serving: keys(50, 100), Idle: busy}); !d.Open.Equal(keys(50, 100)) {
+	if d := m.Decide(Input{Now: 2, Leaving: true, Serving: keys(50, 100), Draining: hashkey.All()}); !d.Open.Equal(keys(50, 100)) {
 		t.Errorf("open %v, want %v", d.Open, keys(50, 100))
 	}
 }
@@ -124,17 +126,17 @@ func TestALeaverReopensWhatNobodyIsGivenAnyMore(t *testing.T) {
 	join := joining("n", "a", at(50))
 	m.Apply(join)
 	m.Decide(Input{Now: 1, Serving: keys(50, 100)})
-	m.Decide(Input{Now: 2, Leaving: true, Serving: keys(50, 100), Idle: busy})
+	m.Decide(Input{Now: 2, Leaving: true, Serving: keys(50, 100), Draining: hashkey.All()})
 	join.Next, join.Revision = nil, 5
 	m.Apply(join)
-	d := m.Decide(Input{Now: 3, Leaving: true, Serving: keys(50, 100), Idle: busy})
+	d := m.Decide(Input{Now: 3, Leaving: true, Serving: keys(50, 100), Draining: hashkey.All()})
 	if !d.Open.Equal(keys(50, 100)) || d.Report.Epoch != 1 {
 		t.Errorf("open %v with epoch %d, want what it serves until epoch 1 is stored", d.Open, d.Report.Epoch)
 	}
 	self, _ := m.view.Get("a")
 	self.Report, self.Revision = d.Report, 6
 	m.Apply(self)
-	if d := m.Decide(Input{Now: 4, Leaving: true, Serving: keys(50, 100), Idle: busy}); !d.Open.Equal(keys(300, 100)) {
+	if d := m.Decide(Input{Now: 4, Leaving: true, Serving: keys(50, 100), Draining: hashkey.All()}); !d.Open.Equal(keys(300, 100)) {
 		t.Errorf("open %v, want all of %v", d.Open, keys(300, 100))
 	}
 }
@@ -142,7 +144,7 @@ func TestALeaverReopensWhatNobodyIsGivenAnyMore(t *testing.T) {
 // A drained instance can come to own a range again, when the oldest takes everything.
 func TestADrainedOwnerOpensWhatItHasGainedBeforeItLeaves(t *testing.T) {
 	m := drainedLeaver(member("b", at(200)), member("c", at(300)))
-	in := Input{Now: 1, Serving: nil, Idle: idle}
+	in := Input{Now: 1, Serving: nil}
 	if d := m.Decide(in); !d.Open.Equal(keys(300, 100)) || d.Write != nil {
 		t.Errorf("open %v, wrote %+v, want what its caches hold", d.Open, d.Write)
 	}
@@ -177,7 +179,7 @@ func drained(r Record) Record {
 // Nothing hurries it.
 func TestADrainedOwnerWaitsForWarmCachesWithoutALimit(t *testing.T) {
 	m := drainedLeaver(member("b", at(200)), member("c", at(300)))
-	in := Input{Now: 1, Serving: keys(300, 100), Idle: idle}
+	in := Input{Now: 1, Serving: keys(300, 100)}
 	for _, now := range []time.Duration{1, limits.Leave, limits.Fill, time.Hour} {
 		in.Now = now
 		if d := m.Decide(in); d.Phase != shardingv1alpha1.InstanceLeaving || !d.Open.Equal(in.Serving) || d.Write != nil {
@@ -202,11 +204,11 @@ func TestADrainThatIsTakenBackLeavesTheRangeWhereItIs(t *testing.T) {
 		self, _ := m.view.Get("a")
 		self.Drained, self.Revision = true, 4
 		m.Apply(self)
-		m.Decide(Input{Now: 1, Serving: keys(300, 100), Idle: busy})
-		m.Decide(Input{Now: 2, Serving: serving, Idle: busy})
+		m.Decide(Input{Now: 1, Serving: keys(300, 100), Draining: hashkey.All()})
+		m.Decide(Input{Now: 2, Serving: serving, Draining: hashkey.All()})
 		self.Drained, self.Revision = false, 5
 		m.Apply(self)
-		in := Input{Now: 3, Serving: serving, Idle: busy}
+		in := Input{Now: 3, Serving: serving, Draining: hashkey.All()}
 		d := stored(m, in)
 		self.Report, self.Revision = d.Report, 6
 		m.Apply(self)

@@ -145,7 +145,7 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	case !asked:
 		// This decision shuts the gate; the next asks what is still in work.
 		d.waitUntil(in.Now)
-	case in.Idle(share):
+	case in.idle(share):
 		if g.gives == nil {
 			// Not before: what is in work carries the old epoch and would be refused.
 			g.gives = &gift
@@ -283,8 +283,11 @@ func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
 			d.waitUntil(until)
 			continue
 		}
-		if key, ok := m.cutFor(*r, self, in, d); ok {
+		key, ok := m.cutFor(*r, self, in, d)
+		if ok {
 			d.Write = write(ReasonSplit, *r, nil, &key, r.Donor)
+		}
+		if ok || d.NeedsKeys {
 			return
 		}
 		d.wakeAt(in.Now + m.limits.Step)
@@ -295,8 +298,8 @@ func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
 // what lies up to it, and whether there is one: that which gives it back what it holds; the middle of
 // what nobody works on or fills; or the median of the objects.
 func (m *Machine) cutFor(r, self Record, in Input, d *Decision) (int64, bool) {
-	if key, ok := m.cutToReturn(r, self, in, d.Owned); ok {
-		return key, true
+	if key, ok := m.cutToReturn(r, self, in, d); ok || d.NeedsKeys {
+		return key, ok
 	}
 	if key, ok := m.cutUnfilled(self, d.Owned); ok {
 		return key, true
@@ -304,8 +307,11 @@ func (m *Machine) cutFor(r, self Record, in Input, d *Decision) (int64, bool) {
 	if d.Phase != shardingv1alpha1.InstanceActive {
 		return 0, false
 	}
+	if d.NeedsKeys = in.Keys == nil; d.NeedsKeys {
+		return 0, false
+	}
 	along := newArc(*self.Key, d.Owned)
-	key := split(d.Owned, m.view, m.name, in.Keys(d.Owned), m.vacated, m.failed[r.registration()])
+	key := split(d.Owned, m.view, m.name, in.keysIn(d.Owned), m.vacated, m.failed[r.registration()])
 	for _, stuck := range in.Stuck {
 		switch at := along.distance(stuck); {
 		case at == 0:

@@ -82,7 +82,7 @@ func TestAnOwnerNamesAKeyForOneThatAsksIt(t *testing.T) {
 	wishes.Revision, wishes.Generation = 3, 3
 	leaving := wishes
 	leaving.Phase = shardingv1alpha1.InstanceLeaving
-	all := Input{Now: 1, Serving: hashkey.All(), Keys: func(hashkey.Ranges) []int64 { return []int64{10, 20, 30, 40} }}
+	all := Input{Now: 1, Serving: hashkey.All(), Keys: []int64{10, 20, 30, 40}}
 	for name, tc := range map[string]struct {
 		view *View
 		in   Input

@@ -16,7 +16,10 @@ limitations under the License.
 
 package ring
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Roster decides for one instance which of its controllers it works on. An instance works on
 // a controller only while all instances of its ring list it and the leader does not run it.
@@ -72,13 +75,12 @@ type RosterInput struct {
 	Leader *Leader
 	// Barred says why the instance must not work on any controller; empty if nothing bars it.
 	Barred string
-	// Reported says whether the registry is known to say that the instance works on that
-	// controller, and to have the instance's present epoch: a report of an earlier one that
-	// is still on its way could be stored yet.
-	Reported func(controller string) bool
-	// Idle says whether the gate is shut for that controller and none of its work is under
-	// way.
-	Idle func(controller string) bool
+	// Reported are the controllers of which the registry is known to say that the instance works
+	// on them, if it has the instance's present epoch: a report of an earlier one that is still
+	// on its way could be stored yet.
+	Reported []string
+	// Busy are the controllers that the gate is open for, or whose work is still under way.
+	Busy []string
 }
 
 // RosterDecision is what follows. Its fields are carried out in their order.
@@ -147,11 +149,11 @@ func (d *duty) advance(controller string, may bool, in RosterInput, decision *Ro
 	switch {
 	case d.stage == off && may:
 		d.stage = told
-	case d.stage == told && may && in.Reported(controller):
+	case d.stage == told && may && slices.Contains(in.Reported, controller):
 		*d = duty{stage: asking}
 	case d.stage != off && d.stage != ending && !may:
 		d.stage = ending
-	case d.stage == ending && in.Idle(controller):
+	case d.stage == ending && !slices.Contains(in.Busy, controller):
 		d.stage = off
 		decision.Raise = true
 	}

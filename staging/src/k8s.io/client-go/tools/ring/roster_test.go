@@ -43,9 +43,7 @@ func newDesk(t *testing.T, controllers ...string) *desk {
 func (d *desk) decides(want string) {
 	d.Helper()
 	got := d.Decide(RosterInput{
-		View: d.view, Leader: d.leader,
-		Reported: func(c string) bool { return slices.Contains(d.reported, c) },
-		Idle:     func(c string) bool { return !slices.Contains(d.busy, c) },
+		View: d.view, Leader: d.leader, Reported: d.reported, Busy: d.busy,
 	})
 	var words []string
 	for _, s := range got.States {
@@ -280,7 +278,7 @@ func TestTheRecordSaysWhyAnInstanceMustNotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t, "x")
 			d.works()
-			in := RosterInput{Barred: tc.barred, View: tc.view, Leader: tc.leader, Reported: func(string) bool { return true }, Idle: func(string) bool { return true }}
+			in := RosterInput{Barred: tc.barred, View: tc.view, Leader: tc.leader, Reported: []string{"x"}}
 			want := fmt.Sprint([]ControllerState{{"x", true, tc.want}})
 			if got := d.Decide(in); fmt.Sprint(got.States) != want || (len(got.Open) == 1) != (tc.want == "") {
 				t.Errorf("says %v, open %v; want %s", got.States, got.Open, want)

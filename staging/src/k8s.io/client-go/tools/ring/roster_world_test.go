@@ -364,17 +364,17 @@ var sharedView = NewView(0, Record{Name: "all", Controllers: rosterControllers})
 
 // decide asks the roster and carries out what it says, as the driver in package member does.
 func (w *rosterWorld) decide(p *rosterInstance) {
-	d := p.roster.Decide(RosterInput{
-		View:   p.view,
-		Leader: p.leader,
-		Reported: func(c string) bool {
-			return !w.rules.tellFirst ||
-				slices.Contains(p.known.working.names(), c) && (p.known.epoch == p.epoch || !w.rules.presentEpoch)
-		},
-		Idle: func(c string) bool {
-			return !w.rules.idle || !slices.Contains((p.serving|p.busy).names(), c)
-		},
-	})
+	in := RosterInput{View: p.view, Leader: p.leader}
+	switch {
+	case !w.rules.tellFirst:
+		in.Reported = p.lists.names()
+	case p.known.epoch == p.epoch || !w.rules.presentEpoch:
+		in.Reported = p.known.working.names()
+	}
+	if w.rules.idle {
+		in.Busy = (p.serving | p.busy).names()
+	}
+	d := p.roster.Decide(in)
 	open := controllersOf(d.Open)
 	if shut := p.serving &^ open; shut != 0 {
 		p.serving &= open

@@ -116,24 +116,11 @@ func (s *simulation) join() *simulatedInstance {
 // decide runs the instance's machine once and carries out its decision.
 func (s *simulation) decide(a *simulatedInstance) {
 	a.now += 10 * time.Millisecond
-	d := a.machine.Decide(Input{
-		Now:      a.now,
-		Leaving:  a.leaving,
-		Serving:  a.serving,
-		Reported: s.records[a.name].Report,
-		Idle: func(r hashkey.Ranges) bool {
-			return s.grantEarly || a.busy.Minus(a.serving).Intersect(r).Empty() && a.serving.Intersect(r).Empty()
-		},
-		Keys: func(r hashkey.Ranges) []int64 {
-			var keys []int64
-			for _, key := range testKeys {
-				if r.Contains(key) {
-					keys = append(keys, key)
-				}
-			}
-			return keys
-		},
-	})
+	draining := a.busy.Minus(a.serving)
+	if s.grantEarly {
+		draining = nil
+	}
+	d := a.machine.Decide(Input{Now: a.now, Leaving: a.leaving, Serving: a.serving, Reported: s.records[a.name].Report, Draining: draining, Keys: testKeys})
 	if d.Gone {
 		s.note("%s finds its record gone", a.name)
 		a.end()

@@ -16,11 +16,7 @@ limitations under the License.
 
 package ring
 
-import (
-	"testing"
-
-	"k8s.io/apimachinery/pkg/hashkey"
-)
+import "testing"
 
 func TestADonorGivesBackTheRangeOfOneThatHasGone(t *testing.T) {
 	objects := []int64{10, 20, 130, 140, 250, 260, 270, 350}
@@ -29,14 +25,7 @@ func TestADonorGivesBackTheRangeOfOneThatHasGone(t *testing.T) {
 	// ring is one in which c has taken over from b.
 	ring := func() {
 		m = NewMachine("c", NewView(1, member("a", at(100)), member("b", at(200)), member("c", at(300)), member("d", at(400))), limits)
-		in = Input{Serving: m.View().Owned("c"), Idle: idle, Keys: func(r hashkey.Ranges) (keys []int64) {
-			for _, key := range objects {
-				if r.Contains(key) {
-					keys = append(keys, key)
-				}
-			}
-			return keys
-		}}
+		in = Input{Serving: m.View().Owned("c"), Keys: objects}
 		m.Decide(in)
 		m.Remove("b", 2)
 		in.Serving = m.View().Owned("c")
@@ -64,6 +53,7 @@ func TestADonorGivesBackTheRangeOfOneThatHasGone(t *testing.T) {
 	in.Serving = m.View().Owned("c")
 	m.Decide(in)
 	objects = append(objects, 30, 40)
+	in.Keys = objects
 	want("two have gone", 100)
 
 	// Both go at once, as one sees it whose watch breaks; another has the name of b by then.
@@ -74,7 +64,7 @@ func TestADonorGivesBackTheRangeOfOneThatHasGone(t *testing.T) {
 	again.UID = "another"
 	m.Replace(NewView(2, member("a", at(50)), again, member("d", at(400))))
 	in.Serving = m.View().Owned("d")
-	objects = []int64{150, 160, 250, 260, 270}
+	in.Keys = []int64{150, 160, 250, 260, 270}
 	m.Decide(in)
 	m.Apply(joining("e", "d", nil))
 	if d := m.Decide(in); d.Write == nil || *d.Write.Next != 200 {
@@ -88,7 +78,7 @@ func TestADonorGivesBackTheRangeOfOneThatHasGone(t *testing.T) {
 	m.Decide(in)
 	m.Apply(member("a", at(150)))
 	in.Serving = m.View().Owned("c")
-	objects = []int64{160, 170, 210, 220, 230}
+	in.Keys = []int64{160, 170, 210, 220, 230}
 	m.Decide(in)
 	want("its predecessor had the key", 170)
 }

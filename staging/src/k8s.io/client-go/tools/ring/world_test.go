@@ -21,7 +21,6 @@ import (
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -324,25 +323,11 @@ func (s *state) decide(i int) {
 	p := s.proc[i]
 	p.undecided = false
 	for {
-		d := p.machine.Decide(Input{
-			Now:     p.now,
-			Leaving: p.leaving,
-			Serving: p.serving.ranges(),
-			Idle: func(r hashkey.Ranges) bool {
-				return !s.rules.drain || !s.rules.raiseDrained || (p.serving|p.busy)&cellsOf(r) == 0
-			},
-			Reported: p.known(),
-			Balance:  s.balance,
-			Keys: func(r hashkey.Ranges) []int64 {
-				var keys []int64
-				for cell := range cells {
-					if r.Contains(cellKey(cell)) {
-						keys = append(keys, cellKey(cell))
-					}
-				}
-				return keys
-			},
-		})
+		in := Input{Now: p.now, Leaving: p.leaving, Serving: p.serving.ranges(), Reported: p.known(), Keys: cellKeys, Balance: s.balance}
+		if s.rules.drain && s.rules.raiseDrained {
+			in.Draining = p.busy.ranges()
+		}
+		d := p.machine.Decide(in)
 		if d.Gone {
 			s.note("%s finds its record gone", p.name)
 			s.end(p)

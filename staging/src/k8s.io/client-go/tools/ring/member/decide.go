@@ -18,7 +18,6 @@ package member
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
@@ -84,14 +83,19 @@ func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 // next returns what the machine decides. Of the members of a process with a capacity one at a time
 // may begin to fill its caches: what room that leaves is known once it is done.
 func (t *term) next(now time.Time, leaving bool) ring.Decision {
-	if t.cfg.Capacity() == 0 {
-		return t.machine.Decide(t.input(now, leaving))
-	}
+	limited := t.cfg.Capacity() > 0
 	heap := t.cfg.Heap
-	heap.deciding.Lock()
-	defer heap.deciding.Unlock()
-	d := t.machine.Decide(t.input(now, leaving))
-	if !t.follow.Covers(d.Follow) {
+	if limited {
+		heap.deciding.Lock()
+		defer heap.deciding.Unlock()
+	}
+	in := t.input(now, leaving)
+	d := t.machine.Decide(in)
+	if d.NeedsKeys {
+		in.Keys = t.recentKeys(now, d.Owned)
+		d = t.machine.Decide(in)
+	}
+	if limited && !t.follow.Covers(d.Follow) {
 		heap.fills(t.Member, true, now)
 	}
 	return d
@@ -99,7 +103,7 @@ func (t *term) next(now time.Time, leaving bool) ring.Decision {
 
 // input is what the machine is told of this instance.
 func (t *term) input(now time.Time, leaving bool) ring.Input {
-	gate := t.cfg.Gate
+	serving := t.cfg.Gate.serving()
 	return ring.Input{
 		Now:      now.Sub(t.epoch),
 		Leaving:  leaving,
@@ -108,34 +112,28 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Slow:     t.lasting(now, t.cfg.LeaseDuration/hangsPerLease),
 		Stuck:    t.lasting(now, t.cfg.StepLimit),
 		Room:     t.room(),
-		Serving:  gate.serving(),
-		Idle: func(r hashkey.Ranges) bool {
-			return gate.serving().Intersect(r).Empty() && t.releasing.Union(t.voiding).Intersect(r).Empty() && gate.Busy(r) == 0
-		},
-		Keys:    func(r hashkey.Ranges) []int64 { return t.recentKeys(now, r) },
-		Work:    t.news.work.keys,
-		Balance: t.cfg.Balance(),
+		Serving:  serving,
+		Draining: t.releasing.Union(t.voiding).Union(t.cfg.Gate.inWork().Minus(serving)),
+		Work:     t.news.work.keys,
+		Balance:  t.cfg.Balance(),
 	}
 }
 
-// sorted are the keys of all objects in ranges at a time.
-type sorted struct {
+// recent are the keys of all objects in ranges at a time.
+type recent struct {
 	ranges hashkey.Ranges
 	at     time.Time
 	keys   []int64
 }
 
-// recentKeys returns the keys in ranges of all objects that the sources hold, or held a moment ago: each
-// decision asks for them until what follows from it is in the log. Who gets them may sort them.
+// recentKeys returns the keys of all objects in ranges, at least, that the sources hold, or held a
+// moment ago: each decision asks for them until what follows from it is in the log.
 func (t *term) recentKeys(now time.Time, ranges hashkey.Ranges) []int64 {
-	s := &t.sorted
-	if !s.ranges.Covers(ranges) || now.Sub(s.at) >= loadInterval {
-		*s = sorted{ranges, now, t.keys(ranges)}
+	r := &t.recent
+	if !r.ranges.Covers(ranges) || now.Sub(r.at) >= loadInterval {
+		*r = recent{ranges, now, t.keys(ranges)}
 	}
-	if ranges.Equal(s.ranges) {
-		return s.keys
-	}
-	return slices.DeleteFunc(slices.Clone(s.keys), func(key int64) bool { return !ranges.Contains(key) })
+	return r.keys
 }
 
 // room returns how many objects more the process can hold; nil: any number.

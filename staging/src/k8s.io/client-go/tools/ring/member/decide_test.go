@@ -197,7 +197,10 @@ func TestTheControllerIsToldOfAReleaseWhenTheLastWorkHasEnded(t *testing.T) {
 		i.calls.take()
 		term.machine.Apply(ring.Record{Name: "b", Revision: 11, Key: key(99), Controllers: listed})
 		low := hashkey.Between(hashkey.Max, 99)
-		idle := func() bool { return term.input(time.Now(), false).Idle(low) }
+		idle := func() bool {
+			in := term.input(time.Now(), false)
+			return in.Serving.Union(in.Draining).Intersect(low).Empty()
+		}
 		for _, leave := range []func(){first, second} {
 			term.decided(ctx)
 			if slices.Contains(i.calls.take(), "released "+low.String()) || idle() {

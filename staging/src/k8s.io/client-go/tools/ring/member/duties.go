@@ -75,19 +75,15 @@ func (t *term) assign(ctx context.Context) []string {
 }
 
 func (t *term) rosterInput() ring.RosterInput {
-	stored := t.news.stored
-	in := ring.RosterInput{
-		Barred: t.cfg.Gate.whyBarred(),
-		View:   t.machine.View(),
-		Leader: &ring.Leader{},
-		Reported: func(c string) bool {
-			return stored.Epoch == t.machine.Epoch() && slices.Contains(stored.Working, c)
-		},
-		Idle: func(c string) bool {
-			door := t.cfg.Gate.For(c)
-			_, releasing := t.duties.releasing[c]
-			return !door.isOpen() && !releasing && door.busy() == 0
-		},
+	in := ring.RosterInput{Barred: t.cfg.Gate.whyBarred(), View: t.machine.View(), Leader: &ring.Leader{}}
+	if stored := t.news.stored; stored.Epoch == t.machine.Epoch() {
+		in.Reported = stored.Working
+	}
+	for _, c := range t.controllers {
+		door := t.cfg.Gate.For(c)
+		if _, releasing := t.duties.releasing[c]; releasing || door.isOpen() || door.busy() > 0 {
+			in.Busy = append(in.Busy, c)
+		}
 	}
 	if t.cfg.Leadership != nil {
 		in.Leader = nil
@@ -225,10 +221,10 @@ func (t *term) prepare(ranges hashkey.Ranges) {
 	}
 }
 
-// keys returns the keys in ranges of all objects that the sources hold. It may be called from any
+// keys returns the keys in ranges of all objects that the sources hold, never nil. It may be called from any
 // goroutine.
 func (t *term) keys(ranges hashkey.Ranges) []int64 {
-	var keys []int64
+	keys := []int64{}
 	for _, s := range t.cfg.Sources {
 		keys = append(keys, s.Keys(ranges)...)
 	}

@@ -172,7 +172,7 @@ func (i *instance) registered(ctx context.Context) *term {
 		i.t.Fatal(err)
 	}
 	in := term.rosterInput()
-	in.Reported = func(string) bool { return true }
+	in.Reported = term.controllers
 	for !term.duties.roster.Decide(in).Read {
 	}
 	term.duties.roster.Answer(ring.Leader{}, true)

@@ -250,6 +250,17 @@ func (g *Gate) Busy(ranges hashkey.Ranges) int {
 	return total
 }
 
+// inWork returns the keys that are in work.
+func (g *Gate) inWork() hashkey.Ranges {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	var keys []hashkey.Range
+	for work := range g.busy {
+		keys = append(keys, hashkey.Range{Start: uint64(work.key), End: uint64(work.key) + 1})
+	}
+	return hashkey.NewRanges(keys...)
+}
+
 // busyIn returns the controllers whose work in ranges is under way, in order.
 func (g *Gate) busyIn(ranges hashkey.Ranges) []string {
 	g.lock.Lock()

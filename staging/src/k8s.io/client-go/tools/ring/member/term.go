@@ -78,8 +78,8 @@ type term struct {
 	// while one is.
 	queueing map[string]*queueing
 	turns    chan struct{}
-	// sorted are the keys that were asked for last, of those ranges, at that time.
-	sorted sorted
+	// recent are the keys that were looked up last.
+	recent recent
 	// beside is what goes on beside the deciding goroutine for the controllers.
 	beside sync.WaitGroup
 	// settled is the revision that the log must have reached before the next
