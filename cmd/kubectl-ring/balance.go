@@ -155,7 +155,7 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 	}
 	states := []balanceState{}
 	for _, r := range rings {
-		states = append(states, balanceOf(r, ring.DefaultPolicy, time.Now()))
+		states = append(states, balanceOf(r, ring.DefaultSettings, time.Now()))
 	}
 	switch {
 	case output != "":
@@ -176,7 +176,7 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		if err := s.print(out, ring.DefaultPolicy); err != nil {
+		if err := s.print(out, ring.DefaultSettings); err != nil {
 			return err
 		}
 	}
@@ -185,15 +185,15 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 
 // balanceOf returns how even the ring is, and what its instances would do about it now, as far as the
 // registry tells: it does not tell that an instance has gone lately.
-func balanceOf(r *ringtable.Ring, policy ring.Policy, now time.Time) balanceState {
+func balanceOf(r *ringtable.Ring, settings ring.Settings, now time.Time) balanceState {
 	// An age below zero tells that clocks differ, and no more.
 	joined := func(i ringtable.Instance) bool {
 		age := now.Sub(i.Created)
-		return !i.Owned.Empty() && age >= 0 && age < policy.Free
+		return !i.Owned.Empty() && age >= 0 && age < settings.Free
 	}
 	view := r.View()
 	free := slices.ContainsFunc(r.Instances, joined)
-	plan := view.Plan(policy, free, view)
+	plan := view.Plan(settings, free, view)
 	s := balanceState{Name: r.Name, JoinedLately: free, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
 	s.OffBy, _ = view.BalanceOff()
 	var most, sum int64
@@ -205,10 +205,10 @@ func balanceOf(r *ringtable.Ring, policy ring.Policy, now time.Time) balanceStat
 	if sum > 0 {
 		s.MaxToMean = float64(most) * float64(len(plan.Parts)) / float64(sum)
 	}
-	for _, shift := range plan.Shifts {
-		moves := balanceShift{Boundary: shift.Boundary, Donor: shift.Donor, Receiver: shift.Receiver, Load: shift.Load}
-		i := slices.IndexFunc(plan.Parts, func(part ring.Part) bool { return part.Name == shift.Donor })
-		if key, ok := estimate(view, shift, plan.Parts[i].Load); ok {
+	for _, flow := range plan.Flows {
+		moves := balanceShift{Boundary: flow.Boundary, Donor: flow.Donor, Receiver: flow.Receiver, Load: flow.Load}
+		i := slices.IndexFunc(plan.Parts, func(part ring.Part) bool { return part.Name == flow.Donor })
+		if key, ok := estimate(view, flow, plan.Parts[i].Load); ok {
 			moves.EstimatedHashKey = hashkey.Format(key)
 		}
 		s.Shifts = append(s.Shifts, moves)
@@ -246,7 +246,7 @@ func heldBack(view *ring.View) []string {
 }
 
 // print prints the state for people.
-func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
+func (s *balanceState) print(out io.Writer, settings ring.Settings) error {
 	if s.OffBy == "" {
 		fmt.Fprintf(out, "%s: balance is on, unless a settings file says otherwise\n", s.Name)
 	} else {
@@ -279,12 +279,12 @@ func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
 		fmt.Fprintln(out, "Nothing to even out: fewer than two instances own a range")
 	case len(s.Shifts) == 0:
 		fmt.Fprintf(out, "Even enough: the largest load is %.2f times the mean. A move is worth it where an instance has more than it should have by %.0f%% of the mean, and by %d\n",
-			s.MaxToMean, 100*policy.Tolerance, policy.Least)
+			s.MaxToMean, 100*settings.Tolerance, settings.Least)
 	default:
 		fmt.Fprintf(out, "The largest load is %.2f times the mean\n", s.MaxToMean)
 	}
 	if s.JoinedLately {
-		fmt.Fprintf(out, "An instance has come less than %v ago: until then any number of keys may move in a minute\n", policy.Free)
+		fmt.Fprintf(out, "An instance has come less than %v ago: until then any number of keys may move in a minute\n", settings.Free)
 	}
 	switch {
 	case len(s.HeldBack) > 0:
@@ -297,19 +297,19 @@ func (s *balanceState) print(out io.Writer, policy ring.Policy) error {
 
 // estimate returns the key to which the boundary is to move, if the donor's load lies evenly in its
 // range, and whether there is one.
-func estimate(view *ring.View, s ring.Shift, load int64) (key int64, ok bool) {
-	if load <= 0 || s.Load >= load {
+func estimate(view *ring.View, f ring.Flow, load int64) (key int64, ok bool) {
+	if load <= 0 || f.Load >= load {
 		return 0, false
 	}
-	high, low := bits.Mul64(view.Owned(s.Donor).Width(), uint64(s.Load))
+	high, low := bits.Mul64(view.Owned(f.Donor).Width(), uint64(f.Load))
 	given, _ := bits.Div64(high, low, uint64(load))
-	boundary, _ := view.Get(s.Boundary)
+	boundary, _ := view.Get(f.Boundary)
 	to := uint64(*boundary.Key) + given
-	if s.Donor == s.Boundary {
+	if f.Donor == f.Boundary {
 		to = uint64(*boundary.Key) - given
 	}
 	key = int64(to & (hashkey.Limit - 1))
-	return key, view.CheckMove(s.Boundary, key) == nil
+	return key, view.CheckMove(f.Boundary, key) == nil
 }
 
 // switchBalance turns balance off, or on, for the named ring, or for all.

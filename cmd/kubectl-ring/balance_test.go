@@ -89,8 +89,12 @@ func TestBalance(t *testing.T) {
 		},
 		"all boundaries are pinned": {
 			instances: []runtime.Object{
-				loaded("a", half, 3000, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(ptr.To(half)) }),
-				loaded("b", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) { i.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64) }),
+				loaded("a", half, 3000, func(i *shardingv1alpha1.ControllerInstance) {
+					i.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(ptr.To(half))
+				}),
+				loaded("b", math.MaxInt64, 1000, func(i *shardingv1alpha1.ControllerInstance) {
+					i.Spec.PinnedHashKey = ptr.To[shardingv1alpha1.HashKey](math.MaxInt64)
+				}),
 			},
 			want: []string{"3000          0                 yes\n", "Even enough: ", "Held back:\n  the end of the range of a is pinned: no load passes it; to release it: kubectl ring release a\n  the end"},
 			not:  []string{"would give"},
@@ -263,17 +267,17 @@ func TestEstimate(t *testing.T) {
 	at := func(name string, key int64) ring.Record { return ring.Record{Name: name, Key: &key} }
 	view := ring.NewView(1, at("a", 99), at("b", 199), at("c", 299))
 	for name, tc := range map[string]struct {
-		shift ring.Shift
+		shift ring.Flow
 		load  int64
 		want  int64
 		ok    bool
 	}{
-		"down":                   {ring.Shift{Boundary: "b", Donor: "b", Receiver: "c", Load: 25}, 100, 174, true},
-		"up":                     {ring.Shift{Boundary: "b", Donor: "c", Receiver: "b", Load: 25}, 100, 224, true},
-		"down, across the seam":  {ring.Shift{Boundary: "a", Donor: "a", Receiver: "b", Load: 50}, 100, 1<<62 + 199, true},
-		"all of what it has":     {ring.Shift{Boundary: "b", Donor: "b", Receiver: "c", Load: 100}, 100, 0, false},
-		"from one that has none": {ring.Shift{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 0, 0, false},
-		"too little for a key":   {ring.Shift{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 1000, 0, false},
+		"down":                   {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 25}, 100, 174, true},
+		"up":                     {ring.Flow{Boundary: "b", Donor: "c", Receiver: "b", Load: 25}, 100, 224, true},
+		"down, across the seam":  {ring.Flow{Boundary: "a", Donor: "a", Receiver: "b", Load: 50}, 100, 1<<62 + 199, true},
+		"all of what it has":     {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 100}, 100, 0, false},
+		"from one that has none": {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 0, 0, false},
+		"too little for a key":   {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 1000, 0, false},
 	} {
 		got, ok := estimate(view, tc.shift, tc.load)
 		if ok != tc.ok || ok && got != tc.want {

@@ -17,7 +17,6 @@ limitations under the License.
 package ring
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -25,59 +24,43 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// oldNews is how long ago a boundary has moved if those about it have most likely told what they have
-// since: one that has as much as before tells nothing.
-const oldNews = 30 * time.Second
-
-// longSwing is how long many objects come and go until that no longer keeps a ring from being evened
-// out: they may never cease to.
-const longSwing = 3 * time.Minute
-
-// lastLease is how long after an instance has come the record of one that crashed at its place may be
-// there: a default lease ends within 7 s.
-const lastLease = 8 * time.Second
-
-// tryAgain is how long an instance that had nothing fit to give, or proposed a move, keeps to that while
-// the boundaries about it stay: to look for a key it reads all of its own.
-const tryAgain = 5 * time.Second
-
-// spread is by how much later than the one before it in the ring an instance begins to move boundaries
-// after an instance has come or gone.
-const spread = 10 * time.Millisecond
+const (
+	// oldNews is how long ago a boundary has moved if those about it have most likely told what they
+	// have since: one that has as much as before tells nothing.
+	oldNews = 30 * time.Second
+	// longSwing is how long many objects come and go until that no longer keeps a ring from being
+	// evened out: they may never cease to.
+	longSwing = 3 * time.Minute
+	// lastLease is how long after an instance has come the record of one that crashed at its place may
+	// be there: a default lease ends within 7 s.
+	lastLease = 8 * time.Second
+	// tryAgain is how long an instance that had nothing fit to give, or wants a shift, keeps to that
+	// while the boundaries about it stay: to look for a key it reads all of its own.
+	tryAgain = 5 * time.Second
+	// spread is by how much later than the one before it in the ring an instance begins to move
+	// boundaries after an instance has come or gone.
+	spread = 10 * time.Millisecond
+)
 
 // Balance says how an instance evens its ring out.
 type Balance struct {
-	Policy
-	// DryRun has it decide, and write nothing.
+	Settings
+	// DryRun has it only propose its shifts.
 	DryRun bool
 }
 
-// Proposal is a move of a boundary that evens the ring out.
-type Proposal struct {
-	Shift
-	// Key is where the boundary is to be, and Given the load that changes hands by that.
-	Key   int64
-	Given int64
-	// Has and Wanted are the load that the donor has and should have, Takes and Needs those of the
-	// receiver.
-	Has, Wanted, Takes, Needs int64
-}
-
-// String says what is to move, and why.
-func (p *Proposal) String() string {
-	return fmt.Sprintf("%s gives %d to %s: they have %d and %d, and should have %d and %d",
-		p.Donor, p.Given, p.Receiver, p.Has, p.Takes, p.Wanted, p.Needs)
-}
-
-// balancing is what an instance remembers of its ring for its part in evening it out.
-type balancing struct {
-	// view is the ring as it was observed last.
-	view *View
-	// came and went are when an instance last got its first range, or had one no longer.
-	came, went time.Duration
-	// heaps is the last view in which that was long ago, or in which heaps could not be compared, as one
-	// that comes then knows of no earlier one; the first view until then: what the others count since
-	// this instance came is about the same.
+// Balancer is the policy that evens a ring out by the load that its instances tell of. A copy of one is
+// another: what it remembers is never changed in place.
+type Balancer struct {
+	name    string
+	balance func() *Balance
+	// Log is what it has seen of the log. Those of all instances that have read as far may share it.
+	Log
+	// began is when it was first asked.
+	began time.Duration
+	// heaps is the last view in which it was long ago that an instance came or went, or in which heaps
+	// could not be compared, as one that comes then knows of no earlier one; the first view until then:
+	// what the others count since this instance came is about the same.
 	heaps *View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
@@ -90,57 +73,35 @@ type balancing struct {
 	// after it had been steady.
 	objects                  int64
 	steadySince, swingsSince time.Duration
-	// moves are those of boundaries, the latest first: all of the last minute, before that the last one of
-	// each that is still there. It is never changed in place.
-	moves []moved
-	// planned is what was planned last; nil: nothing. It is never changed in place.
-	planned *planned
 	// tried is what the instance last found to give. It is never changed in place.
 	tried *tried
 }
 
-// planned is a plan, and what it was made of.
+// NewBalancer returns the policy of the instance of that name. balance may be called with each
+// decision; nil: the instance moves nothing.
+func NewBalancer(instance string, balance func() *Balance) *Balancer {
+	return &Balancer{name: instance, balance: balance}
+}
+
+// Log is what can be seen of who has come and gone, and what has moved.
+type Log struct {
+	// view is the ring as it was observed last.
+	view *View
+	// came and went are when an instance last got its first range, or had one no longer.
+	came, went time.Duration
+	// moves are those of boundaries, the latest first: all of the last minute, before that the last one of
+	// each that is still there. It is never changed in place.
+	moves []moved
+	// planned is the plan that was last made for the view.
+	planned *planned
+}
+
+// planned is a plan, and what it was made of; nil: there is none.
 type planned struct {
-	view   *View
-	policy Policy
-	free   bool
-	heaps  *View
-	plan   Plan
-}
-
-// plan returns the plan for the view that was observed last. It must not be changed.
-func (b *balancing) plan(policy Policy, free bool) *Plan {
-	heaps := b.heaps
-	if !free || !heaps.comparesHeaps() {
-		heaps = nil
-	}
-	if p := b.planned; p == nil || p.view != b.view || p.policy != policy || p.free != free || p.heaps != heaps {
-		b.planned = &planned{b.view, policy, free, heaps, b.view.Plan(policy, free, heaps)}
-	}
-	return &b.planned.plan
-}
-
-// tried is a look for a key to give: when it was, and what came of it, if anything. The move that is
-// proposed is decided on that generation of the record.
-type tried struct {
-	at         time.Duration
-	proposal   *Proposal
-	record     registration
-	generation int64
-}
-
-// stands says whether the last look for a key still counts, if these are to be given.
-func (b *balancing) stands(shifts []Shift, now time.Duration) bool {
-	t := b.tried
-	if t == nil || t.at <= b.calmSince || now >= t.at+tryAgain {
-		return false
-	}
-	if t.proposal == nil {
-		return true
-	}
-	same := func(s Shift) bool { return s.Boundary == t.proposal.Boundary && s.Receiver == t.proposal.Receiver }
-	r, ok := b.view.Get(t.proposal.Boundary)
-	return ok && slices.ContainsFunc(shifts, same) && r.registration() == t.record && r.Generation == t.generation
+	settings Settings
+	free     bool
+	heaps    *View
+	plan     *Plan
 }
 
 // moved is a boundary that has moved.
@@ -152,52 +113,101 @@ type moved struct {
 	width uint64
 }
 
-// free says whether an instance has come or gone lately.
-func (b *balancing) free(policy Policy, now time.Duration) bool {
-	return now < max(b.came, b.went)+policy.Free
+// tried is a look for a key to give: when it was, and what came of it, if anything. The first of the
+// shifts is decided on that generation of the record.
+type tried struct {
+	at         time.Duration
+	shifts     []Shift
+	record     registration
+	generation int64
 }
 
-// forget takes the log's next view, whether or not anything is decided on it: if heaps cannot be
-// compared there, all forget what they knew.
-func (b *balancing) forget(next *View) {
-	if b.heaps != nil && !next.comparesHeaps() {
-		b.heaps = next
+// Observe takes the log's next view: if heaps cannot be compared there, all forget what they knew.
+func (p *Balancer) Observe(view *View) {
+	if p.heaps != nil && !view.comparesHeaps() {
+		p.heaps = view
 	}
 }
 
-// observe takes note of what has changed hands.
-func (b *balancing) observe(m *Machine, balance *Balance, now time.Duration) {
-	if b.view == nil {
-		b.view, b.heaps, b.came = m.view, m.view, now
+// Shifts returns what the instance is to give now.
+func (p *Balancer) Shifts(view *View, now time.Duration, turn *Turn) Advice {
+	balance := p.balance()
+	p.note(view, balance, now)
+	if balance == nil || turn == nil {
+		return Advice{}
 	}
-	if before := b.view; before != m.view {
-		b.view = m.view
-		b.compare(before, now)
+	settings := balance.Settings
+	p.count(settings, now)
+	if due := p.due(settings, turn); due > now {
+		return Advice{Wake: due}
 	}
-	i, n := m.view.place(m.name), len(m.view.ring)
-	if balance != nil && !b.free(balance.Policy, now) {
-		b.heaps = m.view
+	self, _ := view.Get(p.name)
+	if !p.told(self, 1, now) {
+		return Advice{}
 	}
+	free := p.free(settings, now)
+	plan := p.plan(settings, free)
+	flows := slices.DeleteFunc(plan.from(p.name), func(f Flow) bool {
+		return !p.takes(f, turn, now) || p.turnsBack(f, plan, settings, free, now)
+	})
+	if len(flows) == 0 {
+		return Advice{}
+	}
+	if !p.stands(flows, now) {
+		limit, least := p.allowance(settings, uint64(max(1, len(plan.Donors()))), free, now)
+		t := &tried{at: now}
+		switch {
+		case limit == 0:
+		case turn.Keys == nil:
+			return Advice{NeedsKeys: true}
+		default:
+			keys := view.load(self, settings, turn.Keys, turn.Work)
+			for _, f := range flows {
+				if s, ok := plan.shift(f, &keys, settings, limit, least); ok {
+					t.shifts = append(t.shifts, s)
+				}
+			}
+		}
+		if len(t.shifts) > 0 {
+			r, _ := view.Get(t.shifts[0].Boundary)
+			t.record, t.generation = r.registration(), r.Generation
+		}
+		p.tried = t
+	}
+	return Advice{Shifts: p.tried.shifts, Wake: p.tried.at + tryAgain}
+}
+
+// note takes note of what has changed hands.
+func (p *Balancer) note(view *View, balance *Balance, now time.Duration) {
+	if p.heaps == nil {
+		p.heaps, p.began = view, now
+	}
+	p.see(view, now)
+	if balance != nil && !p.free(balance.Settings, now) {
+		p.heaps = view
+	}
+	ring := view.Ring()
+	i, n := view.place(p.name), len(ring)
 	if i < 0 {
-		b.calmSince = now
+		p.calmSince = now
 		return
 	}
-	before := b.about
-	for j := range b.about {
-		r := m.view.ring[(i+j-2+2*n)%n]
-		b.about[j] = *r.Key
+	before := p.about
+	for j := range p.about {
+		r := ring[(i+j-2+2*n)%n]
+		p.about[j] = *r.Key
 		if r.stirred() {
-			b.calmSince = now
+			p.calmSince = now
 		}
 	}
-	for j := range b.about {
-		if b.about[j] == before[j] {
+	for j := range p.about {
+		if p.about[j] == before[j] {
 			continue
 		}
-		b.calmSince = now
+		p.calmSince = now
 		for _, bounded := range []int{j - 1, j} {
-			if bounded >= 0 && bounded < len(b.calmAt) {
-				b.calmAt[bounded] = m.view.Revision
+			if bounded >= 0 && bounded < len(p.calmAt) {
+				p.calmAt[bounded] = view.Revision
 			}
 		}
 	}
@@ -208,23 +218,28 @@ func (r Record) stirred() bool {
 	return r.Next != nil || r.Gives != nil || !r.stays()
 }
 
-// compare notes what has changed hands since before.
-func (b *balancing) compare(before *View, now time.Duration) {
-	same := func(x, y *Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
-	if slices.EqualFunc(before.ring, b.view.ring, same) {
+// see notes what has changed hands in the view.
+func (l *Log) see(view *View, now time.Duration) {
+	before := l.view
+	if before == view {
 		return
 	}
-	for _, r := range before.ring {
-		if later, ok := b.view.Get(r.Name); !ok || later.UID != r.UID || later.Key == nil {
-			b.went = now
+	l.view, l.planned = view, &planned{}
+	same := func(x, y *Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
+	if before == nil || slices.EqualFunc(before.Ring(), view.Ring(), same) {
+		return
+	}
+	for _, r := range before.Ring() {
+		if later, ok := view.Get(r.Name); !ok || later.UID != r.UID || later.Key == nil {
+			l.went = now
 		}
 	}
 	var moves []moved
-	for _, r := range b.view.ring {
+	for _, r := range view.Ring() {
 		former, ok := before.Get(r.Name)
 		switch {
 		case !ok || former.UID != r.UID || former.Key == nil:
-			b.came = now
+			l.came = now
 		case *former.Key != *r.Key:
 			up := uint64(*r.Key-*former.Key)&(hashkey.Limit-1) < hashkey.Limit/2
 			moves = append(moves, moved{now, r.Name, up, distance(*former.Key, *r.Key)})
@@ -234,24 +249,63 @@ func (b *balancing) compare(before *View, now time.Duration) {
 	for _, move := range moves {
 		newer[move.boundary] = true
 	}
-	for _, move := range b.moves {
-		if now-move.at < time.Minute || !newer[move.boundary] && b.view.place(move.boundary) >= 0 {
+	for _, move := range l.moves {
+		if now-move.at < time.Minute || !newer[move.boundary] && view.place(move.boundary) >= 0 {
 			moves = append(moves, move)
 		}
 		newer[move.boundary] = true
 	}
-	b.moves = moves
+	l.moves = moves
+}
+
+// Changed returns when an instance last came or went; zero: none has since the log was first seen.
+func (l *Log) Changed() time.Duration { return max(l.came, l.went) }
+
+// changed is when an instance last came or went, this one at the latest.
+func (p *Balancer) changed() time.Duration { return max(p.began, p.Changed()) }
+
+// free says whether an instance has come or gone lately.
+func (p *Balancer) free(settings Settings, now time.Duration) bool {
+	return now < p.changed()+settings.Free
 }
 
 // count notes since when the ring has had about as many objects as now.
-func (b *balancing) count(policy Policy, now time.Duration) {
-	objects := b.view.total()
-	if change := max(objects-b.objects, b.objects-objects); change > max(b.objects, policy.Seed*int64(len(b.view.ring)))/10 {
-		if now >= b.steadySince+policy.Steady {
-			b.swingsSince = now
+func (p *Balancer) count(settings Settings, now time.Duration) {
+	objects := p.view.total()
+	if change := max(objects-p.objects, p.objects-objects); change > max(p.objects, settings.Seed*int64(len(p.view.Ring())))/10 {
+		if now >= p.steadySince+settings.Steady {
+			p.swingsSince = now
 		}
-		b.objects, b.steadySince = objects, now
+		p.objects, p.steadySince = objects, now
 	}
+}
+
+// due is when the instance may next move a boundary.
+func (p *Balancer) due(settings Settings, turn *Turn) time.Duration {
+	calm := p.calmSince + settings.Calm
+	steady := min(p.steadySince+settings.Steady, p.swingsSince+longSwing)
+	due := max(calm, steady, max(p.began, p.came)+settings.AfterJoin, turn.Rests)
+	if p.went > 0 {
+		due = max(due, p.went+settings.AfterLoss)
+	}
+	if due != calm {
+		// Else all of a large ring begin at the same moment.
+		due += time.Duration(p.view.place(p.name)) * spread
+	}
+	return due
+}
+
+// plan returns the plan for the view that was observed last. It must not be changed.
+func (p *Balancer) plan(settings Settings, free bool) *Plan {
+	heaps := p.heaps
+	if !free || !heaps.comparesHeaps() {
+		heaps = nil
+	}
+	if last := p.planned; last.plan == nil || last.settings != settings || last.free != free || last.heaps != heaps {
+		plan := p.view.Plan(settings, free, heaps)
+		*last = planned{settings, free, heaps, &plan}
+	}
+	return p.planned.plan
 }
 
 // distance returns how many keys a boundary passes that moves from one key to the other, the shorter
@@ -261,13 +315,13 @@ func distance(from, to int64) uint64 {
 }
 
 // inMotion returns how many keys have moved in the last minute, or are about to.
-func (b *balancing) inMotion(now time.Duration) (keys uint64) {
-	for _, move := range b.moves {
+func (l *Log) inMotion(now time.Duration) (keys uint64) {
+	for _, move := range l.moves {
 		if now-move.at < time.Minute {
 			keys += move.width
 		}
 	}
-	for _, h := range b.view.Handovers() {
+	for _, h := range l.view.Handovers() {
 		if h.Kind == KindMove {
 			keys += distance(*h.Record.Key, *h.Record.Next)
 		}
@@ -278,156 +332,91 @@ func (b *balancing) inMotion(now time.Duration) (keys uint64) {
 // turnsBack says whether a boundary would go back after its last move, which was not long ago, though
 // no more is too much, what the donor is to pass on with it, or too little than what comes and goes by
 // itself. In a free plan it may undo what was before an instance came or went.
-func (b *balancing) turnsBack(s Shift, plan *Plan, policy Policy, free bool, now time.Duration) bool {
+func (p *Balancer) turnsBack(f Flow, plan *Plan, settings Settings, free bool, now time.Duration) bool {
 	// In a ring of two, what goes over one boundary comes back over the other, too.
-	i := slices.IndexFunc(b.moves, func(m moved) bool { return m.boundary == s.Boundary || len(b.view.ring) == 2 })
+	i := slices.IndexFunc(p.moves, func(m moved) bool { return m.boundary == f.Boundary || len(p.view.Ring()) == 2 })
 	if i < 0 {
 		return false
 	}
-	last := b.moves[i]
-	if same := last.up == (s.Donor != last.boundary); same || now-last.at >= policy.Back || free && last.at <= max(b.came, b.went) {
+	last := p.moves[i]
+	if same := last.up == (f.Donor != last.boundary); same || now-last.at >= settings.Back || free && last.at <= p.changed() {
 		return false
 	}
-	donor, receiver := plan.part(s.Donor), plan.part(s.Receiver)
+	donor, receiver := plan.part(f.Donor), plan.part(f.Receiver)
 	passes := donor.passes
-	if s.Donor != s.Boundary {
+	if f.Donor != f.Boundary {
 		passes = -passes
 	}
 	return donor.Load+max(0, passes)-donor.Wanted-donor.grown <= 2*donor.tolerated && receiver.Wanted-receiver.Load <= 4*receiver.tolerated
 }
 
-// decideBalance names a key for a boundary of this instance's range, if the ring is to be evened out
-// and nothing else is to be done: who wishes a key gets it first.
-func (m *Machine) decideBalance(self Record, in Input, d *Decision) {
-	if in.Balance == nil || d.Write != nil || d.Phase != shardingv1alpha1.InstanceActive || len(m.view.ring) < 2 {
-		return
+// stands says whether the last look for a key still counts, if these flows are wanted.
+func (p *Balancer) stands(flows []Flow, now time.Duration) bool {
+	t := p.tried
+	if t == nil || t.at <= p.calmSince || now >= t.at+tryAgain {
+		return false
 	}
-	if _, off := m.view.BalanceOff(); off {
-		return
+	if len(t.shifts) == 0 {
+		return true
 	}
-	policy, b := in.Balance.Policy, &m.balance
-	b.count(policy, in.Now)
-	free := b.free(policy, in.Now)
-	steady := min(b.steadySince+policy.Steady, b.swingsSince+longSwing)
-	due := max(b.calmSince+policy.Calm, steady, b.came+policy.AfterJoin, m.rests[registration{}])
-	if b.went > 0 {
-		due = max(due, b.went+policy.AfterLoss)
-	}
-	if due != b.calmSince+policy.Calm {
-		// Else all of a large ring begin at the same moment.
-		due += time.Duration(m.view.place(m.name)) * spread
-	}
-	if due > in.Now {
-		d.wakeAt(due)
-		return
-	}
-	if !m.told(self, 1, in.Now) {
-		return
-	}
-	plan := b.plan(policy, free)
-	mine := slices.DeleteFunc(plan.from(m.name), func(s Shift) bool {
-		return !m.takes(s, in.Now) || b.turnsBack(s, plan, policy, free, in.Now)
-	})
-	if len(mine) == 0 {
-		return
-	}
-	if !b.stands(mine, in.Now) {
-		if limit, _ := m.allowance(policy, plan.donors(), free, in.Now); limit > 0 && in.Keys == nil {
-			d.NeedsKeys = true
-			return
-		}
-		b.tried = m.try(self, mine, plan, free, in, d.Owned)
-	}
-	d.wakeAt(b.tried.at + tryAgain)
-	if d.Proposal = b.tried.proposal; d.Proposal == nil || in.Balance.DryRun {
-		return
-	}
-	r, _ := m.view.Get(d.Proposal.Boundary)
-	d.Write = write(ReasonBalance, r, r.Key, &d.Proposal.Key, r.Donor)
-	d.Write.Detail = d.Proposal.String()
-}
-
-// try looks for a key to give, for the first of the plan's shifts for which there is one.
-func (m *Machine) try(self Record, shifts []Shift, plan *Plan, free bool, in Input, owned hashkey.Ranges) *tried {
-	policy := in.Balance.Policy
-	limit, least := m.allowance(policy, plan.donors(), free, in.Now)
-	if limit == 0 {
-		return &tried{at: in.Now}
-	}
-	keys := m.view.load(self, policy, owned, in.keysIn(owned), in.Work)
-	for _, s := range shifts {
-		upper, load, most := s.Boundary == m.name, max(s.Load, (policy.Least+1)/2), plan.most(s)
-		key, width, given := keys.cut(upper, load, most, limit)
-		fits := given > 0 && 2*given >= policy.Least && (width >= least || 2*given >= s.Load)
-		if !fits && limit >= least {
-			if _, _, beyond := keys.cut(upper, load, most, hashkey.Limit); beyond > given && 2*beyond >= policy.Least {
-				// The keys that may move now bring the boundary nearer to it.
-				key, given = keys.reach(upper, limit)
-				fits = true
-			}
-		}
-		if !fits || m.view.CheckMove(s.Boundary, key) != nil || m.isStuck(s.Boundary, key, in.Stuck) {
-			continue
-		}
-		r, _ := m.view.Get(s.Boundary)
-		return &tried{in.Now, plan.propose(s, key, given), r.registration(), r.Generation}
-	}
-	return &tried{at: in.Now}
+	first := t.shifts[0]
+	same := func(f Flow) bool { return f.Boundary == first.Boundary && f.Receiver == first.Receiver }
+	r, ok := p.view.Get(first.Boundary)
+	return ok && slices.ContainsFunc(flows, same) && r.registration() == t.record && r.Generation == t.generation
 }
 
 // told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has told
 // what it has since its range was another. One that has as much as before tells nothing: then that has
 // to be long ago.
-func (m *Machine) told(r Record, place int, now time.Duration) bool {
-	return r.Revision > m.balance.calmAt[place] || m.balance.calmSince+oldNews <= now
+func (p *Balancer) told(r Record, place int, now time.Duration) bool {
+	return r.Revision > p.calmAt[place] || p.calmSince+oldNews <= now
 }
 
 // takes says whether the receiver can be given something now: it works, what it has told is not old,
-// it has not let this instance wait lately, and none has come in its place.
-func (m *Machine) takes(s Shift, now time.Duration) bool {
+// it does not rest, and none has come in its place.
+func (p *Balancer) takes(f Flow, turn *Turn, now time.Duration) bool {
 	place := 0
-	if s.Boundary == m.name {
+	if f.Boundary == p.name {
 		place = 2
 	}
-	r, _ := m.view.Get(s.Receiver)
-	return m.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && m.restsUntil(r, nil) <= now && !m.replaced(r, now)
+	r, _ := p.view.Get(f.Receiver)
+	return p.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && !slices.Contains(turn.Resting, r.Name) && !p.replaced(r, now)
 }
 
 // replaced says whether another process has come to the instance's place, or is about to: it has most
 // likely crashed, and its record is not gone yet.
-func (m *Machine) replaced(r Record, now time.Duration) bool {
-	place, soon := Place(r.Holder), now < m.balance.came+lastLease
-	return place != "" && slices.ContainsFunc(m.view.records, func(other *Record) bool {
+func (p *Balancer) replaced(r Record, now time.Duration) bool {
+	place, soon := Place(r.Holder), now < max(p.began, p.came)+lastLease
+	return place != "" && slices.ContainsFunc(p.view.Records(), func(other *Record) bool {
 		return (soon || other.Key == nil && !other.Drained) && other.Name != r.Name && Place(other.Holder) == place
 	})
 }
 
-// donors returns how many instances may give something, at least one.
-func (p *Plan) donors() uint64 {
-	donors := map[string]bool{}
-	for _, s := range p.Shifts {
-		donors[s.Donor] = true
-	}
-	for _, part := range p.Parts {
-		if part.surplus > 0 {
-			donors[part.Name] = true
-		}
-	}
-	return uint64(max(1, len(donors)))
-}
-
 // allowance returns how many keys this instance may move now, one of so many donors, and how many are
 // worth a handover if that does not bring half of what is wanted.
-func (m *Machine) allowance(policy Policy, donors uint64, free bool, now time.Duration) (limit, least uint64) {
+func (p *Balancer) allowance(settings Settings, donors uint64, free bool, now time.Duration) (limit, least uint64) {
 	if free {
 		return hashkey.Limit, 0
 	}
-	most := uint64(policy.Rate * float64(hashkey.Limit))
-	return (most - min(most, m.balance.inMotion(now))) / donors, most / donors / 2
+	most := uint64(settings.Rate * float64(hashkey.Limit))
+	return (most - min(most, p.inMotion(now))) / donors, most / donors / 2
 }
 
-// propose returns the move that gives so much of the shift.
-func (p *Plan) propose(s Shift, key, given int64) *Proposal {
-	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
-	return &Proposal{Shift: s, Key: key, Given: given, Has: donor.Load, Wanted: donor.Wanted, Takes: receiver.Load, Needs: receiver.Wanted}
+// shift returns the shift that does the flow, by the keys of the donor's load, and whether there is one.
+func (p *Plan) shift(f Flow, keys *loaded, settings Settings, limit, least uint64) (Shift, bool) {
+	upper, load, most := f.Boundary == f.Donor, max(f.Load, (settings.Least+1)/2), p.most(f)
+	key, width, given := keys.cut(upper, load, most, limit)
+	fits := given > 0 && 2*given >= settings.Least && (width >= least || 2*given >= f.Load)
+	if !fits && limit >= least {
+		if _, _, beyond := keys.cut(upper, load, most, hashkey.Limit); beyond > given && 2*beyond >= settings.Least {
+			// The keys that may move now bring the boundary nearer to it.
+			key, given = keys.reach(upper, limit)
+			fits = true
+		}
+	}
+	donor, receiver := p.part(f.Donor), p.part(f.Receiver)
+	return Shift{
+		Boundary: f.Boundary, Donor: f.Donor, Receiver: f.Receiver, Key: key, Load: given,
+		Has: donor.Load, Wanted: donor.Wanted, Takes: receiver.Load, Needs: receiver.Wanted,
+	}, fits
 }

@@ -26,10 +26,11 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// evener is a machine with what its driver knows. Its ring has been calm since it was made, for a
+// evener is a machine and its policy, with what their driver knows. Its ring has been calm since it was made, for a
 // minute, and no instance has come or gone for an hour.
 type evener struct {
-	*Machine
+	Balanced
+	policy  *Balancer
 	t       *testing.T
 	now     time.Duration
 	balance *Balance
@@ -59,14 +60,32 @@ func uneven(t *testing.T, name string, weights ...int64) *evener {
 			objects = append(objects, int64(width*uint64(i)+(o+1)*(width/uint64(w+1))))
 		}
 	}
-	policy := DefaultPolicy
-	policy.Seed = 0
-	e := &evener{Machine: NewMachine(name, NewView(1, records...), limits), t: t, balance: &Balance{Policy: policy}, objects: objects}
+	e := newEvener(t, name, NewView(1, records...))
+	e.balance.Seed, e.objects = 0, objects
 	// All have told what they have since the ring was made.
 	e.decide()
 	e.tellAgain()
 	e.now = time.Hour
 	return e
+}
+
+// newEvener returns that of the instance in that view.
+func newEvener(t *testing.T, name string, view *View) *evener {
+	e := &evener{t: t, balance: &Balance{Settings: DefaultSettings}}
+	e.use(NewMachine(name, view, limits), NewBalancer(name, func() *Balance { return e.balance }))
+	return e
+}
+
+func (e *evener) use(machine *Machine, policy *Balancer) {
+	e.Balanced, e.policy = Balanced{machine, policy}, policy
+}
+
+// later returns a copy at a later time.
+func (e *evener) later(after time.Duration) *evener {
+	c, machine, policy := *e, *e.Machine, *e.policy
+	c.use(&machine, &policy)
+	c.now += after
+	return &c
 }
 
 // tell has an instance tell what it has.
@@ -111,19 +130,16 @@ func (e *evener) weighDown(heaviest, others int64) {
 
 // decide decides as if the last look for a key to give was long ago.
 func (e *evener) decide() Decision {
-	e.Machine.balance.tried = nil
+	e.policy.tried = nil
 	return e.decideAgain()
 }
 
 func (e *evener) decideAgain() Decision {
-	in := Input{Now: e.now, Serving: e.View().Owned(e.name), Balance: e.balance, Work: e.work}
-	d := e.Decide(in)
-	if d.NeedsKeys {
+	in := Input{Now: e.now, Serving: e.View().Owned(e.name), DryRun: e.balance != nil && e.balance.DryRun}
+	return e.Consult(in, e.work, func(hashkey.Ranges) []int64 {
 		e.looks++
-		in.Keys = append(noKeys, e.objects...)
-		d = e.Decide(in)
-	}
-	return d
+		return append(noKeys, e.objects...)
+	})
 }
 
 // quiet fails if the machine moves anything now.
@@ -155,7 +171,7 @@ func (e *evener) moves() (boundary string, given int64) {
 			given++
 		}
 	}
-	if given != d.Proposal.Given {
+	if given != d.Proposal.Load {
 		e.t.Errorf("gives %d, said %s", given, d.Proposal)
 	}
 	return d.Write.Name, given
@@ -192,7 +208,7 @@ func TestALoadIsOnlyEvenedOutWhereItIsToBe(t *testing.T) {
 	e.balance = nil
 	e.quiet("it is not to")
 
-	e.balance = &Balance{Policy: policy.Policy, DryRun: true}
+	e.balance = &Balance{Settings: policy.Settings, DryRun: true}
 	if d := e.decide(); d.Write != nil || d.Proposal == nil {
 		t.Errorf("a dry run writes %+v, proposes %v", d.Write, d.Proposal)
 	} else if want := "a gives 90 to b: they have 300 and 100, and should have 200 and 200"; d.Proposal.String() != want {
@@ -236,9 +252,8 @@ func TestNoMoreKeysAreMovedInAMinuteThanMayBe(t *testing.T) {
 	e.change("a", func(*Record) {})
 	e.change("b", func(*Record) {})
 	e.change("c", func(*Record) {})
-	for wait, want := range map[time.Duration]bool{DefaultPolicy.Free - 1: true, DefaultPolicy.Free: false} {
-		later := *e.Machine
-		l := &evener{Machine: &later, t: t, now: e.now + wait, balance: e.balance, objects: e.objects}
+	for wait, want := range map[time.Duration]bool{DefaultSettings.Free - 1: true, DefaultSettings.Free: false} {
+		l := e.later(wait)
 		if _, given := l.moves(); (given > 600) != want {
 			t.Errorf("%v after an instance has come it gives %d", wait, given)
 		}
@@ -261,7 +276,7 @@ func TestThoseWhoGiveShareWhatMayBeMoved(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		two.change(name, func(*Record) {})
 	}
-	two.now += DefaultPolicy.Calm
+	two.now += DefaultSettings.Calm
 	if d.Write == nil {
 		t.Fatal("nothing is moved before")
 	}
@@ -285,17 +300,16 @@ func TestABoundaryRestsBeforeItMoves(t *testing.T) {
 			e.change("b", func(r *Record) { r.Drained = false })
 		},
 	} {
-		later := *e.Machine
-		l := &evener{Machine: &later, t: t, now: e.now, balance: e.balance, objects: e.objects}
+		l := e.later(0)
 		l.moves()
 		f(l)
-		if d := l.decide(); d.Write != nil || d.Wake != l.now+DefaultPolicy.Calm {
+		if d := l.decide(); d.Write != nil || d.Wake != l.now+DefaultSettings.Calm {
 			t.Errorf("%s: writes %+v, wakes at %v", what, d.Write, d.Wake)
 		}
 		for _, name := range []string{"a", "b", "d"} {
 			l.change(name, func(*Record) {})
 		}
-		l.now += DefaultPolicy.Calm - 1
+		l.now += DefaultSettings.Calm - 1
 		l.quiet(what)
 		l.now++
 		l.moves()
@@ -311,7 +325,7 @@ func TestARingRestsAfterAnInstanceHasGone(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		e.change(name, func(*Record) {})
 	}
-	e.now += DefaultPolicy.AfterLoss - 1
+	e.now += DefaultSettings.AfterLoss - 1
 	e.quiet("another may come in its place")
 	e.now++
 	e.moves()
@@ -321,7 +335,7 @@ func TestWhatWasToldBeforeABoundaryMovedDoesNotCount(t *testing.T) {
 	e := uneven(t, "a", 300, 100)
 	e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) })
 	e.decide()
-	e.now += DefaultPolicy.Calm
+	e.now += DefaultSettings.Calm
 	e.quiet("none has told what it has since")
 	e.tell("b", 100)
 	e.quiet("this one has not")
@@ -390,7 +404,7 @@ func TestAPinnedBoundaryStays(t *testing.T) {
 	if boundary, _ := e.moves(); boundary != "a" {
 		t.Errorf("a is where nobody wants it: moves %s", boundary)
 	}
-	if plan := e.View().Plan(e.balance.Policy, true, nil); len(plan.Shifts) == 0 {
+	if plan := e.View().Plan(e.balance.Settings, true, nil); len(plan.Flows) == 0 {
 		t.Error("nothing is to move")
 	}
 }
@@ -400,7 +414,7 @@ func TestBetweenPinnedBoundariesTheLoadIsEvenedOutByItself(t *testing.T) {
 	for _, name := range []string{"b", "d"} {
 		e.change(name, func(r *Record) { r.PinnedKey = r.Key })
 	}
-	if got, want := wanted(e.View().Plan(e.balance.Policy, true, nil)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
+	if got, want := wanted(e.View().Plan(e.balance.Settings, true, nil)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
 		t.Errorf("wanted are %v, want %v", got, want)
 	}
 }
@@ -609,12 +623,12 @@ func TestWorkCountsAsLoad(t *testing.T) {
 	e.change("a", func(r *Record) { r.Work = 1000 })
 	// All work is in the lowest hundred objects, so these count as much as all three hundred.
 	e.work = e.objects[:100]
-	if d := e.decide(); d.Write == nil || d.Proposal.Has != 600 || d.Proposal.Given < 120 || d.Proposal.Given > 135 {
+	if d := e.decide(); d.Write == nil || d.Proposal.Has != 600 || d.Proposal.Load < 120 || d.Proposal.Load > 135 {
 		t.Errorf("writes %+v, proposes %v", d.Write, d.Proposal)
 	}
 	// All work is on one key: it moves at most with what lies about it.
 	e.work = e.objects[150:151]
-	if d := e.decide(); d.Write == nil || d.Proposal.Given > 151 {
+	if d := e.decide(); d.Write == nil || d.Proposal.Load > 151 {
 		t.Errorf("writes %+v, proposes %v", d.Write, d.Proposal)
 	}
 }
@@ -624,14 +638,13 @@ func TestWorkIsForNoMoreObjectsThanFitIntoMemory(t *testing.T) {
 	e.change("a", func(r *Record) { r.Work = 1000 })
 	e.change("b", func(r *Record) { r.Weight = 1 << 24 })
 	r := mustGet(e.View(), "a")
-	if n := len(e.View().load(r, e.balance.Policy, e.View().Owned("a"), e.objects[:300], e.objects[:1]).distances); n != 300+mostWork {
+	if n := len(e.View().load(r, e.balance.Settings, e.objects[:300], e.objects[:1]).distances); n != 300+mostWork {
 		t.Errorf("the load has %d keys", n)
 	}
 }
 
 func TestAnEmptyRingIsDividedByWidth(t *testing.T) {
-	m := NewMachine("b", NewView(1, member("a", at(hashkey.Max/8)), member("b", at(hashkey.Max))), limits)
-	e := &evener{Machine: m, t: t, balance: &Balance{Policy: DefaultPolicy}}
+	e := newEvener(t, "b", NewView(1, member("a", at(hashkey.Max/8)), member("b", at(hashkey.Max))))
 	e.decide()
 	e.now = oldNews
 	d := e.decide()
@@ -693,7 +706,7 @@ func TestNotAllBeginToMoveAtOnceAfterAJoin(t *testing.T) {
 		e.change(name, func(*Record) {})
 	}
 	// It is the third in the ring now.
-	e.now += DefaultPolicy.AfterJoin + 2*spread - 1
+	e.now += DefaultSettings.AfterJoin + 2*spread - 1
 	e.quiet("those before it begin first")
 	e.now++
 	e.moves()
@@ -769,10 +782,10 @@ func TestABoundaryTurnsBackOnlyForMuch(t *testing.T) {
 			e.decide()
 			// The other one of that boundary looks at it now.
 			donor := d.Proposal.Receiver
-			other := &evener{Machine: NewMachine(donor, e.View(), limits), t: t, balance: e.balance, objects: e.objects, now: e.now}
+			other := e.later(0)
+			other.use(NewMachine(donor, e.View(), limits), other.policy)
+			other.policy.name, other.policy.about = donor, [4]int64{}
 			other.balance.Steady = 0
-			other.Machine.balance = e.Machine.balance
-			other.Machine.balance.about = [4]int64{}
 			other.decide()
 			for i, w := range tc.then {
 				other.tell(string(rune('a'+i)), w)
@@ -798,10 +811,10 @@ func TestABoundaryTurnsBackOnlyForMuch(t *testing.T) {
 
 func TestWhatIsPassedOnTheOtherWayTurnsNoBoundaryBack(t *testing.T) {
 	e := uneven(t, "c", 1000, 1000, 1100)
-	e.Machine.balance.moves = []moved{{at: e.now, boundary: "b"}}
+	e.policy.moves = []moved{{at: e.now, boundary: "b"}}
 	for passes, want := range map[int64]bool{500: true, -500: false} {
 		plan := &Plan{Parts: []Part{{Name: "b", Load: 1000, Wanted: 1000, tolerated: 100}, {Name: "c", Load: 1100, Wanted: 1000, tolerated: 100, passes: passes}}}
-		if got := e.Machine.balance.turnsBack(Shift{Boundary: "b", Donor: "c", Receiver: "b"}, plan, e.balance.Policy, false, e.now); got != want {
+		if got := e.policy.turnsBack(Flow{Boundary: "b", Donor: "c", Receiver: "b"}, plan, e.balance.Settings, false, e.now); got != want {
 			t.Errorf("passes %d: turns back %t", passes, got)
 		}
 	}
@@ -811,8 +824,8 @@ func TestABoundaryMayTurnBackAfterAnInstanceHasComeOrGone(t *testing.T) {
 	move := func(at, came time.Duration) string {
 		e := uneven(t, "b", 1000, 1200, 800)
 		e.balance.Rate, e.balance.Free = 1, 2*time.Hour
-		e.Machine.balance.moves = []moved{{at: at, boundary: "b", up: true}}
-		e.Machine.balance.came = came
+		e.policy.moves = []moved{{at: at, boundary: "b", up: true}}
+		e.policy.came = came
 		if d := e.decide(); d.Write != nil && d.Write.Name == "b" {
 			return "back"
 		}
@@ -842,14 +855,13 @@ func TestABoundaryThatHasMovedGoesOn(t *testing.T) {
 
 func TestTheLastMoveOfEachBoundaryIsRemembered(t *testing.T) {
 	view := NewView(1, member("a", at(100)), member("b", at(200)), member("c", at(300)))
-	b := balancing{view: view}
+	log := Log{view: view}
 	see := func(next *View, now time.Duration, want ...string) {
 		t.Helper()
-		b.view = next
-		b.compare(view, now)
+		log.see(next, now)
 		view = next
 		var got []string
-		for _, m := range b.moves {
+		for _, m := range log.moves {
 			got = append(got, m.boundary)
 		}
 		if !slices.Equal(got, want) {
@@ -983,7 +995,7 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 				}
 			}
 		}
-		e.Machine = NewMachine("e", first, limits)
+		e.use(NewMachine("e", first, limits), NewBalancer("e", e.policy.balance))
 		e.decide()
 		if tc.late {
 			e.now += time.Hour
@@ -1099,7 +1111,7 @@ func TestInARingOfTwoLoadTurnsBackOverNeitherBoundary(t *testing.T) {
 		e := uneven(t, "a", 1150, 850)
 		e.balance.Rate = 1
 		last.at = e.now - time.Minute
-		e.Machine.balance.moves = []moved{last}
+		e.policy.moves = []moved{last}
 		got := ""
 		if d := e.decide(); d.Write != nil {
 			got = d.Write.Name

@@ -18,8 +18,6 @@ package ring
 
 import (
 	"slices"
-
-	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 // mostWork is for how many objects work counts at most in a load: records may tell anything.
@@ -32,10 +30,11 @@ type loaded struct {
 	distances []uint64
 }
 
-// load returns the load of the instance's range, from the keys of its objects and those of its work.
+// load returns the load of the instance's range, from the keys of its objects and those of its work;
+// others may be among them.
 // Both are taken as a sample of what the record tells.
-func (v *View) load(r Record, policy Policy, owned hashkey.Ranges, objects, work []int64) loaded {
-	l := loaded{arc: newArc(*r.Key, owned)}
+func (v *View) load(r Record, settings Settings, objects, work []int64) loaded {
+	l := loaded{arc: newArc(*r.Key, v.Owned(r.Name))}
 	total := v.total()
 	add := func(key int64) {
 		if d := l.distance(key); d < l.width {
@@ -45,14 +44,14 @@ func (v *View) load(r Record, policy Policy, owned hashkey.Ranges, objects, work
 	for _, key := range objects {
 		add(key)
 	}
-	if n := v.work(&r, policy, total); n > 0 && len(work) > 0 {
+	if n := v.work(&r, settings, total); n > 0 && len(work) > 0 {
 		// What is given takes with it its part of all the work, not only of that which counts.
 		n = min(n*int64(r.Work)/int64(r.Work-idleWork), mostWork)
 		for i := range n {
 			add(work[i*int64(len(work))/n])
 		}
 	}
-	if n := v.seed(&r, policy, total); n > 0 {
+	if n := v.seed(&r, settings, total); n > 0 {
 		gap := l.width / uint64(n+1)
 		for i := range uint64(n) {
 			l.distances = append(l.distances, (i+1)*gap)

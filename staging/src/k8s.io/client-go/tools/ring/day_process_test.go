@@ -46,6 +46,7 @@ type simulatedProcess struct {
 	uid     types.UID
 	self    Record
 	machine *Machine
+	policy  *watchedPolicy
 	view    *simulatedView
 	seen    int
 	// grew are the revisions at which it came to own keys.
@@ -85,6 +86,20 @@ type simulatedProcess struct {
 	samples   []int64
 	sampled   hashkey.Ranges
 	sampledAt time.Duration
+}
+
+// watchedPolicy is a policy of which is known when it last looked whether there is something to give.
+type watchedPolicy struct {
+	*Balancer
+	lookedAt time.Duration
+}
+
+func (w *watchedPolicy) Shifts(view *View, now time.Duration, turn *Turn) Advice {
+	advice := w.Balancer.Shifts(view, now, turn)
+	if advice.Wake == now+tryAgain {
+		w.lookedAt = now
+	}
+	return advice
 }
 
 type lastWork struct {
@@ -150,6 +165,7 @@ func (p *simulatedProcess) register() {
 		view := *d.registry.publish()
 		d.note("%s registers as %s", p.holder, p.name)
 		p.machine = NewMachine(p.name, view.View, simulatedLimits)
+		p.policy = &watchedPolicy{Balancer: NewBalancer(p.name, func() *Balance { return d.balance })}
 		p.view, p.seen = &view, d.registry.skipped+len(d.registry.views)-1
 		p.renewed = d.now % renewalPeriod
 		p.lapsed, p.cut = false, false
@@ -406,6 +422,7 @@ func (p *simulatedProcess) read() {
 func (p *simulatedProcess) advance(next *simulatedView, seen int, missed bool) {
 	view := *next
 	p.view, p.seen = &view, seen
+	p.policy.Observe(view.View)
 	if missed {
 		p.machine.Replace(view.View)
 		p.grew = slices.DeleteFunc(p.grew, func(revision int64) bool { return revision <= view.Revision })
@@ -421,14 +438,7 @@ func (p *simulatedProcess) advance(next *simulatedView, seen int, missed bool) {
 
 // remember gives the machine what it would know had it decided on each view.
 func (p *simulatedProcess) remember() {
-	m, b := p.machine, &p.machine.balance
-	if b.view == nil {
-		b.came, b.heaps = p.day.now, m.view
-	}
-	b.view = m.view
-	b.came, b.went, b.moves = max(b.came, p.view.came), p.view.went, p.view.moves
-	m.history = p.view.history
-	b.planned = *p.view.planned
+	p.machine.history, p.policy.Log = p.view.history, p.view.log
 }
 
 func (p *simulatedProcess) decide() {
@@ -451,20 +461,13 @@ func (p *simulatedProcess) decide() {
 		Reported: p.self.Report,
 		Told:     p.told.cached,
 		Serving:  p.serving,
-		Work:     p.samples,
-		Balance:  d.balance,
 	}
 	if !d.grantEarly {
 		for _, w := range p.busy {
 			in.Draining = in.Draining.Union(w.ranges)
 		}
 	}
-	decision := p.machine.Decide(in)
-	if decision.NeedsKeys {
-		in.Keys = d.objects.list(decision.Owned)
-		decision = p.machine.Decide(in)
-	}
-	*p.view.planned = p.machine.balance.planned
+	decision := Balanced{p.machine, p.policy}.Consult(in, p.samples, d.objects.list)
 	if decision.Gone {
 		p.lose("the log says so")
 		return
@@ -493,7 +496,7 @@ func (p *simulatedProcess) decide() {
 	p.phase, p.epoch = decision.Phase, decision.Report.Epoch
 	p.cover()
 	if wake := decision.Wake; wake != 0 {
-		if t := p.machine.balance.tried; t != nil && wake == t.at+tryAgain {
+		if wake == p.policy.lookedAt+tryAgain {
 			// It has something to give, and looks again and again whether it may.
 			if wake = d.now + d.patience(); d.now > p.view.at+time.Minute {
 				wake += 20 * time.Second

@@ -45,7 +45,7 @@ type simulatedRegistry struct {
 	// changed is called for each change of the ring, published for each view.
 	changed   func(change)
 	published func(stirred map[string]bool)
-	observer  balancing
+	log       Log
 	history   history
 
 	writes, news int
@@ -56,12 +56,9 @@ type simulatedRegistry struct {
 // is worked out once for all of them.
 type simulatedView struct {
 	*View
-	at         time.Duration
-	came, went time.Duration
-	moves      []moved
-	history    history
-	// planned is what one of them has planned last; they plan the same.
-	planned **planned
+	at      time.Duration
+	log     Log
+	history history
 }
 
 // naming is how a handover was begun: for which reason, and whether balance was free to move as
@@ -91,8 +88,8 @@ const (
 
 func newSimulatedRegistry(t *timetable) *simulatedRegistry {
 	g := &simulatedRegistry{timetable: t, named: map[string]naming{}, stirred: map[string]bool{}, perSecond: map[int64]int{}}
-	g.views = []simulatedView{{View: NewView(0), planned: new(*planned)}}
-	g.observer.view = g.views[0].View
+	g.views = []simulatedView{{View: NewView(0)}}
+	g.log.see(g.views[0].View, 0)
 	return g
 }
 
@@ -180,7 +177,7 @@ func (g *simulatedRegistry) put(r Record, reason string) Record {
 		}
 	}
 	if !sameKey(old.Next, r.Next) && r.Next != nil {
-		g.named[r.Name] = naming{reason, g.now < max(g.observer.came, g.observer.went)+DefaultPolicy.Free}
+		g.named[r.Name] = naming{reason, g.now < g.log.Changed()+DefaultSettings.Free}
 	}
 	structural := !known || r.Generation != old.Generation || r.Phase != old.Phase || !r.Cached.Equal(old.Cached) || !r.Report.Equal(old.Report) || r.Deleting != old.Deleting
 	if structural {
@@ -280,15 +277,14 @@ func (g *simulatedRegistry) publish() *simulatedView {
 		return last
 	}
 	view := &View{Revision: g.revision, records: slices.Clone(g.records), ring: slices.Clone(g.ring)}
-	g.observer.view = view
-	g.observer.compare(last.View, g.now)
+	g.log.see(view, g.now)
 	g.history.observe(view, g.now)
 	for len(g.views) > 0 && g.views[0].at < g.now-keptViews {
 		g.views[0] = simulatedView{}
 		g.views = g.views[1:]
 		g.skipped++
 	}
-	g.views = append(g.views, simulatedView{view, g.now, g.observer.came, g.observer.went, g.observer.moves, g.history, new(*planned)})
+	g.views = append(g.views, simulatedView{view, g.now, g.log, g.history})
 	return &g.views[len(g.views)-1]
 }
 

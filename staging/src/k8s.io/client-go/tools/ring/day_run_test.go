@@ -276,16 +276,8 @@ func (d *day) everySecond() {
 	if changed {
 		d.donors = d.donors[:0]
 		if _, off := view.BalanceOff(); !off {
-			plan := view.Plan(d.balance.Policy, true, nil)
-			gives := map[string]bool{}
-			for _, s := range plan.Shifts {
-				gives[s.Donor] = true
-			}
-			for i := range plan.Parts {
-				if part := &plan.Parts[i]; gives[part.Name] || part.surplus > 0 {
-					d.donors = append(d.donors, part.Name)
-				}
-			}
+			plan := view.Plan(d.balance.Settings, true, nil)
+			d.donors = plan.Donors()
 		}
 	}
 	for _, name := range d.donors {
@@ -348,7 +340,7 @@ func (d *day) evenness() (most, mean, heaviest float64) {
 // and what is tolerated.
 func (d *day) even() bool {
 	most, mean, heaviest := d.evenness()
-	return most <= max(1.2*mean, heaviest+0.1*mean, mean+float64(DefaultPolicy.Least))
+	return most <= max(1.2*mean, heaviest+0.1*mean, mean+float64(DefaultSettings.Least))
 }
 
 // checkEven says which instance has far too much: twice the mean beside the heaviest key of its own. That
@@ -359,7 +351,7 @@ func (d *day) checkEven() error {
 		owned := d.registry.owned(*d.registry.ring[i])
 		most, _ := d.objects.heaviest(owned)
 		weight, heaviest := float64(d.objects.weight(owned)), float64(most)
-		if weight > heaviest+2*mean+float64(DefaultPolicy.Least) {
+		if weight > heaviest+2*mean+float64(DefaultSettings.Least) {
 			return fmt.Errorf("%s has %.0f objects, %.0f of them of one key, where the mean is %.0f", d.registry.ring[i].Name, weight, heaviest, mean)
 		}
 	}

@@ -38,10 +38,10 @@ func TestSimulatedDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := DefaultPolicy
+	settings := DefaultSettings
 	t.Logf("RING_SIMULATION_SEED=%d: %d instances, %d keys", how.seed, how.instances, how.keys)
 	var days []*day
-	for _, balance := range []*Balance{{Policy: policy}, nil} {
+	for _, balance := range []*Balance{{Settings: settings}, nil} {
 		began := time.Now()
 		d := newDay(how.seed, how.size, balance)
 		d.progress = func(line string) { t.Logf("%4.0f s  %s", time.Since(began).Seconds(), line) }
@@ -59,7 +59,7 @@ func TestSimulatedDay(t *testing.T) {
 	t.Logf("\n%s", dayTable(days))
 	for _, f := range days[0].phases {
 		// Donors that decide at the same moment do not see each other's moves.
-		if f.perMinute > 1.1*policy.Rate {
+		if f.perMinute > 1.1*settings.Rate {
 			t.Errorf("in %q, balance moved %.1f%% of all keys in a minute", f.name, 100*f.perMinute)
 		}
 	}
@@ -142,7 +142,7 @@ func readDay(getenv func(string) string) (dayExtent, error) {
 // A test that cannot fail shows nothing: without the drain, keys do not stay apart.
 func TestASimulatedDayFindsAMissingDrain(t *testing.T) {
 	s := size{instances: 40, keys: 20_000}
-	d := newDay(1, s, &Balance{Policy: DefaultPolicy})
+	d := newDay(1, s, &Balance{Settings: DefaultSettings})
 	d.grantEarly = true
 	err := d.run(dayScenes(s))
 	if err == nil || !strings.Contains(err.Error(), "both work on") {

@@ -50,10 +50,9 @@ type Input struct {
 	Slow, Stuck []int64
 	// Room is how many objects more the process can hold; nil: as many as there are.
 	Room *int64
-	// Work holds keys on which this instance has lately worked, as often as it has, in any order.
-	Work []int64
-	// Balance says how this instance evens the ring out; nil: it does not.
-	Balance *Balance
+	// Shifts are what the instance's policy wants, the best first. DryRun has them only proposed.
+	Shifts []Shift
+	DryRun bool
 }
 
 // idle says whether the gate is shut for these keys and nothing of them is in work any more.
@@ -99,9 +98,11 @@ type Decision struct {
 	// Write, last, is the next write to send; nil: none. It is sent only when no other
 	// is under way and the log has come to the instance's own last one.
 	Write *Write
-	// Proposal is the move that would even the ring out best, for people. Unless this is a dry run,
+	// Turn says that nothing else is to be done, so a boundary may move: ask the policy. nil: none may.
+	Turn *Turn
+	// Proposal is the best of Input.Shifts that can be made, for people. Unless this is a dry run,
 	// Write begins it; nil: none is to be made.
-	Proposal *Proposal
+	Proposal *Shift
 	// Wake is when to decide again though nothing has happened, as Input.Now
 	// counts; 0: there is no such time.
 	Wake time.Duration

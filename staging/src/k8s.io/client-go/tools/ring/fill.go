@@ -300,10 +300,3 @@ func lastOf(keys hashkey.Ranges) (int64, bool) {
 	}
 	return int64(last.End - 1), true
 }
-
-// isStuck says whether work that may never end lies in what changes hands if that boundary moves.
-func (m *Machine) isStuck(boundary string, key int64, stuck []int64) bool {
-	r, _ := m.view.Get(boundary)
-	moves := m.view.Owned(m.name).Minus(m.view.ownedAfter(r, key, m.name))
-	return containsAny(moves, stuck)
-}

@@ -74,7 +74,7 @@ type Part struct {
 
 // parts returns the parts of all that own a range, in order of key, without what they should have. What
 // processes hold beside their rings is that of heaps, an earlier view or the same; nil: nothing.
-func (v *View) parts(policy Policy, heaps *View) []Part {
+func (v *View) parts(settings Settings, heaps *View) []Part {
 	out := make([]Part, len(v.ring))
 	total := v.total()
 	var bytes, share float64
@@ -91,8 +91,8 @@ func (v *View) parts(policy Policy, heaps *View) []Part {
 				part.grown = max(0, min(own(r, bytes, share), most)-part.Own)
 			}
 		}
-		work := v.work(r, policy, total)
-		part.Load = part.Weight + v.seed(r, policy, total) + work
+		work := v.work(r, settings, total)
+		part.Load = part.Weight + v.seed(r, settings, total) + work
 		if part.Weight > 0 {
 			// Its part of the work is not known: it may be as large as its part of the objects.
 			scale := float64(part.Weight+work) / float64(part.Weight)
@@ -114,8 +114,8 @@ func (v *View) total() (total int64) {
 }
 
 // seed is the load of the instance's range by its width alone, if the ring has that many objects.
-func (v *View) seed(r *Record, policy Policy, total int64) int64 {
-	missing := policy.Seed*int64(len(v.ring)) - total
+func (v *View) seed(r *Record, settings Settings, total int64) int64 {
+	missing := settings.Seed*int64(len(v.ring)) - total
 	if missing <= 0 {
 		return 0
 	}
@@ -123,9 +123,9 @@ func (v *View) seed(r *Record, policy Policy, total int64) int64 {
 }
 
 // work is the load of the instance's work, if the ring has that many objects.
-func (v *View) work(r *Record, policy Policy, total int64) int64 {
+func (v *View) work(r *Record, settings Settings, total int64) int64 {
 	n := int64(len(v.ring))
-	mean := max(total, policy.Seed*n) / n
+	mean := max(total, settings.Seed*n) / n
 	return mean * int64(min(max(r.Work-idleWork, 0), 1000-idleWork)) / (1000 - idleWork)
 }
 

@@ -66,8 +66,6 @@ type Machine struct {
 	leave leaving
 	// slow is the donor that has let this instance wait, as long as it waits for another.
 	slow string
-	// balance is for its part in evening out the load.
-	balance balancing
 	// rests is until when it names no key for that instance, or for any: the zero registration. The
 	// map is never changed in place.
 	rests map[registration]time.Duration
@@ -210,7 +208,6 @@ func (m *Machine) advance(next *View) {
 	m.moves = m.moves || !next.hasRingOf(m.view)
 	m.fill.observe(m.view, next, m.name, m.follow)
 	m.vacated = vacated(m.vacated, m.view, next, m.name)
-	m.balance.forget(next)
 	m.view = next
 }
 
@@ -255,7 +252,6 @@ func (m *Machine) Decide(in Input) Decision {
 		}
 	}
 	m.history.observe(m.view, in.Now)
-	m.balance.observe(m, in.Balance, in.Now)
 	m.decideToLeave(self, in, &d)
 	switch {
 	case m.leave.begun:

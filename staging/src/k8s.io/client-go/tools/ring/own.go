@@ -48,7 +48,7 @@ func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *De
 		d.Write = w
 	case giving == nil:
 		m.decideSplit(self, in, d)
-		m.decideBalance(self, in, d)
+		m.decideShift(in, d)
 	}
 }
 

@@ -23,9 +23,9 @@ import (
 	"time"
 )
 
-// Policy says when and how fast the ranges of a ring are evened out. A ring that is even enough
+// Settings say when and how fast the ranges of a ring are evened out. A ring that is even enough
 // stays as it is.
-type Policy struct {
+type Settings struct {
 	// Tolerance is how much more load than it should have an instance may have, as a part of what
 	// one has on average. Of too little it may have twice that.
 	Tolerance float64
@@ -54,8 +54,8 @@ type Policy struct {
 	AfterJoin, AfterLoss time.Duration
 }
 
-// DefaultPolicy keeps the largest load below six fifths of the mean one.
-var DefaultPolicy = Policy{
+// DefaultSettings keeps the largest load below six fifths of the mean one.
+var DefaultSettings = Settings{
 	Tolerance: 0.1,
 	Least:     20,
 	Seed:      200,
@@ -72,9 +72,20 @@ var DefaultPolicy = Policy{
 type Plan struct {
 	// Parts are those of all that own a range, in order of key.
 	Parts []Part
-	// Shifts are those that bring the ring nearer to what each should have, at most one for each
+	// Flows are those that bring the ring nearer to what each should have, at most one for each
 	// boundary, in order of the boundaries' keys. There are none where it is near enough.
-	Shifts []Shift
+	Flows []Flow
+}
+
+// Donors returns those who may give something, in order of key.
+func (p *Plan) Donors() []string {
+	var donors []string
+	for _, part := range p.Parts {
+		if part.surplus > 0 || slices.ContainsFunc(p.Flows, func(f Flow) bool { return f.Donor == part.Name }) {
+			donors = append(donors, part.Name)
+		}
+	}
+	return donors
 }
 
 // part returns the part of the instance of that name, which owns a range.
@@ -82,8 +93,8 @@ func (p *Plan) part(name string) *Part {
 	return &p.Parts[slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })]
 }
 
-// Shift is load that an instance is to give to one of its neighbours.
-type Shift struct {
+// Flow is load that an instance is to give to one of its neighbours.
+type Flow struct {
 	// Boundary is the instance whose upper end moves. It is the donor where that end moves down, and
 	// the receiver where it moves up.
 	Boundary        string
@@ -118,12 +129,12 @@ func (r Record) Pinned() bool {
 // caches are filled. One that holds more now gets less: it may lead since, and would give it back. And
 // an instance may give half of what it should have before it gets as much from its other neighbour. In
 // others it passes no more than is tolerated on, as what it waits for may never come.
-func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
+func (v *View) Plan(settings Settings, free bool, heaps *View) Plan {
 	if !free {
 		heaps = v
 	}
-	p := Plan{Parts: v.parts(policy, heaps)}
-	pass := policy.Tolerance
+	p := Plan{Parts: v.parts(settings, heaps)}
+	pass := settings.Tolerance
 	if free {
 		pass = 0.5
 	}
@@ -139,7 +150,7 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 		for i := begin; i < end; i++ {
 			l.parts = append(l.parts, &p.Parts[(first+i)%n])
 		}
-		for i, flow := range l.evenOut(policy, pass) {
+		for i, flow := range l.evenOut(settings, pass) {
 			flows[(first+begin+i)%n] = flow
 		}
 		begin = end
@@ -182,8 +193,8 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 		if lump := donor.lumps[end]; lump <= receiver.room {
 			load = max(load, lump)
 		}
-		if load > 0 && 2*load >= policy.Least {
-			p.Shifts = append(p.Shifts, Shift{Boundary: p.Parts[i].Name, Donor: donor.Name, Receiver: receiver.Name, Load: load})
+		if load > 0 && 2*load >= settings.Least {
+			p.Flows = append(p.Flows, Flow{Boundary: p.Parts[i].Name, Donor: donor.Name, Receiver: receiver.Name, Load: load})
 		}
 	}
 	return p
@@ -192,11 +203,11 @@ func (v *View) Plan(policy Policy, free bool, heaps *View) Plan {
 // from returns what the instance may give, the best first: what the plan says, and then half of what it
 // has more than another neighbour, if keys with many objects are in the way of the plan. A neighbour that
 // has too much itself would give it back, or pass it on, unless it has far less.
-func (p *Plan) from(name string) []Shift {
+func (p *Plan) from(name string) []Flow {
 	n := len(p.Parts)
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
-	out := slices.DeleteFunc(slices.Clone(p.Shifts), func(s Shift) bool { return s.Donor != name })
-	slices.SortStableFunc(out, func(x, y Shift) int { return cmp.Compare(y.Load, x.Load) })
+	out := slices.DeleteFunc(slices.Clone(p.Flows), func(f Flow) bool { return f.Donor != name })
+	slices.SortStableFunc(out, func(x, y Flow) int { return cmp.Compare(y.Load, x.Load) })
 	self := &p.Parts[i]
 	for _, step := range []int{-1, 1} {
 		other := &p.Parts[(i+step+n)%n]
@@ -205,13 +216,13 @@ func (p *Plan) from(name string) []Shift {
 			boundary, side = other, self.before
 		}
 		more := self.Load + self.Own - other.Load - other.Own
-		s := Shift{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), more/2)}
+		f := Flow{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), more/2)}
 		if other.grown > 0 {
-			s.Load = min(s.Load, other.room)
+			f.Load = min(f.Load, other.room)
 		}
 		far := more > 4*self.tolerated
-		if !boundary.pinned && s.Load > 0 && (other.surplus == 0 || far) && !slices.ContainsFunc(out, func(o Shift) bool { return o.Boundary == s.Boundary }) {
-			out = append(out, s)
+		if !boundary.pinned && f.Load > 0 && (other.surplus == 0 || far) && !slices.ContainsFunc(out, func(o Flow) bool { return o.Boundary == f.Boundary }) {
+			out = append(out, f)
 		}
 	}
 	return out
@@ -221,23 +232,23 @@ func (p *Plan) from(name string) []Shift {
 // in the way may pass whole, unless the receiver comes to have too much, and more than the donor. One
 // that has too much may give less than twice that, if the larger load of the two falls by half of what is
 // too much. So it does not come back. One that holds more than before gets no more than it is to.
-func (p *Plan) most(s Shift) int64 {
-	donor, receiver := p.part(s.Donor), p.part(s.Receiver)
+func (p *Plan) most(f Flow) int64 {
+	donor, receiver := p.part(f.Donor), p.part(f.Receiver)
 	if receiver.grown > 0 {
-		return s.Load
+		return f.Load
 	}
 	end := 0
-	if s.Boundary == s.Donor {
+	if f.Boundary == f.Donor {
 		end = 1
 	}
 	if lump := donor.lumps[end]; lump > 0 && receiver.Load+lump <= max(receiver.Wanted+receiver.tolerated, donor.Load+donor.Own-receiver.Own) {
-		return max(s.Load, lump)
+		return max(f.Load, lump)
 	}
 	if donor.surplus == 0 {
-		return s.Load
+		return f.Load
 	}
-	falls := donor.Load + donor.Own - receiver.Load - receiver.Own - (min(s.Load, donor.surplus)+1)/2
-	return max(s.Load, min(2*s.Load-1, falls))
+	falls := donor.Load + donor.Own - receiver.Load - receiver.Own - (min(f.Load, donor.surplus)+1)/2
+	return max(f.Load, min(2*f.Load-1, falls))
 }
 
 // spare is what an instance can give in one handover at the end of its range where side lies. It keeps
@@ -264,7 +275,7 @@ type line struct {
 
 // evenOut sets what each part should have, and returns the flows that bring it near enough. One may
 // give pass of what it should have, from 0 to 1, before it gets as much.
-func (l *line) evenOut(policy Policy, pass float64) []int64 {
+func (l *line) evenOut(settings Settings, pass float64) []int64 {
 	var total int64
 	for _, part := range l.parts {
 		total += part.Load
@@ -272,7 +283,7 @@ func (l *line) evenOut(policy Policy, pass float64) []int64 {
 	}
 	l.flows = make([]int64, len(l.parts))
 	want(l.parts, total)
-	tolerated := max(policy.Least, int64(policy.Tolerance*float64(total)/float64(len(l.parts))))
+	tolerated := max(settings.Least, int64(settings.Tolerance*float64(total)/float64(len(l.parts))))
 	above := func(i int, tolerated int64) int64 {
 		return l.loads[i] - l.parts[i].Wanted - l.parts[i].grown - tolerated
 	}

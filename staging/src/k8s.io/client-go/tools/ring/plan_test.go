@@ -68,7 +68,7 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 		"work":                                 {works(loads(100, 100), 1000, 500), []int64{150, 150}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := wanted(tc.view.Plan(unseeded(DefaultPolicy), false, nil)); !slices.Equal(got, tc.want) {
+			if got := wanted(tc.view.Plan(unseeded(DefaultSettings), false, nil)); !slices.Equal(got, tc.want) {
 				t.Errorf("wanted are %v, want %v", got, tc.want)
 			}
 		})
@@ -106,35 +106,35 @@ func works(v *View, work ...int32) *View {
 }
 
 // unseeded takes no notice of widths.
-func unseeded(policy Policy) Policy {
-	policy.Seed = 0
-	return policy
+func unseeded(settings Settings) Settings {
+	settings.Seed = 0
+	return settings
 }
 
 func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
-	policy := Policy{Tolerance: 0.1, Least: 5}
+	settings := Settings{Tolerance: 0.1, Least: 5}
 	for name, tc := range map[string]struct {
 		weights []int64
-		want    []Shift
+		want    []Flow
 	}{
 		"alone":      {[]int64{1000}, nil},
 		"nothing":    {[]int64{0, 0}, nil},
-		"up":         {[]int64{100, 0}, []Shift{{"i0000", "i0000", "i0001", 48}}},
-		"down":       {[]int64{0, 100}, []Shift{{"i0001", "i0001", "i0000", 48}}},
-		"both ways":  {[]int64{0, 50, 0, 150}, []Shift{{"i0002", "i0003", "i0002", 46}, {"i0003", "i0003", "i0000", 52}}},
-		"seam":       {[]int64{200, 100, 100, 0}, []Shift{{"i0000", "i0000", "i0001", 5}, {"i0003", "i0000", "i0003", 90}}},
+		"up":         {[]int64{100, 0}, []Flow{{"i0000", "i0000", "i0001", 48}}},
+		"down":       {[]int64{0, 100}, []Flow{{"i0001", "i0001", "i0000", 48}}},
+		"both ways":  {[]int64{0, 50, 0, 150}, []Flow{{"i0002", "i0003", "i0002", 46}, {"i0003", "i0003", "i0000", 52}}},
+		"seam":       {[]int64{200, 100, 100, 0}, []Flow{{"i0000", "i0000", "i0001", 5}, {"i0003", "i0000", "i0003", 90}}},
 		"not enough": {[]int64{10, 7, 7}, nil},
 		"within":     {[]int64{110, 100, 90}, nil},
-		"too much":   {[]int64{111, 100, 89}, []Shift{{"i0000", "i0000", "i0001", 5}}},
-		"too little": {[]int64{106, 106, 106, 106, 106, 70}, []Shift{{"i0004", "i0004", "i0005", 9}, {"i0005", "i0000", "i0005", 11}}},
+		"too much":   {[]int64{111, 100, 89}, []Flow{{"i0000", "i0000", "i0001", 5}}},
+		"too little": {[]int64{106, 106, 106, 106, 106, 70}, []Flow{{"i0004", "i0004", "i0005", 9}, {"i0005", "i0000", "i0005", 11}}},
 		// Who has a little room is spared a handover of ten objects.
-		"not worth a handover": {[]int64{1101, 1040, 859}, []Shift{{"i0002", "i0000", "i0002", 41}}},
+		"not worth a handover": {[]int64{1101, 1040, 859}, []Flow{{"i0002", "i0000", "i0002", 41}}},
 		// More passes through the others in the next rounds: each keeps half of what it should have, and
 		// gets no more than that.
-		"from afar": {[]int64{0, 10, 130, 0, 0}, []Shift{{"i0001", "i0002", "i0001", 20}, {"i0002", "i0002", "i0003", 30}}},
+		"from afar": {[]int64{0, 10, 130, 0, 0}, []Flow{{"i0001", "i0002", "i0001", 20}, {"i0002", "i0002", "i0003", 30}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := loads(tc.weights...).Plan(policy, true, nil).Shifts; !slices.Equal(got, tc.want) {
+			if got := loads(tc.weights...).Plan(settings, true, nil).Flows; !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -143,11 +143,11 @@ func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
 
 // settle carries plans out, all shifts of one at once, until there are none. It returns how many
 // rounds that took, and how much was moved.
-func settle(t *testing.T, weights []int64, policy Policy) (rounds int, moved int64) {
+func settle(t *testing.T, weights []int64, settings Settings) (rounds int, moved int64) {
 	t.Helper()
 	for ; ; rounds++ {
-		plan := loads(weights...).Plan(unseeded(policy), true, nil)
-		if len(plan.Shifts) == 0 {
+		plan := loads(weights...).Plan(unseeded(settings), true, nil)
+		if len(plan.Flows) == 0 {
 			return rounds, moved
 		}
 		if rounds == 100 {
@@ -157,7 +157,7 @@ func settle(t *testing.T, weights []int64, policy Policy) (rounds int, moved int
 		for i, part := range plan.Parts {
 			place[part.Name] = i
 		}
-		for _, s := range plan.Shifts {
+		for _, s := range plan.Flows {
 			weights[place[s.Donor]] -= s.Load
 			weights[place[s.Receiver]] += s.Load
 			moved += s.Load
@@ -179,7 +179,7 @@ func TestEveryRingComesToRestNearTheMean(t *testing.T) {
 			total += weights[i]
 		}
 		before := slices.Clone(weights)
-		rounds, _ := settle(t, weights, DefaultPolicy)
+		rounds, _ := settle(t, weights, DefaultSettings)
 		mean := float64(total) / float64(n)
 		if most := float64(slices.Max(weights)); most > 1.1*mean+50 {
 			t.Errorf("%v rests as %v after %d rounds", before, weights, rounds)
@@ -189,7 +189,7 @@ func TestEveryRingComesToRestNearTheMean(t *testing.T) {
 
 func TestTenThatJoinAtOnceAreEven(t *testing.T) {
 	weights := []int64{94, 94, 94, 94, 187, 187, 375, 375, 750, 750}
-	rounds, moved := settle(t, weights, DefaultPolicy)
+	rounds, moved := settle(t, weights, DefaultSettings)
 	if most := slices.Max(weights); rounds > 8 || most > 330 {
 		t.Errorf("after %d rounds in which %d objects moved: %v", rounds, moved, weights)
 	}
@@ -197,7 +197,7 @@ func TestTenThatJoinAtOnceAreEven(t *testing.T) {
 
 // A key with many objects is in the way of what lies behind it, and of what comes from elsewhere.
 func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
-	policy := Policy{Tolerance: 0.1, Least: 5}
+	settings := Settings{Tolerance: 0.1, Least: 5}
 	heavy := func(before int64) *View {
 		v := heaviest(loads(100, 700, 0, 100), 1, 600)
 		r := *v.Ring()[1]
@@ -206,14 +206,14 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		before int64
-		want   []Shift
+		want   []Flow
 	}{
-		"all after it":  {0, []Shift{{"i0001", "i0001", "i0002", 89}}},
-		"all before it": {100, []Shift{{"i0000", "i0001", "i0000", 11}, {"i0002", "i0003", "i0002", 50}, {"i0003", "i0000", "i0003", 11}}},
-		"half of them":  {50, []Shift{{"i0000", "i0001", "i0000", 11}, {"i0001", "i0001", "i0002", 50}, {"i0002", "i0003", "i0002", 17}, {"i0003", "i0000", "i0003", 11}}},
+		"all after it":  {0, []Flow{{"i0001", "i0001", "i0002", 89}}},
+		"all before it": {100, []Flow{{"i0000", "i0001", "i0000", 11}, {"i0002", "i0003", "i0002", 50}, {"i0003", "i0000", "i0003", 11}}},
+		"half of them":  {50, []Flow{{"i0000", "i0001", "i0000", 11}, {"i0001", "i0001", "i0002", 50}, {"i0002", "i0003", "i0002", 17}, {"i0003", "i0000", "i0003", 11}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := heavy(tc.before).Plan(policy, true, nil).Shifts; !slices.Equal(got, tc.want) {
+			if got := heavy(tc.before).Plan(settings, true, nil).Flows; !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -240,9 +240,9 @@ func TestAHeavyKeyPassesWhereMoreIsToPass(t *testing.T) {
 			v := heaviest(loads(tc.weights...), 4, tc.heavy)
 			last := *v.Ring()[7]
 			last.PinnedKey = last.Key
-			plan := v.With(last).Plan(Policy{Tolerance: 0.1, Least: 5}, false, nil)
+			plan := v.With(last).Plan(Settings{Tolerance: 0.1, Least: 5}, false, nil)
 			on, most := int64(0), int64(0)
-			for _, s := range plan.Shifts {
+			for _, s := range plan.Flows {
 				switch s.Donor {
 				case "i0003":
 					on = s.Load
@@ -259,10 +259,10 @@ func TestAHeavyKeyPassesWhereMoreIsToPass(t *testing.T) {
 
 // What an instance waits for may never come.
 func TestLittleIsPassedOnOutsideFreeMinutes(t *testing.T) {
-	policy := Policy{Tolerance: 0.1, Least: 5}
+	settings := Settings{Tolerance: 0.1, Least: 5}
 	for free, want := range map[bool]int64{true: 100, false: 20} {
 		passed := int64(0)
-		for _, s := range loads(1000, 200, 0, 0, 0, 0).Plan(policy, free, nil).Shifts {
+		for _, s := range loads(1000, 200, 0, 0, 0, 0).Plan(settings, free, nil).Flows {
 			if s.Donor == "i0001" {
 				passed = s.Load
 			}
@@ -294,7 +294,7 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			view := func(own int64) *View { return holds(loads(tc.weights...), 0, own, 0, 0) }
-			plan := view(tc.now).Plan(unseeded(DefaultPolicy), true, view(tc.before))
+			plan := view(tc.now).Plan(unseeded(DefaultSettings), true, view(tc.before))
 			var given, most int64
 			for _, part := range plan.Parts {
 				for _, s := range plan.from(part.Name) {
@@ -323,8 +323,8 @@ func TestInAFreePlanLoadPassesWhatHoldsMoreThanBefore(t *testing.T) {
 		last := *v.Ring()[6]
 		last.PinnedKey = last.Key
 		v = v.With(last)
-		plan := v.Plan(unseeded(DefaultPolicy), true, before)
-		for _, s := range plan.Shifts {
+		plan := v.Plan(unseeded(DefaultSettings), true, before)
+		for _, s := range plan.Flows {
 			weights[v.place(s.Donor)] -= s.Load
 			weights[v.place(s.Receiver)] += s.Load
 		}
@@ -336,8 +336,8 @@ func TestInAFreePlanLoadPassesWhatHoldsMoreThanBefore(t *testing.T) {
 
 func TestAnInstanceThatPassesLoadOnKeepsItsHeaviestKey(t *testing.T) {
 	v := heaviest(loads(500, 150, 0, 0, 0, 0), 1, 95)
-	want := []Shift{{"i0001", "i0001", "i0002", 55}, {"i0005", "i0000", "i0005", 114}}
-	if got := v.Plan(Policy{Tolerance: 0.1, Least: 5}, true, nil).Shifts; !slices.Equal(got, want) {
+	want := []Flow{{"i0001", "i0001", "i0002", 55}, {"i0005", "i0000", "i0005", 114}}
+	if got := v.Plan(Settings{Tolerance: 0.1, Least: 5}, true, nil).Flows; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -100,9 +100,9 @@ func (s *state) encode(b []byte) []byte {
 		for _, r := range base.records {
 			b = append(b, byte(min(m.failed[r.registration()], cells)))
 		}
-		if s.balance != nil {
+		if s.balance {
 			for _, r := range m.view.records {
-				for _, at := range m.balance.calmAt {
+				for _, at := range p.policy.calmAt {
 					b = append(b, flag(r.Revision > at))
 				}
 			}

@@ -48,8 +48,8 @@ type state struct {
 	// trace, if not nil, takes what happens, for people.
 	trace *[]string
 
-	// balance is how the processes even out the load; nil: they do not.
-	balance *Balance
+	// balance says that the processes even out the load.
+	balance bool
 
 	// head is the registry. log holds the events that some process has not read yet.
 	head *View
@@ -83,6 +83,7 @@ type process struct {
 	name    string
 	up      bool
 	machine Machine
+	policy  Balancer
 	read    int64
 	now     time.Duration
 	leaving bool
@@ -285,13 +286,16 @@ func (s *state) land(w *Write) {
 // evenOut has the processes even out the load from now on, at once and without a limit. Loads are
 // cells.
 func (s *state) evenOut() {
-	s.balance = &Balance{Policy: Policy{Tolerance: 0.1, Least: 1, Free: time.Hour}}
+	s.balance = true
 	for i, p := range s.proc {
 		if p != nil {
 			s.change(i).undecided = true
 		}
 	}
 }
+
+// exploredBalance has loads evened out at once, and without a limit.
+var exploredBalance = Balance{Settings: Settings{Tolerance: 0.1, Least: 1, Free: time.Hour}}
 
 // weight is what the process says that it has: so many cells.
 func (p *process) weight() int64 { return int64(bits.OnesCount8(uint8(p.owned))) }
@@ -308,6 +312,7 @@ func (s *state) start() {
 		s.proc[i] = &process{
 			name: name, up: true, read: s.head.Revision, phase: shardingv1alpha1.InstanceInit,
 			machine: *NewMachine(name, s.head, Limits{Step: step, Fill: step, Leave: step, Piece: 1 << cellBits}),
+			policy:  *NewBalancer(name, func() *Balance { return &exploredBalance }),
 		}
 		s.fresh[i] = 0
 		s.note("%s registers", name)
@@ -323,11 +328,11 @@ func (s *state) decide(i int) {
 	p := s.proc[i]
 	p.undecided = false
 	for {
-		in := Input{Now: p.now, Leaving: p.leaving, Serving: p.serving.ranges(), Reported: p.known(), Keys: cellKeys, Balance: s.balance}
+		in := Input{Now: p.now, Leaving: p.leaving, Serving: p.serving.ranges(), Reported: p.known(), Keys: cellKeys}
 		if s.rules.drain && s.rules.raiseDrained {
 			in.Draining = p.busy.ranges()
 		}
-		d := p.machine.Decide(in)
+		d := p.consult(in, s.balance)
 		if d.Gone {
 			s.note("%s finds its record gone", p.name)
 			s.end(p)
@@ -368,6 +373,18 @@ func (s *state) decide(i int) {
 		}
 	}
 }
+
+// consult asks the machine, and the policy if it is to even out the load.
+func (p *process) consult(in Input, balance bool) Decision {
+	if balance {
+		return p.balanced().Consult(in, nil, nil)
+	}
+	d := p.machine.Decide(in)
+	p.policy.Shifts(p.machine.View(), in.Now, nil)
+	return d
+}
+
+func (p *process) balanced() Balanced { return Balanced{&p.machine, &p.policy} }
 
 // end ends a process. What it has sent lives on.
 func (s *state) end(p *process) {

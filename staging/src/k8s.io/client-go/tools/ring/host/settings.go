@@ -128,14 +128,14 @@ func (b *BalanceSettings) Policy() *ring.Balance {
 	if b.Mode == member.BalanceDisabled {
 		return nil
 	}
-	policy := ring.DefaultPolicy
+	policy := ring.DefaultSettings
 	if b.TolerancePercent != nil {
 		policy.Tolerance = float64(*b.TolerancePercent) / 100
 	}
 	if b.KeysPercentPerMinute != nil {
 		policy.Rate = float64(*b.KeysPercentPerMinute) / 100
 	}
-	return &ring.Balance{Policy: policy, DryRun: b.Mode == member.BalanceDryRun}
+	return &ring.Balance{Settings: policy, DryRun: b.Mode == member.BalanceDryRun}
 }
 
 // Limit returns the capacity; 0: any number.

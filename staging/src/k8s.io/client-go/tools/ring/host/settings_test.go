@@ -110,14 +110,14 @@ func TestParseSettings(t *testing.T) {
 }
 
 func TestTheSettingsSayHowTheLoadIsEvenedOut(t *testing.T) {
-	changed := ring.DefaultPolicy
+	changed := ring.DefaultSettings
 	changed.Tolerance, changed.Rate = 0.2, 1
 	for in, want := range map[string]*ring.Balance{
-		"{}":                        {Policy: ring.DefaultPolicy},
-		"balance: {mode: Enabled}":  {Policy: ring.DefaultPolicy},
-		"balance: {mode: DryRun}":   {Policy: ring.DefaultPolicy, DryRun: true},
+		"{}":                        {Settings: ring.DefaultSettings},
+		"balance: {mode: Enabled}":  {Settings: ring.DefaultSettings},
+		"balance: {mode: DryRun}":   {Settings: ring.DefaultSettings, DryRun: true},
 		"balance: {mode: Disabled}": nil,
-		"balance: {tolerancePercent: 20, keysPercentPerMinute: 100}": {Policy: changed},
+		"balance: {tolerancePercent: 20, keysPercentPerMinute: 100}": {Settings: changed},
 	} {
 		settings, err := ParseSettings([]byte(in), testWorkers)
 		if err != nil {

@@ -111,7 +111,7 @@ func TestADryRunOnlySaysWhatItWouldMove(t *testing.T) {
 		i := newInstance(t, r)
 		term := i.registered(ctx)
 		i.told.take()
-		p := &ring.Proposal{Shift: ring.Shift{Boundary: term.self.Name, Donor: term.self.Name, Receiver: "b", Load: 3}}
+		p := &ring.Shift{Boundary: term.self.Name, Donor: term.self.Name, Receiver: "b"}
 		for range 3 {
 			term.propose(ctx, time.Now(), ring.Decision{Proposal: p})
 		}

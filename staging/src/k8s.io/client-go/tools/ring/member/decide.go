@@ -89,12 +89,7 @@ func (t *term) next(now time.Time, leaving bool) ring.Decision {
 		heap.deciding.Lock()
 		defer heap.deciding.Unlock()
 	}
-	in := t.input(now, leaving)
-	d := t.machine.Decide(in)
-	if d.NeedsKeys {
-		in.Keys = t.recentKeys(now, d.Owned)
-		d = t.machine.Decide(in)
-	}
+	d := t.machine.Consult(t.input(now, leaving), t.news.work.keys, func(r hashkey.Ranges) []int64 { return t.recentKeys(now, r) })
 	if limited && !t.follow.Covers(d.Follow) {
 		heap.fills(t.Member, true, now)
 	}
@@ -103,7 +98,7 @@ func (t *term) next(now time.Time, leaving bool) ring.Decision {
 
 // input is what the machine is told of this instance.
 func (t *term) input(now time.Time, leaving bool) ring.Input {
-	serving := t.cfg.Gate.serving()
+	serving, balance := t.cfg.Gate.serving(), t.cfg.Balance()
 	return ring.Input{
 		Now:      now.Sub(t.epoch),
 		Leaving:  leaving,
@@ -114,8 +109,7 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Room:     t.room(),
 		Serving:  serving,
 		Draining: t.releasing.Union(t.voiding).Union(t.cfg.Gate.inWork().Minus(serving)),
-		Work:     t.news.work.keys,
-		Balance:  t.cfg.Balance(),
+		DryRun:   balance != nil && balance.DryRun,
 	}
 }
 

@@ -97,7 +97,7 @@ func TestADecisionIsCarriedOutInTheOrderOfItsFields(t *testing.T) {
 		i.gate.set(before)
 		term.follow, term.phase = before, shardingv1alpha1.InstanceActive
 		term.readiness.known = []holding{{hashkey.All(), 20}}
-		term.machine = ring.NewMachine(term.self.Name, ring.NewView(19,
+		term.machine.Machine = ring.NewMachine(term.self.Name, ring.NewView(19,
 			ring.Record{Name: term.self.Name, UID: term.self.UID, Revision: r.revision() - 1, Key: key(1000), Controllers: listed},
 			ring.Record{Name: "dead", Key: key(99), Controllers: listed},
 		), ring.Limits{Step: time.Minute, Fill: time.Minute})

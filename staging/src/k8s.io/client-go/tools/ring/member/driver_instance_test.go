@@ -129,7 +129,7 @@ func (w *world) start(place string, change ...func(*Config)) *process {
 		Gate: p.gate, Controllers: map[string]Controller{}, Leadership: newLeadership(p),
 		Workers: func(string) int { return worldWorkers },
 		Heap:    newHeap(func() (uint64, uint64) { return 1 << 24, 1 }),
-		Balance: func() *ring.Balance { return &ring.Balance{Policy: worldPolicy} },
+		Balance: func() *ring.Balance { return &ring.Balance{Settings: worldSettings} },
 		Metrics: &registrations{process: p},
 		Exit:    func(string) { exits.Do(p.exit) },
 	}
@@ -166,12 +166,12 @@ func (p *process) exit() {
 	})
 }
 
-// worldPolicy moves more, sooner, than the default, as histories are short and rings small.
-var worldPolicy = func() ring.Policy {
-	policy := ring.DefaultPolicy
-	policy.Seed, policy.Least, policy.Rate = 20, 4, 0.3
-	policy.AfterLoss, policy.Back = 5*time.Second, 20*time.Second
-	return policy
+// worldSettings moves more, sooner, than the default, as histories are short and rings small.
+var worldSettings = func() ring.Settings {
+	settings := ring.DefaultSettings
+	settings.Seed, settings.Least, settings.Rate = 20, 4, 0.3
+	settings.AfterLoss, settings.Back = 5*time.Second, 20*time.Second
+	return settings
 }()
 
 func (p *process) run() {

@@ -109,7 +109,7 @@ func TestTheRegistryIsNotListedWhileTheLogDoesNotLag(t *testing.T) {
 		r := newRegistry(t)
 		// To even out the load it decides later, and again and again, without waiting for anybody.
 		a, b := two(t, r, func(c *Config) {
-			c.Balance = func() *ring.Balance { return &ring.Balance{Policy: ring.DefaultPolicy} }
+			c.Balance = func() *ring.Balance { return &ring.Balance{Settings: ring.DefaultSettings} }
 		})
 		record := b.record()
 		record.Spec.NextHashKey, record.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(key(1<<61)), (*shardingv1alpha1.HashKey)(key(1<<61))

@@ -73,7 +73,8 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 		return nil, err
 	}
 	t.observer = newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events)
-	t.machine = ring.NewMachine(created.Name, view, ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2})
+	limits := ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}
+	t.machine = ring.Balanced{Machine: ring.NewMachine(created.Name, view, limits), Policy: ring.NewBalancer(created.Name, m.cfg.Balance)}
 	return t, nil
 }
 

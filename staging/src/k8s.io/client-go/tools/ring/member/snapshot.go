@@ -251,7 +251,7 @@ type state struct {
 	report   ring.Report
 	duties   []ring.ControllerState
 	write    *ring.Write
-	proposal *ring.Proposal
+	proposal *ring.Shift
 	// open is what the gate was open for, and doors the controllers whose doors were.
 	open  hashkey.Ranges
 	doors []string

@@ -118,11 +118,11 @@ func TestASnapshotShowsTheInstancesOwnView(t *testing.T) {
 }
 
 func TestASnapshotSaysHowTheLoadIsEvenedOut(t *testing.T) {
-	policy := ring.Policy{Tolerance: 0.07, Rate: 1}
+	settings := ring.Settings{Tolerance: 0.07, Rate: 1}
 	for want, balance := range map[string]*ring.Balance{
 		"Disabled": nil,
-		"Enabled, tolerance 7%, 100% of all keys a minute": {Policy: policy},
-		"DryRun, tolerance 7%, 100% of all keys a minute":  {Policy: policy, DryRun: true},
+		"Enabled, tolerance 7%, 100% of all keys a minute": {Settings: settings},
+		"DryRun, tolerance 7%, 100% of all keys a minute":  {Settings: settings, DryRun: true},
 	} {
 		i := newInstance(t, newRegistry(t), func(cfg *Config) { cfg.Balance = func() *ring.Balance { return balance } })
 		if got := i.Snapshot().Balance.String(); got != want {
@@ -195,13 +195,13 @@ func TestTheLastDecisionsAreShown(t *testing.T) {
 		d := ring.Decision{
 			Phase: shardingv1alpha1.InstanceActive, Owned: low,
 			Write:    &ring.Write{Reason: ring.ReasonLeave, Name: "a", Delete: true, Detail: "asked to"},
-			Proposal: &ring.Proposal{Shift: ring.Shift{Boundary: "a", Donor: "a", Receiver: "b"}, Given: 7},
+			Proposal: &ring.Shift{Boundary: "a", Donor: "a", Receiver: "b", Load: 7},
 			Report:   ring.Report{Epoch: 3, Gives: &ring.Gift{To: "b", Key: 99}},
 		}
 		term.duties.states = []ring.ControllerState{{Name: controllerName, Reason: "the leader runs it"}}
 		term.show(time.Now(), &d)
 		more := *d.Proposal
-		more.Given++
+		more.Load++
 		d.Proposal = &more
 		i.gate.set(low)
 		i.door().set(false)
