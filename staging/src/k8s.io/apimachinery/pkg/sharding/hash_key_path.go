@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // The field paths of hash keys, as selectors name them.
@@ -47,7 +46,8 @@ const (
 // An object without the key is in every range of the path, since any instance may
 // have to adopt it. A field path is parsed once, where it comes in.
 //
-// Key paths count from 0 to NumKeyPaths-1, so they can index an array.
+// Key paths count from 0 to NumKeyPaths-1, so they can index an array. All that sets one
+// apart from the others is its row in keyPaths: nobody needs a case for each.
 type KeyPath uint8
 
 const (
@@ -75,17 +75,21 @@ const (
 	NumKeyPaths
 )
 
+// keyPaths is the table of key paths.
 var keyPaths = [NumKeyPaths]struct {
 	// fieldPath names the path in selectors.
 	fieldPath string
-	// optional says that objects may lack this key.
+	// keyOf returns the key of an object, and whether it has one.
+	keyOf func(hashKeyed) (int64, bool)
+	// optional says that objects may lack the key. Where they may not, an object for which
+	// keyOf finds none has its own key in its place.
 	optional bool
 }{
-	KeyPathOwn:        {fieldPath: HashKeyPath},
-	KeyPathController: {fieldPath: ControllerHashKeyPath, optional: true},
-	KeyPathHome:       {fieldPath: HomeHashKeyPath},
-	KeyPathNamespace:  {fieldPath: NamespaceHashKeyPath, optional: true},
-	KeyPathClaim:      {fieldPath: ClaimHashKeyPath, optional: true},
+	KeyPathOwn:        {fieldPath: HashKeyPath, keyOf: none},
+	KeyPathController: {fieldPath: ControllerHashKeyPath, keyOf: hashKeyed.GetControllerHashKey, optional: true},
+	KeyPathHome:       {fieldPath: HomeHashKeyPath, keyOf: hashKeyed.GetControllerHashKey},
+	KeyPathNamespace:  {fieldPath: NamespaceHashKeyPath, keyOf: hashKeyed.GetNamespaceHashKey, optional: true},
+	KeyPathClaim:      {fieldPath: ClaimHashKeyPath, keyOf: claimKeyOf, optional: true},
 }
 
 // ParseKeyPath returns the key path that fieldPath names, and whether it names one.
@@ -115,19 +119,9 @@ func (p KeyPath) KeyOf(obj runtime.Object) (key int64, found bool, err error) {
 			return 0, false, err
 		}
 	}
-	switch p {
-	case KeyPathOwn:
+	row := &keyPaths[p]
+	if key, found = row.keyOf(keyed); !found && !row.optional {
 		return hashkey.OfUID(keyed.GetUID()), true, nil
-	case KeyPathController:
-		key, found = keyed.GetControllerHashKey()
-	case KeyPathHome:
-		if key, found = keyed.GetControllerHashKey(); !found {
-			return hashkey.OfUID(keyed.GetUID()), true, nil
-		}
-	case KeyPathNamespace:
-		key, found = keyed.GetNamespaceHashKey()
-	case KeyPathClaim:
-		key, found = claimKeyOf(obj)
 	}
 	return key, found, nil
 }
@@ -135,8 +129,8 @@ func (p KeyPath) KeyOf(obj runtime.Object) (key int64, found bool, err error) {
 // hashKeyed is an object that knows its keys, as unstructured objects and all types that
 // embed ObjectMeta do: one assertion, and no accessor, gives access to all of them.
 type hashKeyed interface {
+	metav1.Object
 	metav1.ControllerHashKeyed
-	GetUID() types.UID
 	// GetNamespaceHashKey returns the key of the object's namespace, of a Namespace that
 	// of its own name, and whether there is one.
 	GetNamespaceHashKey() (int64, bool)
@@ -168,9 +162,12 @@ func (d derivedKeys) GetNamespaceHashKey() (int64, bool) {
 	return hashkey.OfNamespace(d.GetNamespace()), true
 }
 
+// none is the keyOf of a path at which all objects have their own key.
+func none(hashKeyed) (int64, bool) { return 0, false }
+
 // claimKeyOf returns the key of the claim of obj, and whether it has one. The types of
 // PersistentVolumes have the method for it.
-func claimKeyOf(obj runtime.Object) (int64, bool) {
+func claimKeyOf(obj hashKeyed) (int64, bool) {
 	if claimed, ok := obj.(interface{ GetClaimHashKey() (int64, bool) }); ok {
 		return claimed.GetClaimHashKey()
 	}
