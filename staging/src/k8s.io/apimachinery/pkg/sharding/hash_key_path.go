@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // The field paths of hash keys, as selectors name them.
@@ -84,13 +85,32 @@ var keyPaths = [NumKeyPaths]struct {
 	// optional says that objects may lack the key. Where they may not, an object for which
 	// keyOf finds none has its own key in its place.
 	optional bool
+	// only is the one resource whose objects have the key, if others have none.
+	only schema.GroupResource
 }{
-	KeyPathOwn:        {fieldPath: HashKeyPath, keyOf: none},
-	KeyPathController: {fieldPath: ControllerHashKeyPath, keyOf: hashKeyed.GetControllerHashKey, optional: true},
-	KeyPathHome:       {fieldPath: HomeHashKeyPath, keyOf: hashKeyed.GetControllerHashKey},
-	KeyPathNamespace:  {fieldPath: NamespaceHashKeyPath, keyOf: hashKeyed.GetNamespaceHashKey, optional: true},
-	KeyPathClaim:      {fieldPath: ClaimHashKeyPath, keyOf: claimKeyOf, optional: true},
+	KeyPathOwn: {
+		fieldPath: HashKeyPath,
+		keyOf:     none,
+	},
+	KeyPathController: {
+		fieldPath: ControllerHashKeyPath,
+		keyOf:     hashKeyed.GetControllerHashKey, optional: true,
+	},
+	KeyPathHome: {
+		fieldPath: HomeHashKeyPath,
+		keyOf:     hashKeyed.GetControllerHashKey,
+	},
+	KeyPathNamespace: {
+		fieldPath: NamespaceHashKeyPath,
+		keyOf:     hashKeyed.GetNamespaceHashKey, optional: true,
+	},
+	KeyPathClaim: {
+		fieldPath: ClaimHashKeyPath,
+		keyOf:     claimKeyOf, optional: true, only: persistentVolumes,
+	},
 }
+
+var persistentVolumes = schema.GroupResource{Resource: "persistentvolumes"}
 
 // ParseKeyPath returns the key path that fieldPath names, and whether it names one.
 func ParseKeyPath(fieldPath string) (KeyPath, bool) {
@@ -108,6 +128,13 @@ func (p KeyPath) String() string { return keyPaths[p].fieldPath }
 // Optional says whether objects may lack this key.
 func (p KeyPath) Optional() bool { return keyPaths[p].optional }
 
+// Only returns the one resource whose objects have this key, and false if it is not one alone.
+// The API server refuses the path for any other.
+func (p KeyPath) Only() (schema.GroupResource, bool) {
+	only := keyPaths[p].only
+	return only, !only.Empty()
+}
+
 // KeyOf returns the key of obj at this path, and whether obj has one: only an
 // Optional key can be missing. It fails for an object without metadata, which has no
 // keys at all. It does not allocate for types that embed ObjectMeta and unstructured
@@ -115,6 +142,10 @@ func (p KeyPath) Optional() bool { return keyPaths[p].optional }
 func (p KeyPath) KeyOf(obj runtime.Object) (key int64, found bool, err error) {
 	keyed, ok := obj.(hashKeyed)
 	if !ok {
+		if w, ok := obj.(wrapper); ok {
+			key, found = w.HashKeyAt(p)
+			return key, found, nil
+		}
 		if keyed, err = hashKeyedFrom(obj); err != nil {
 			return 0, false, err
 		}
@@ -134,6 +165,12 @@ type hashKeyed interface {
 	// GetNamespaceHashKey returns the key of the object's namespace, of a Namespace that
 	// of its own name, and whether there is one.
 	GetNamespaceHashKey() (int64, bool)
+}
+
+// wrapper has another object in it, which it lets nobody see.
+type wrapper interface {
+	// HashKeyAt returns what KeyOf does of the object in it.
+	HashKeyAt(KeyPath) (key int64, found bool)
 }
 
 // hashKeyedFrom returns the hashKeyed of an object that is none itself.

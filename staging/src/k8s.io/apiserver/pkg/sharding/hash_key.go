@@ -32,9 +32,6 @@ import (
 // namespace could otherwise ask for thousands. A ring's member needs a handful.
 const MaxRanges = 128
 
-// claims is the one resource whose objects have the key of a claim.
-var claims = schema.GroupResource{Resource: "persistentvolumes"}
-
 // ParseFor parses the shard selector of a list or watch of that resource, as Parse does. It
 // refuses paths of hash keys that the resource does not have. A refusal is the answer to the
 // request: 400 (BadRequest).
@@ -50,8 +47,8 @@ func ParseFor(resource schema.GroupResource, expr string) (apisharding.Selector,
 	if n := len(keys.Requirements()); n > MaxRanges {
 		return nil, newBadSelector(expr, tooManyRanges(n))
 	}
-	if keys.Path() == apisharding.KeyPathClaim && resource != claims {
-		return nil, newBadSelector(expr, fmt.Errorf("only %s have %s, not %s", claims, keys.Path(), resource))
+	if only, ok := keys.Path().Only(); ok && resource != only {
+		return nil, newBadSelector(expr, fmt.Errorf("only %s have %s, not %s", only, keys.Path(), resource))
 	}
 	return selector, nil
 }

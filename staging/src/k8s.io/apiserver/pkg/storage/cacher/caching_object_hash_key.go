@@ -18,24 +18,9 @@ package cacher
 
 import "k8s.io/apimachinery/pkg/sharding"
 
-// GetControllerHashKey returns the hash key of the object's controller, and whether the
-// object has one.
-func (o *cachingObject) GetControllerHashKey() (int64, bool) {
-	return o.keyAt(sharding.KeyPathController)
-}
-
-// GetNamespaceHashKey returns the hash key of the object's namespace, of a Namespace that of
-// its own name, and whether there is one.
-func (o *cachingObject) GetNamespaceHashKey() (int64, bool) {
-	return o.keyAt(sharding.KeyPathNamespace)
-}
-
-// GetClaimHashKey returns the hash key of a PersistentVolume's claim, and whether there is one.
-func (o *cachingObject) GetClaimHashKey() (int64, bool) {
-	return o.keyAt(sharding.KeyPathClaim)
-}
-
-func (o *cachingObject) keyAt(path sharding.KeyPath) (int64, bool) {
+// HashKeyAt returns the key at path of the object in o, and whether it has one.
+// KeyPath.KeyOf calls it.
+func (o *cachingObject) HashKeyAt(path sharding.KeyPath) (int64, bool) {
 	o.lock.RLock()
 	defer o.lock.RUnlock()
 	// It cannot fail: the object has metadata.
