@@ -60,12 +60,15 @@ type Config struct {
 	KwokStages string
 	// Dir holds all files that the cluster writes; Cluster lists them. It is created if
 	// missing. Otherwise it must be empty or come from a cluster that has ended, whose
-	// files are deleted.
+	// files are deleted. Default: a temporary directory, which Stop deletes.
 	Dir string
 	// Instances is how many controller managers to start at first, 0 or more.
 	Instances int
 	// Nodes is how many nodes to create, 0 or more.
 	Nodes int
+	// WithoutNodes leaves out kube-scheduler and kwok, for pods that only have to exist. BinDir
+	// need not have them, and Nodes must be 0.
+	WithoutNodes bool
 	// APIServerPort is the port of the API server on 127.0.0.1; 0 chooses a free one.
 	// The other components always get free ports.
 	APIServerPort int
@@ -100,6 +103,7 @@ type Cluster struct {
 	pki          *pki
 	apiServerURL string
 	adminConfig  *rest.Config
+	client       kubernetes.Interface
 	// requests is the client for requests to any process, as a member of system:masters.
 	requests *http.Client
 
@@ -225,11 +229,7 @@ func (c *Cluster) start(ctx context.Context, launch launch) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	if err != nil {
-		return err
-	}
-	if err := createNodes(ctx, client, c.config.Nodes); err != nil {
+	if err := createNodes(ctx, c.client, c.config.Nodes); err != nil {
 		return err
 	}
 	for _, m := range clients {
@@ -238,14 +238,14 @@ func (c *Cluster) start(ctx context.Context, launch launch) error {
 		}
 		started(m.name)
 	}
-	if err := waitForNodes(ctx, client, c.config.Nodes); err != nil {
+	if err := waitForNodes(ctx, c.client, c.config.Nodes); err != nil {
 		return err
 	}
 	started("nodes")
 	if c.config.Instances == 0 {
 		return nil
 	}
-	return waitForServiceAccount(ctx, client)
+	return waitForServiceAccount(ctx, c.client)
 }
 
 // startServers starts etcd, then the API server, each once the one before is ready.
@@ -280,7 +280,10 @@ func (c *Cluster) startServers(ctx context.Context, launch launch, started func(
 
 // launchClients starts the clients of the API server, and does not wait for them.
 func (c *Cluster) launchClients(launch launch) ([]*member, error) {
-	builders := []func() (component, error){c.scheduler, c.kwok}
+	var builders []func() (component, error)
+	if !c.config.WithoutNodes {
+		builders = append(builders, c.scheduler, c.kwok)
+	}
 	for range c.config.Instances {
 		builders = append(builders, c.nextControllerManager)
 	}
@@ -299,7 +302,7 @@ func (c *Cluster) launchClients(launch launch) ([]*member, error) {
 	return clients, nil
 }
 
-// makeAdmin writes the admin's kubeconfig, and makes the client that uses it.
+// makeAdmin writes the admin's kubeconfig, and makes the clients that use it.
 func (c *Cluster) makeAdmin(apiServerURL string) error {
 	c.apiServerURL = apiServerURL
 	file := c.dir.adminKubeconfig()
@@ -312,7 +315,10 @@ func (c *Cluster) makeAdmin(apiServerURL string) error {
 	}
 	config.QPS = -1
 	c.adminConfig = config
-	c.requests, err = rest.HTTPClientFor(config)
+	if c.requests, err = rest.HTTPClientFor(config); err != nil {
+		return err
+	}
+	c.client, err = kubernetes.NewForConfig(config)
 	return err
 }
 
@@ -506,17 +512,6 @@ func (c *Cluster) kill(process string, signal syscall.Signal) error {
 	return m.kill(signal)
 }
 
-// StopNodes ends kube-scheduler and kwok, for pods that only have to exist. It stops at the first
-// that it cannot end.
-func (c *Cluster) StopNodes(ctx context.Context) error {
-	for _, process := range []Component{KubeScheduler, Kwok} {
-		if err := c.StopProcess(ctx, string(process)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // StopProcess ends a process with SIGTERM, and with SIGKILL if it runs on for ten
 // seconds or beyond the end of ctx. It returns when the process has ended.
 func (c *Cluster) StopProcess(ctx context.Context, process string) error {
@@ -528,8 +523,7 @@ func (c *Cluster) StopProcess(ctx context.Context, process string) error {
 }
 
 // Stop ends all processes with SIGTERM, and with SIGKILL those that run on too long or
-// beyond the end of ctx. It takes twenty seconds at most. Logs and data stay in the
-// directory.
+// beyond the end of ctx. It takes twenty seconds at most. Logs and data stay in Config.Dir.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -569,6 +563,9 @@ func (c *Cluster) stopKindsLocked(ctx context.Context, kinds []Component) error 
 // RESTConfig returns the configuration of a client that is a member of system:masters
 // and has no rate limit.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.adminConfig) }
+
+// Client returns a client that is a member of system:masters and has no rate limit.
+func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
 // Kubeconfig returns the path of a kubeconfig for a member of system:masters.
 func (c *Cluster) Kubeconfig() string { return c.dir.adminKubeconfig() }

@@ -103,6 +103,29 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
+func TestWithoutNodes(t *testing.T) {
+	bin := fakeBinaries(t)
+	for _, what := range []string{"kube-scheduler", "kwok", "../kwok/stages.yaml"} {
+		if err := os.Remove(filepath.Join(bin, what)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var started []string
+	cluster, err := Start(t.Context(), Config{
+		BinDir: bin, Dir: t.TempDir(), WithoutNodes: true,
+		Started: func(what string, _ time.Duration) { started = append(started, what) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"etcd", "kube-apiserver", "nodes"}; !slices.Equal(started, want) {
+		t.Errorf("started %v, want %v", started, want)
+	}
+}
+
 // TestDeathWhileStarting: Start fails with the death of a component, whichever component
 // it was waiting for.
 func TestDeathWhileStarting(t *testing.T) {
@@ -366,6 +389,22 @@ func TestOneClusterInADirectory(t *testing.T) {
 	}
 	if err := second.Stop(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestTemporaryDirectory(t *testing.T) {
+	cluster, err := Start(t.Context(), Config{BinDir: fakeBinaries(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cluster.Kubeconfig()); err != nil {
+		t.Error(err)
+	}
+	if err := cluster.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cluster.dir.path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", cluster.dir.path, err)
 	}
 }
 

@@ -45,14 +45,18 @@ const program Component = ""
 
 // checkFiles returns an error that names the missing files.
 func checkFiles(config Config) error {
+	kinds := []Component{Etcd, KubeAPIServer, KubeControllerManager}
+	if !config.WithoutNodes {
+		kinds = append(kinds, KubeScheduler, Kwok)
+	}
 	var missing []string
-	for _, kind := range []Component{Etcd, KubeAPIServer, KubeControllerManager, KubeScheduler, Kwok} {
+	for _, kind := range kinds {
 		file := filepath.Join(config.BinDir, string(kind))
 		if info, err := os.Stat(file); err != nil || info.Mode()&0o111 == 0 {
 			missing = append(missing, file)
 		}
 	}
-	if _, err := os.Stat(config.KwokStages); err != nil {
+	if _, err := os.Stat(config.KwokStages); err != nil && !config.WithoutNodes {
 		missing = append(missing, config.KwokStages)
 	}
 	if len(missing) > 0 {

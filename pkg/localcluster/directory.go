@@ -42,6 +42,8 @@ var ErrNotRunning = errors.New("no cluster is running here")
 // directory is the directory of one cluster.
 type directory struct {
 	path string
+	// temporary means that it ends with the cluster.
+	temporary bool
 	// lock is held while the cluster runs. The kernel releases it when the process ends,
 	// so unlike a pid it cannot belong to another process by then.
 	lock *os.File
@@ -49,9 +51,14 @@ type directory struct {
 
 // claimDirectory prepares the directory for a new cluster, and deletes the files of an
 // earlier one. It fails with ErrRunning if the earlier cluster still runs, and also if
-// the directory holds files that no cluster put there.
-func claimDirectory(path string) (*directory, error) {
-	path, err := filepath.Abs(path)
+// the directory holds files that no cluster put there. "" makes a temporary one.
+func claimDirectory(path string) (_ *directory, err error) {
+	temporary := path == ""
+	if temporary {
+		path, err = os.MkdirTemp("", "cluster-")
+	} else {
+		path, err = filepath.Abs(path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +88,7 @@ func claimDirectory(path string) (*directory, error) {
 		}
 		return nil, fmt.Errorf("%w, in %s, started by process %d", ErrRunning, path, pid)
 	}
-	d := &directory{path: path, lock: lock}
+	d := &directory{path: path, temporary: temporary, lock: lock}
 	if err := d.prepare(entries); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
@@ -109,8 +116,14 @@ func (d *directory) prepare(old []os.DirEntry) error {
 	return err
 }
 
-// release unlocks the directory. Its files stay for inspection.
-func (d *directory) release() error { return d.lock.Close() }
+// release unlocks the directory. Its files stay for inspection, unless it is temporary.
+func (d *directory) release() error {
+	err := d.lock.Close()
+	if d.temporary {
+		err = errors.Join(err, os.RemoveAll(d.path))
+	}
+	return err
+}
 
 func (d *directory) adminKubeconfig() string { return filepath.Join(d.path, adminKubeconfig) }
 func (d *directory) kubeconfig(name string) string {

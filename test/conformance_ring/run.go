@@ -188,7 +188,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 		return err
 	}
 	r.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"),
+		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"), WithoutNodes: true,
 		Args: map[localcluster.Component][]string{localcluster.KubeAPIServer: auditing},
 		Died: r.died,
 	})
@@ -200,9 +200,6 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	})
-	if err := r.cluster.StopNodes(ctx); err != nil {
-		return err
-	}
 	admin := r.cluster.RESTConfig()
 	admin.WarningHandler = rest.NoWarnings{}
 	if r.client, err = kubernetes.NewForConfig(admin); err != nil {

@@ -32,7 +32,6 @@ import (
 	"github.com/onsi/gomega"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -116,8 +115,7 @@ func bytesPerInstance(ctx context.Context, n int) int64 {
 
 	was := client
 	defer func() { client = was }()
-	client, err = kubernetes.NewForConfig(c.RESTConfig())
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	client = c.Client()
 	expectRing(ctx, n)
 	before := proxy.total.Load()
 	namespace := newNamespace(ctx)

@@ -154,7 +154,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 		return err
 	}
 	config := localcluster.Config{
-		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"),
+		BinDir: r.bin, Dir: filepath.Join(r.dir, "cluster"), WithoutNodes: true,
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeAPIServer: auditing,
 			localcluster.KubeControllerManager: {
@@ -175,9 +175,6 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 			log.Print(err)
 		}
 	})
-	if err := r.cluster.StopNodes(ctx); err != nil {
-		return err
-	}
 	r.servers = []string{firstAPIServer}
 	for len(r.servers) < r.apiServers {
 		next := fmt.Sprintf("%s-%d", firstAPIServer, len(r.servers)+1)

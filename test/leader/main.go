@@ -120,7 +120,7 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: r.bin, Dir: filepath.Join(dir, "cluster"),
+		BinDir: r.bin, Dir: filepath.Join(dir, "cluster"), WithoutNodes: true,
 		FeatureGates: map[string]bool{"ControllerRing": !r.stock},
 		Died:         func(exit *localcluster.Exit) { cancel(exit) },
 		Args: map[localcluster.Component][]string{
@@ -136,14 +136,7 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, r.cluster.Stop(context.WithoutCancel(ctx))) }()
-	if err := r.cluster.StopNodes(ctx); err != nil {
-		return s, err
-	}
-	rest := r.cluster.RESTConfig()
-	rest.QPS = -1
-	if r.client, err = kubernetes.NewForConfig(rest); err != nil {
-		return s, err
-	}
+	r.client = r.cluster.Client()
 	for range managers {
 		if _, err := r.cluster.AddControllerManager(ctx); err != nil {
 			return s, err

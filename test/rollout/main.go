@@ -28,7 +28,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -110,13 +109,8 @@ func (b *bench) run(ctx context.Context) (rows []row, err error) {
 	if err := harness.Absolute(&b.bin); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "rollout")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	config := localcluster.Config{
-		BinDir: b.bin, Dir: filepath.Join(dir, "cluster"), Nodes: nodes,
+		BinDir: b.bin, Nodes: nodes,
 		Instances: 1, // the first one leads
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeControllerManager: {"--kube-api-qps=500", "--kube-api-burst=500"},
@@ -133,11 +127,7 @@ func (b *bench) run(ctx context.Context) (rows []row, err error) {
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
 	b.managers = b.cluster.ControllerManagers()
-	rest := b.cluster.RESTConfig()
-	rest.QPS = -1
-	if b.client, err = kubernetes.NewForConfig(rest); err != nil {
-		return nil, err
-	}
+	b.client = b.cluster.Client()
 	for len(b.managers) < n {
 		if err := b.join(ctx); err != nil {
 			return nil, err

@@ -119,11 +119,7 @@ func (b *bench) run(ctx context.Context, pods string) (err error) {
 	if err := advance(ctx, passed); err != nil {
 		return err
 	}
-	config := b.cluster.RESTConfig()
-	config.QPS = -1
-	if b.client, err = kubernetes.NewForConfig(config); err != nil {
-		return err
-	}
+	b.client = b.cluster.Client()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if b.history, err = follow(ctx, second); err != nil {

@@ -148,8 +148,6 @@ func (r *run) start(ctx context.Context) (err error) {
 		err,
 		os.Symlink(server, filepath.Join(bin, "kube-apiserver")),
 		os.Symlink(filepath.Join(r.bin, "etcd"), filepath.Join(bin, "etcd")),
-		os.Symlink(filepath.Join(r.bin, "kube-scheduler"), filepath.Join(bin, "kube-scheduler")),
-		os.Symlink(filepath.Join(r.bin, "kwok"), filepath.Join(bin, "kwok")),
 		// The build of a controller manager to run is the last argument.
 		os.WriteFile(filepath.Join(bin, "kube-controller-manager"), []byte("#!/usr/bin/env bash\nexec \"${@: -1}\" \"${@:1:$#-1}\"\n"), 0o755),
 	)
@@ -157,7 +155,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: bin, Dir: filepath.Join(r.dir, "cluster"), KwokStages: filepath.Join(r.bin, "..", "kwok", "stages.yaml"),
+		BinDir: bin, Dir: filepath.Join(r.dir, "cluster"), WithoutNodes: true,
 		// All of etcd's history is read in the end.
 		Args: map[localcluster.Component][]string{localcluster.KubeAPIServer: append(auditing, "--etcd-compaction-interval=0")},
 		Died: r.ended,
@@ -175,11 +173,8 @@ func (r *run) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.servers = []string{endpoint}
-	if err := r.cluster.StopNodes(ctx); err != nil {
-		return err
-	}
-	r.client, err = kubernetes.NewForConfig(r.cluster.RESTConfig())
-	return err
+	r.client = r.cluster.Client()
+	return nil
 }
 
 // end ends all processes of the run.

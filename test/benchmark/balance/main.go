@@ -34,7 +34,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/report"
@@ -122,7 +121,7 @@ func (s *settings) measure(ctx context.Context, r *result) (err error) {
 	log.Printf("balance %s: starting etcd and kube-apiserver, with all logs in %s", r.mode, dir)
 	b := &bench{settings: s, result: r, counters: map[string]map[string]int{}}
 	b.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: s.bin, Dir: dir,
+		BinDir: s.bin, Dir: dir, WithoutNodes: true,
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeAPIServer: {"--disable-admission-plugins=ServiceAccount"},
 			localcluster.KubeControllerManager: {
@@ -137,15 +136,7 @@ func (s *settings) measure(ctx context.Context, r *result) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	if err := b.cluster.StopNodes(ctx); err != nil {
-		return err
-	}
-	rest := b.cluster.RESTConfig()
-	rest.QPS = -1
-	rest.ContentType = "application/vnd.kubernetes.protobuf"
-	if b.client, err = kubernetes.NewForConfig(rest); err != nil {
-		return err
-	}
+	b.client = b.cluster.Client()
 	watchCtx, stopWatch := context.WithCancel(ctx)
 	defer stopWatch()
 	if b.records, err = follow(watchCtx, b.client, dir+".jsonl", func(err error) { cancel(err) }); err != nil {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/test/benchmark/measure"
 	"k8s.io/kubernetes/test/harness"
@@ -145,7 +146,8 @@ func (b *benchmark) sizeOf(ctx context.Context, ranges hashkey.Ranges) (float64,
 	}
 	config := b.cluster.RESTConfig()
 	config.Host = proxy.URL()
-	client, err := clientFor(config)
+	config.DisableCompression = true // as in controller managers
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return 0, err
 	}

@@ -31,7 +31,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -82,16 +81,11 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 	if b.podsPerSet < 1 || b.pods%b.podsPerSet != 0 || b.pods < 10*b.podsPerSet {
 		return fmt.Errorf("%d pods are not 10 or more ReplicaSets of %d", b.pods, b.podsPerSet)
 	}
-	dir, err := os.MkdirTemp("", "benchmark-join-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	log.Print("starting etcd and kube-apiserver")
 	b.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: binDir, Dir: filepath.Join(dir, "cluster"),
+		BinDir: binDir, WithoutNodes: true,
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeAPIServer: {"--disable-admission-plugins=ServiceAccount"},
 			// Run no other informers, and do not wait for the rate limit.
@@ -103,13 +97,7 @@ func (b *benchmark) run(ctx context.Context, binDir, out, plotFile string) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	if err := b.cluster.StopNodes(ctx); err != nil {
-		return err
-	}
-	if b.client, err = clientFor(b.cluster.RESTConfig()); err != nil {
-		return err
-	}
-
+	b.client = b.cluster.Client()
 	f, err := b.measure(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -29,8 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
@@ -41,16 +39,6 @@ const (
 	// writers is the number of concurrent requests that create pods.
 	writers = 16
 )
-
-// clientFor returns a client that receives uncompressed protobuf, as controller managers
-// do.
-func clientFor(config *rest.Config) (kubernetes.Interface, error) {
-	config.QPS = -1
-	config.DisableCompression = true
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	return kubernetes.NewForConfig(config)
-}
 
 // fill creates the ReplicaSets with all their pods, so the controller has nothing to
 // create.

@@ -25,6 +25,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -79,33 +80,15 @@ func runAll(ctx context.Context, binDir, out string, pods int, only string, bars
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "benchmark-memory-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
 	cluster, err := localcluster.Start(ctx, localcluster.Config{
 		BinDir: binDir,
-		Dir:    dir + "/cluster",
-		Args: map[localcluster.Component][]string{
-			localcluster.KubeAPIServer: {"--disable-admission-plugins=ServiceAccount"},
-		},
+		Args:   map[localcluster.Component][]string{localcluster.KubeAPIServer: {"--disable-admission-plugins=ServiceAccount"}},
 	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if stopErr := cluster.Stop(context.WithoutCancel(ctx)); err == nil {
-			err = stopErr
-		}
-	}()
-	config := cluster.RESTConfig()
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	w := &writer{client: client, pods: pods}
+	defer func() { err = errors.Join(err, cluster.Stop(context.WithoutCancel(ctx))) }()
+	w := &writer{client: cluster.Client(), pods: pods}
 	begin := time.Now()
 	if err := w.create(ctx); err != nil {
 		return err

@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -156,15 +155,10 @@ func (b *benchmark) measureAll(ctx context.Context) (page string, missed int, er
 
 // with calls measure with a cluster of the controller managers that r is about.
 func (b *benchmark) with(ctx context.Context, r *result, unlimited bool, measure func(context.Context) error) (err error) {
-	dir, err := os.MkdirTemp("", "benchmark-process-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	config := localcluster.Config{
-		BinDir: b.bin, Dir: filepath.Join(dir, "cluster"),
+		BinDir: b.bin, WithoutNodes: true,
 		Died: func(exit *localcluster.Exit) { cancel(exit) },
 		// The default of the flags, which a local cluster raises.
 		Args: map[localcluster.Component][]string{localcluster.KubeControllerManager: {"--kube-api-qps=20", "--kube-api-burst=30"}},
@@ -181,15 +175,7 @@ func (b *benchmark) with(ctx context.Context, r *result, unlimited bool, measure
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	if err := b.cluster.StopNodes(ctx); err != nil {
-		return err
-	}
-	rest := b.cluster.RESTConfig()
-	rest.QPS = -1
-	rest.ContentType = "application/vnd.kubernetes.protobuf"
-	if b.client, err = kubernetes.NewForConfig(rest); err != nil {
-		return err
-	}
+	b.client = b.cluster.Client()
 	if err := b.start(ctx, r.managers, r.apart); err != nil {
 		return err
 	}

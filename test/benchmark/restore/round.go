@@ -69,7 +69,7 @@ type cluster struct {
 func (b *bench) onCluster(ctx context.Context, s side, f func(*cluster) error) (err error) {
 	c := &cluster{bench: b, kept: map[string]bool{}}
 	c.Cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: b.bin, Dir: filepath.Join(b.dir, "cluster"), Instances: managers,
+		BinDir: b.bin, Dir: filepath.Join(b.dir, "cluster"), Instances: managers, WithoutNodes: true,
 		FeatureGates: map[string]bool{"ControllerRing": !s.off},
 		Args:         map[localcluster.Component][]string{localcluster.KubeControllerManager: {"--kube-api-qps=500", "--kube-api-burst=500"}},
 	})
@@ -77,11 +77,8 @@ func (b *bench) onCluster(ctx context.Context, s side, f func(*cluster) error) (
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
-	if err := c.StopNodes(ctx); err != nil {
-		return err
-	}
 	config := c.RESTConfig()
-	config.QPS, config.Timeout = -1, 5*time.Second
+	config.Timeout = 5 * time.Second
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}

@@ -92,11 +92,7 @@ func startSide(ctx context.Context, bin, dir, settings string, stock bool) (_ *s
 	if s.authority, err = newAuthority(s.clusterDir(), kubeconfig); err != nil {
 		return nil, err
 	}
-	config := s.cluster.RESTConfig()
-	config.QPS, config.ContentType = -1, "application/vnd.kubernetes.protobuf"
-	if s.client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, err
-	}
+	s.client = s.cluster.Client()
 	return s, s.observe()
 }
 
@@ -108,7 +104,7 @@ func (s *side) startCluster(ctx context.Context, bin string) (err error) {
 	s.living, cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = append(s.stop, cancel)
 	s.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: bin, Dir: s.clusterDir(),
+		BinDir: bin, Dir: s.clusterDir(), WithoutNodes: true,
 		FeatureGates: map[string]bool{"ControllerRing": !s.stock},
 		Args: map[localcluster.Component][]string{
 			// Otherwise a server that is asked to end waits for the watches until it is killed.
@@ -129,7 +125,7 @@ func (s *side) startCluster(ctx context.Context, bin string) (err error) {
 			log.Print(err)
 		}
 	})
-	return s.cluster.StopNodes(ctx)
+	return nil
 }
 
 // observe follows etcd until the side ends, and begins to count.

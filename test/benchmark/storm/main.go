@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -79,25 +78,15 @@ type result struct {
 }
 
 func (b *benchmark) run(ctx context.Context, bin, out string) (err error) {
-	dir, err := os.MkdirTemp("", "storm")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b.cluster, err = localcluster.Start(ctx, localcluster.Config{
-		BinDir: bin, Dir: filepath.Join(dir, "cluster"),
-		Args: map[localcluster.Component][]string{localcluster.Etcd: {"--quota-backend-bytes=8589934592"}},
+		BinDir: bin,
+		Args:   map[localcluster.Component][]string{localcluster.Etcd: {"--quota-backend-bytes=8589934592"}},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
-	config := b.cluster.RESTConfig()
-	config.QPS = -1
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	if b.client, err = kubernetes.NewForConfig(config); err != nil {
-		return err
-	}
+	b.client = b.cluster.Client()
 	if err := b.createPods(ctx); err != nil {
 		return err
 	}
@@ -161,7 +150,6 @@ func (b *benchmark) storm(ctx context.Context, kind kind) (result, error) {
 	if kind.start != nil {
 		for i := range b.informers {
 			config := b.cluster.RESTConfig()
-			config.QPS = -1
 			config.ContentType = "application/vnd.kubernetes.protobuf"
 			config.Wrap(traffic.wrap)
 			informer, err := newInformer(ctx, kind, config, part(uint64(i), uint64(b.informers)))

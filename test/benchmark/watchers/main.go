@@ -32,7 +32,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,12 +74,7 @@ type benchmark struct {
 }
 
 func (b *benchmark) run(ctx context.Context, bin string) (err error) {
-	dir, err := os.MkdirTemp("", "watchers")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cluster, err := localcluster.Start(ctx, localcluster.Config{BinDir: bin, Dir: filepath.Join(dir, "cluster")})
+	cluster, err := localcluster.Start(ctx, localcluster.Config{BinDir: bin})
 	if err != nil {
 		return err
 	}
@@ -88,11 +82,7 @@ func (b *benchmark) run(ctx context.Context, bin string) (err error) {
 	if b.pid, err = cluster.PID(string(localcluster.KubeAPIServer)); err != nil {
 		return err
 	}
-	config := cluster.RESTConfig()
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	if b.client, err = kubernetes.NewForConfig(config); err != nil {
-		return err
-	}
+	b.client = cluster.Client()
 	if err := b.createPods(ctx); err != nil {
 		return err
 	}
