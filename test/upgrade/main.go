@@ -41,7 +41,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -58,11 +57,6 @@ type options struct {
 	times                  int
 	quiet, defaultElection bool
 	seed                   uint64
-}
-
-func init() {
-	// A process that this program starts ends with the thread that started it.
-	runtime.LockOSThread()
 }
 
 func main() {

@@ -75,8 +75,8 @@ type run struct {
 	client  kubernetes.Interface
 	load    *load
 	probes  *probes
-	// stockServer is the second API server, nil if there never was one.
-	stockServer *apiServer
+	// stockServer is the name of the second API server, "" if there never was one.
+	stockServer string
 	stop        []func()
 
 	lock      sync.Mutex
@@ -190,7 +190,7 @@ func (r *run) end() {
 // ended notes that a process has ended by itself.
 func (r *run) ended(exit *localcluster.Exit) {
 	close(r.endOf(exit.Process))
-	if !strings.HasPrefix(exit.Process, string(localcluster.KubeControllerManager)) {
+	if exit.Process == etcdName || exit.Process == apiServerName {
 		r.note(other, "%v", exit)
 	}
 }
@@ -495,7 +495,7 @@ func (r *run) judge(ctx context.Context) (*judge, error) {
 		return nil, err
 	}
 	a := newAccounts()
-	if r.stockServer != nil {
+	if r.stockServer != "" {
 		if err := a.readAudit(r.auditLog("2"), r.processAt); err != nil {
 			return nil, err
 		}

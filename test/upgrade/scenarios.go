@@ -18,8 +18,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -27,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/audit"
 )
 
 // managers is how many controller managers there are, where a scenario says nothing else.
@@ -331,11 +335,12 @@ func mixServers(ctx context.Context, r *run) error {
 		return err
 	}
 	r.say("adding a stock API server")
-	if err := r.addStockServer(ctx); err != nil {
+	added, err := r.addStockServer(ctx)
+	if err != nil {
 		return err
 	}
 	before := r.servers
-	r.serve(append(before, r.stockServer.address)...)
+	r.serve(append(before, added)...)
 	over := time.After(mixing)
 	for mixed := true; mixed; {
 		select {
@@ -353,11 +358,27 @@ func mixServers(ctx context.Context, r *run) error {
 	}
 	r.say("removing the stock API server")
 	r.serve(before...)
-	r.stockServer.end()
+	// It ends in good order, so its audit log has every write.
+	if err := r.cluster.StopProcess(ctx, r.stockServer); err != nil {
+		return err
+	}
 	for _, s := range seats {
 		if err := r.ready(ctx, s); err != nil {
 			return err
 		}
 	}
 	return r.answered(ctx)
+}
+
+// addStockServer starts a stock API server beside the cluster's own, and returns its URL.
+func (r *run) addStockServer(ctx context.Context) (url string, err error) {
+	// The cluster starts each API server from here.
+	link := filepath.Join(r.dir, "bin", "kube-apiserver")
+	if err := errors.Join(os.Remove(link), os.Symlink(filepath.Join(r.stock, "kube-apiserver"), link)); err != nil {
+		return "", err
+	}
+	if r.stockServer, err = r.cluster.AddAPIServer(ctx, audit.LogTo(r.auditLog("2"))); err != nil {
+		return "", err
+	}
+	return r.cluster.Endpoint(r.stockServer)
 }
