@@ -139,12 +139,15 @@ func (s *settings) measure(ctx context.Context, r *result) (err error) {
 	b.client = b.cluster.Client()
 	watchCtx, stopWatch := context.WithCancel(ctx)
 	defer stopWatch()
-	if b.records, err = follow(watchCtx, b.client, dir+".jsonl", func(err error) { cancel(err) }); err != nil {
+	if b.records, err = follow(watchCtx, b.cluster, dir+".jsonl"); err != nil {
 		return err
 	}
 	err = b.scenario(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
+	}
+	if err == nil {
+		err = b.records.Failed()
 	}
 	r.events = b.records.all()
 	for _, of := range b.counters {

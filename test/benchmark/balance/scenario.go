@@ -64,7 +64,7 @@ type bench struct {
 	*result
 	cluster  *localcluster.Cluster
 	client   kubernetes.Interface
-	records  *records
+	records  records
 	managers []string
 	// counters has the handovers that each process has counted, by its name and pid.
 	counters map[string]map[string]int
@@ -161,6 +161,9 @@ func (b *bench) hold(ctx context.Context, atLeast, atMost time.Duration) error {
 	begin := time.Now()
 	told := 0
 	for {
+		if err := b.records.Failed(); err != nil {
+			return err
+		}
 		h := replay(b.records.all())
 		var stirred time.Time
 		for _, l := range h.loads {
@@ -299,6 +302,9 @@ func (b *bench) told(ctx context.Context, objects int64) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	for {
+		if err := b.records.Failed(); err != nil {
+			return err
+		}
 		h := replay(b.records.all())
 		last := h.loads[len(h.loads)-1]
 		sum := int64(last.mean*float64(last.owners) + 0.5)

@@ -19,23 +19,18 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
-	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/pkg/localcluster"
+	etcd "k8s.io/kubernetes/test/harness/history"
 )
 
-// event is a change of a record of the ring, as the watch told it.
+// event is a change of a record of the ring, as etcd told it.
 type event struct {
 	At time.Time `json:"at"`
 	// Deleted says that the record is gone; the rest is what it last was.
@@ -56,74 +51,52 @@ type event struct {
 	Asked bool `json:"asked,omitempty"`
 }
 
-// records has all changes of the records of the ring, in order.
-type records struct {
-	lock   sync.Mutex
+// recorded has all changes of the records of the ring, in order, and writes each to a file, a line of
+// JSON.
+type recorded struct {
 	events []event
 	file   *json.Encoder
 }
 
-// follow watches the records until ctx ends, and writes each change to the file, a line of JSON. It
-// calls failed if a change may have been missed.
-func follow(ctx context.Context, client kubernetes.Interface, path string, failed func(error)) (*records, error) {
-	list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
+// records are followed in etcd.
+type records struct{ *etcd.History[*recorded] }
+
+// follow follows the records until ctx ends, and writes their changes to the file.
+func follow(ctx context.Context, cluster *localcluster.Cluster, path string) (records, error) {
+	endpoint, err := cluster.Endpoint(string(localcluster.Etcd))
 	if err != nil {
-		return nil, err
-	}
-	if len(list.Items) > 0 {
-		return nil, errors.New("there are records already, want a new cluster")
-	}
-	watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return client.ShardingV1alpha1().ControllerInstances().Watch(ctx, options)
-		},
-	})
-	if err != nil {
-		return nil, err
+		return records{}, err
 	}
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, err
+		return records{}, err
 	}
-	r := &records{file: json.NewEncoder(file)}
-	go func() {
-		defer file.Close()
-		for e := range watcher.ResultChan() {
-			if err := r.add(e); err != nil {
-				failed(err)
-				return
-			}
-		}
-		if ctx.Err() == nil {
-			failed(errors.New("the watch of the records has ended"))
-		}
-	}()
-	return r, nil
+	h, err := etcd.Follow(ctx, endpoint, &recorded{file: json.NewEncoder(file)}, (*recorded).add,
+		[]string{etcd.Registry + "controllerinstances/"}, clientv3.WithPrevKV())
+	return records{h}, err
 }
 
-func (r *records) add(e watch.Event) error {
-	if e.Type == watch.Error {
-		return fmt.Errorf("watch of the records: %w", apierrors.FromObject(e.Object))
+func (r *recorded) add(e *clientv3.Event) error {
+	object, err := etcd.Object(e)
+	if err != nil {
+		return err
 	}
-	i, ok := e.Object.(*shardingv1alpha1.ControllerInstance)
+	i, ok := object.(*shardingv1alpha1.ControllerInstance)
 	if !ok || i.Spec.Ring != catalogue.WorkloadsRing {
 		return nil
 	}
 	seen := event{
-		At: time.Now(), Deleted: e.Type == watch.Deleted, Name: i.Name, UID: string(i.UID),
+		At: time.Now(), Deleted: e.Type == clientv3.EventTypeDelete, Name: i.Name, UID: string(i.UID),
 		Key: (*int64)(i.Spec.HashKey), Next: (*int64)(i.Spec.NextHashKey), Donor: i.Spec.Donor, Phase: i.Status.Phase,
 		Weight: i.Status.Weight, Heaviest: i.Status.Heaviest, Work: i.Status.Work, Heap: i.Status.Heap,
 		Gives: i.Status.Gives != nil, Asked: i.DeletionTimestamp != nil,
 	}
-	r.lock.Lock()
-	defer r.lock.Unlock()
 	r.events = append(r.events, seen)
 	return r.file.Encode(seen)
 }
 
 // all returns the changes so far.
-func (r *records) all() []event {
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	return r.events[:len(r.events):len(r.events)]
+func (r records) all() (events []event) {
+	r.See(func(r *recorded) { events = r.events[:len(r.events):len(r.events)] })
+	return events
 }
