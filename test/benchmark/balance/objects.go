@@ -24,9 +24,12 @@ import (
 	"strings"
 	"time"
 
+	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
@@ -125,55 +128,39 @@ func (b *bench) grow(ctx context.Context) error {
 func (b *bench) deleteAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
+	client, err := metadata.NewForConfig(b.cluster.RESTConfig())
+	if err != nil {
+		return err
+	}
 	background := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	// Who creates others comes first.
 	for _, of := range []struct {
-		what   string
-		delete func(ctx context.Context, namespace string) error
-		left   func(ctx context.Context, one metav1.ListOptions) (int, error)
+		what     string
+		resource schema.GroupVersionResource
 	}{
-		{"Deployments", func(ctx context.Context, namespace string) error {
-			return b.client.AppsV1().Deployments(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
-		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
-			list, err := b.client.AppsV1().Deployments("").List(ctx, one)
-			return len(list.Items), err
-		}},
-		{"ReplicaSets", func(ctx context.Context, namespace string) error {
-			return b.client.AppsV1().ReplicaSets(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
-		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
-			list, err := b.client.AppsV1().ReplicaSets("").List(ctx, one)
-			return len(list.Items), err
-		}},
-		{"ReplicationControllers", func(ctx context.Context, namespace string) error {
-			return b.client.CoreV1().ReplicationControllers(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
-		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
-			list, err := b.client.CoreV1().ReplicationControllers("").List(ctx, one)
-			return len(list.Items), err
-		}},
-		{"pods", func(ctx context.Context, namespace string) error {
-			return b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, background, metav1.ListOptions{})
-		}, func(ctx context.Context, one metav1.ListOptions) (int, error) {
-			list, err := b.client.CoreV1().Pods("").List(ctx, one)
-			return len(list.Items), err
-		}},
+		{"Deployments", apps.SchemeGroupVersion.WithResource("deployments")},
+		{"ReplicaSets", apps.SchemeGroupVersion.WithResource("replicasets")},
+		{"ReplicationControllers", v1.SchemeGroupVersion.WithResource("replicationcontrollers")},
+		{"pods", v1.SchemeGroupVersion.WithResource("pods")},
 	} {
+		api := client.Resource(of.resource)
 		begin := time.Now()
 		for {
 			if err := harness.Parallel(ctx, writers, spaces, func(ctx context.Context, i int) error {
 				// The garbage collector may be faster, and one request too short for all: the next goes
 				// on.
-				if err := of.delete(ctx, space(i)); err != nil && !apierrors.IsNotFound(err) {
+				if err := api.Namespace(space(i)).DeleteCollection(ctx, background, metav1.ListOptions{}); err != nil && !apierrors.IsNotFound(err) {
 					log.Printf("a request to delete %s ended early: %v", of.what, err)
 				}
 				return ctx.Err()
 			}); err != nil {
 				return err
 			}
-			left, err := of.left(ctx, metav1.ListOptions{Limit: 1})
+			left, err := api.List(ctx, metav1.ListOptions{Limit: 1})
 			if err != nil {
 				return err
 			}
-			if left == 0 {
+			if len(left.Items) == 0 {
 				break
 			}
 			if err := harness.Sleep(ctx, time.Second); err != nil {
