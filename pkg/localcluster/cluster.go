@@ -314,6 +314,8 @@ func (c *Cluster) makeAdmin(apiServerURL string) error {
 		return err
 	}
 	config.QPS = -1
+	// Each look at Endpoints would print one.
+	config.WarningHandler = rest.NoWarnings{}
 	c.adminConfig = config
 	if c.requests, err = rest.HTTPClientFor(config); err != nil {
 		return err
@@ -560,11 +562,11 @@ func (c *Cluster) stopKindsLocked(ctx context.Context, kinds []Component) error 
 	return errors.Join(errs...)
 }
 
-// RESTConfig returns the configuration of a client that is a member of system:masters
-// and has no rate limit.
+// RESTConfig returns the configuration of a client that is a member of system:masters,
+// has no rate limit, and prints no warnings.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.adminConfig) }
 
-// Client returns a client that is a member of system:masters and has no rate limit.
+// Client returns a client with that configuration.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
 // Kubeconfig returns the path of a kubeconfig for a member of system:masters.

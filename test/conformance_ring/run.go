@@ -39,7 +39,6 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/localcluster"
@@ -200,13 +199,9 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	})
-	admin := r.cluster.RESTConfig()
-	admin.WarningHandler = rest.NoWarnings{}
-	if r.client, err = kubernetes.NewForConfig(admin); err != nil {
-		return err
-	}
+	r.client = r.cluster.Client()
 	r.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
-	r.dynamic, err = dynamic.NewForConfig(admin)
+	r.dynamic, err = dynamic.NewForConfig(r.cluster.RESTConfig())
 	return err
 }
 

@@ -38,7 +38,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
@@ -183,11 +182,8 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 		}
 		r.servers = append(r.servers, next)
 	}
-	admin := r.cluster.RESTConfig()
-	// Each look at Endpoints would print one.
-	admin.WarningHandler = rest.NoWarnings{}
-	r.client, err = kubernetes.NewForConfig(admin)
-	return err
+	r.client = r.cluster.Client()
+	return nil
 }
 
 // helpers are the leader's controllers that the judged ones count on. The pod garbage collector
