@@ -157,7 +157,7 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeAPIServer: auditing,
 			localcluster.KubeControllerManager: {
-				"--controllers=" + strings.Join(append(ringControllers(), helpers...), ","),
+				"--controllers=" + strings.Join(append(catalogue.ControllerNames(), helpers...), ","),
 				"--kube-api-qps=2000", "--kube-api-burst=2000", "--concurrent-replicaset-syncs=20", "--concurrent-rc-syncs=20", "--concurrent-deployment-syncs=10", "--concurrent-job-syncs=10",
 			},
 		},
@@ -191,14 +191,6 @@ func (r *run) startCluster(ctx context.Context) (err error) {
 var helpers = []string{
 	"serviceaccount-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller",
 	"pod-garbage-collector-controller",
-}
-
-// ringControllers returns the controllers whose work is judged.
-func ringControllers() (names []string) {
-	for _, ring := range catalogue.Rings() {
-		names = append(names, ring.ControllerNames()...)
-	}
-	return names
 }
 
 // startJudging follows etcd's history and the audit logs until the run ends.

@@ -29,8 +29,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 // Main runs a program until it ends or somebody interrupts it. If it fails, it says why and exits
@@ -67,6 +67,35 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Await looks every period until left returns nil. If it does not within some time, the error says
+// what was waited for, and what was left.
+func Await(ctx context.Context, within, period time.Duration, what string, left func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		err := left(ctx)
+		if err == nil {
+			return nil
+		}
+		if cause := Sleep(ctx, period); cause != nil {
+			return fmt.Errorf("waiting for %s: %w: %w", what, cause, err)
+		}
+	}
+}
+
+// Settled returns what a ring lacks to have n Active instances that cover all keys, nil if it has
+// them.
+func Settled(ctx context.Context, client kubernetes.Interface, name string, n int) error {
+	ring, err := ringtable.Get(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
+		return fmt.Errorf("ring %s: %d instances, %d of them Active, nobody works on %v; want %d that cover all keys", name, len(ring.Instances), ring.Active(), ring.Gap, n)
+	}
+	return nil
+}
+
 // Parallel calls do with the numbers below n, so many at a time, until one fails.
 func Parallel(ctx context.Context, atOnce, n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -80,11 +109,8 @@ func Parallel(ctx context.Context, atOnce, n int, do func(ctx context.Context, i
 // AwaitServiceAccount waits, for five minutes at most, until a namespace has its service account:
 // without one no pod can be created there.
 func AwaitServiceAccount(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+	return Await(ctx, 5*time.Minute, 100*time.Millisecond, "the service account of pods in "+namespace, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, nil
-	}); err != nil {
-		return fmt.Errorf("waiting for the service account of pods in %s: %w", namespace, err)
-	}
-	return nil
+		return err
+	})
 }

@@ -52,3 +52,20 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAwait(t *testing.T) {
+	left := errors.New("two pods")
+	looks := 0
+	if err := Await(t.Context(), time.Hour, 1, "pods", func(context.Context) error {
+		if looks++; looks < 3 {
+			return left
+		}
+		return nil
+	}); err != nil || looks != 3 {
+		t.Errorf("%v after %d looks, want 3", err, looks)
+	}
+	err := Await(t.Context(), 1, time.Hour, "pods", func(context.Context) error { return left })
+	if !errors.Is(err, left) || !errors.Is(err, context.DeadlineExceeded) || err.Error() != "waiting for pods: context deadline exceeded: two pods" {
+		t.Errorf("got %v, want what was left", err)
+	}
+}

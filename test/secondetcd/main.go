@@ -33,10 +33,9 @@ import (
 	"path/filepath"
 	"time"
 
-	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
@@ -240,32 +239,15 @@ func (b *bench) deletePods(ctx context.Context) {
 
 // settle waits until all instances are active, and then until each ReplicaSet has had all its pods.
 func (b *bench) settle(ctx context.Context) error {
+	// The API server may be down.
+	if err := harness.Await(ctx, soon, 100*time.Millisecond, "the instances", func(ctx context.Context) error {
+		return harness.Settled(ctx, b.client, catalogue.WorkloadsRing, len(b.managers))
+	}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	what := "the instances"
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		list, err := b.client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, nil // the API server may be down
-		}
-		active := 0
-		for _, i := range list.Items {
-			if i.Spec.Ring == "workloads" && i.Status.Phase == shardingv1alpha1.InstanceActive {
-				active++
-			}
-		}
-		return active == len(b.managers), nil
-	})
-	if err == nil {
-		what = "the pods"
-		b.history.See((*census).forget)
-		err = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (complete bool, err error) {
-			b.history.See(func(c *census) { complete = c.wasComplete() })
-			return complete, b.failure()
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("waiting for %s: %w", what, err)
-	}
-	return nil
+	b.history.See((*census).forget)
+	err := b.history.Await(ctx, "the pods", func(c *census) bool { return len(c.excess) > 0 || c.wasComplete() })
+	return errors.Join(err, b.failure())
 }

@@ -18,17 +18,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/ownership"
 	"k8s.io/kubernetes/test/harness/proxy"
 )
@@ -64,17 +63,7 @@ func (b *benchmark) live(ctx context.Context, p *process) (uint64, error) {
 // has reported its number of ReplicaSets, which it does once that has changed by a tenth.
 // A joining instance chooses its donor by it.
 func (b *benchmark) settle(ctx context.Context, ring []*process) error {
-	ctx, cancel := context.WithTimeout(ctx, soon)
-	defer cancel()
-	var left error
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		left = b.unsettled(ctx, ring)
-		return left == nil, nil
-	})
-	if err != nil {
-		return errors.Join(err, left)
-	}
-	return nil
+	return harness.Await(ctx, soon, 50*time.Millisecond, "the ring", func(ctx context.Context) error { return b.unsettled(ctx, ring) })
 }
 
 func (b *benchmark) unsettled(ctx context.Context, ring []*process) error {

@@ -18,17 +18,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
-	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
+	"k8s.io/kubernetes/test/harness"
 )
 
 // pollPeriod is between two looks at what is waited for.
@@ -50,11 +48,7 @@ func (b *benchmark) start(ctx context.Context, n int, apart bool) error {
 		}
 		args := []string{"--master=" + proxy.URL()}
 		if i < alone {
-			controllers := "*"
-			for _, ring := range catalogue.Rings() {
-				controllers += ",-" + strings.Join(ring.ControllerNames(), ",-")
-			}
-			args = append(args, "--controllers="+controllers)
+			args = append(args, "--controllers=*,-"+strings.Join(catalogue.ControllerNames(), ",-"))
 		}
 		name, err := b.cluster.AddControllerManager(ctx, args...)
 		if err != nil {
@@ -77,27 +71,15 @@ func (b *benchmark) start(ctx context.Context, n int, apart bool) error {
 // settle waits until each ring has n Active instances that cover all keys, and the namespace its
 // service account, so that somebody leads.
 func (b *benchmark) settle(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, soon)
-	defer cancel()
-	var left error
-	err := wait.PollUntilContextCancel(ctx, pollPeriod, true, func(ctx context.Context) (bool, error) {
-		if _, left = b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); left != nil || n == 0 {
-			return left == nil, nil
+	return harness.Await(ctx, soon, pollPeriod, fmt.Sprintf("rings of %d", n), func(ctx context.Context) error {
+		if _, err := b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil || n == 0 {
+			return err
 		}
 		for _, in := range catalogue.Rings() {
-			var ring *ringtable.Ring
-			if ring, left = ringtable.Get(ctx, b.client, in.Name); left != nil {
-				return false, nil
-			}
-			if len(ring.Instances) != n || ring.Active() != n || !ring.Gap.Empty() {
-				left = fmt.Errorf("%s: %d instances, %d Active, nobody works on %s", in.Name, len(ring.Instances), ring.Active(), ring.Gap)
-				return false, nil
+			if err := harness.Settled(ctx, b.client, in.Name, n); err != nil {
+				return err
 			}
 		}
-		return true, nil
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("waiting for rings of %d: %w", n, errors.Join(err, left))
-	}
-	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
@@ -149,13 +150,7 @@ func (s *side) died(exit *localcluster.Exit) {
 
 // addLeader starts a controller manager that hosts no ring, and waits until it leads.
 func (s *side) addLeader(ctx context.Context) error {
-	enabled := "--controllers=*"
-	for _, ring := range catalogue.Rings() {
-		for _, controller := range ring.ControllerNames() {
-			enabled += ",-" + controller
-		}
-	}
-	if err := s.add(ctx, true, enabled); err != nil {
+	if err := s.add(ctx, true, "--controllers=*,-"+strings.Join(catalogue.ControllerNames(), ",-")); err != nil {
 		return err
 	}
 	return s.registry.Await(ctx, "a leader", func(l *ledger) bool { return l.leader != "" })

@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"strings"
@@ -105,14 +106,16 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 	if err := objects.Create(ctx, s.client, namespace, quota); err != nil {
 		return err
 	}
-	if err := s.until(ctx, "a quota that counts, and a service account", func() (bool, error) {
+	if err := s.until(ctx, "a quota that counts", func(ctx context.Context) error {
 		quota, err := core.ResourceQuotas(namespace).Get(ctx, quotaName, metav1.GetOptions{})
-		if err != nil || len(quota.Status.Hard) == 0 {
-			return false, err
+		if err == nil && len(quota.Status.Hard) == 0 {
+			return errors.New("it counts nothing")
 		}
-		accounts, err := core.ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
-		return err == nil && len(accounts.Items) > 0, err
+		return err
 	}); err != nil {
+		return err
+	}
+	if err := harness.AwaitServiceAccount(ctx, s.client, namespace); err != nil {
 		return err
 	}
 	before := s.now()
@@ -125,9 +128,12 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 			return err
 		}
 	}
-	if err := s.until(ctx, "the first pods", func() (bool, error) {
+	if err := s.until(ctx, "the first pods", func(ctx context.Context) error {
 		pods, err := s.pods(ctx)
-		return pods >= earlier+quotaBegun, err
+		if err == nil && pods < earlier+quotaBegun {
+			return fmt.Errorf("there are %d", pods-earlier)
+		}
+		return err
 	}); err != nil {
 		return err
 	}
@@ -179,20 +185,9 @@ func (s *side) countCharged(ctx context.Context, namespace string, of *charged) 
 	return nil
 }
 
-// until waits until a condition is true. An error is tried again.
-func (s *side) until(ctx context.Context, what string, condition func() (bool, error)) error {
-	for begin := time.Now(); ; {
-		ok, err := condition()
-		if ok && err == nil {
-			return nil
-		}
-		if time.Since(begin) > soon {
-			return fmt.Errorf("%s: %s: not within %v: %v", s.name, what, soon, err)
-		}
-		if err := harness.Sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
+// until waits until nothing is left.
+func (s *side) until(ctx context.Context, what string, left func(context.Context) error) error {
+	return harness.Await(ctx, soon, 10*time.Millisecond, s.name+": "+what, left)
 }
 
 func renderQuotas(cells []quotaCell) string {

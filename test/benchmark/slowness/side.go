@@ -27,11 +27,11 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 )
 
@@ -170,48 +170,35 @@ func (s *side) end() {
 // settle waits until all controller managers run but those that were killed, and every key has a
 // worker: of ours, until each ring has n Active instances, too.
 func (s *side) settle(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, soon)
-	defer cancel()
-	var left error
-	err := wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
+	return harness.Await(ctx, soon, period, fmt.Sprintf("%d controller managers of %s to share the work", n, s.name), func(ctx context.Context) error {
 		wanted := slices.DeleteFunc(s.all(), s.isKilled)
 		if running := len(s.running()); running != len(wanted) {
-			left = fmt.Errorf("%d of %d controller managers run", running, len(wanted))
-			return false, nil
+			return fmt.Errorf("%d of %d controller managers run", running, len(wanted))
 		}
 		if _, whole := s.unserved.whole(); !whole {
-			left = errors.New("keys have no worker")
-			return false, nil
+			return errors.New("keys have no worker")
 		}
 		if s.stock {
-			return true, nil
+			return nil
 		}
-		left = s.unsettled(ctx, n)
-		return left == nil, nil
+		return s.unsettled(ctx, n)
 	})
-	if err != nil {
-		return fmt.Errorf("%s: waiting for %d controller managers to share the work: %w", s.name, n, errors.Join(err, left))
-	}
-	return nil
 }
 
 // rest waits until nothing was listed for a while: the controllers that a leader runs start one after
 // the other, long after every key has a worker.
 func (s *side) rest(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, soon)
-	defer cancel()
 	var last lists
 	var since time.Time
-	err := wait.PollUntilContextCancel(ctx, period, true, func(context.Context) (bool, error) {
+	return harness.Await(ctx, soon, period, s.name+" to list nothing", func(context.Context) error {
 		if now := s.now().lists(); now != last {
 			last, since = now, time.Now()
 		}
-		return time.Since(since) >= restTime, nil
+		if rested := time.Since(since); rested < restTime {
+			return fmt.Errorf("it has listed nothing for %v", rested)
+		}
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("%s: waiting until nothing is listed: %w", s.name, err)
-	}
-	return nil
 }
 
 // unsettled says why the rings are not at rest with n instances.

@@ -36,8 +36,8 @@ import (
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/integration/framework"
-	"k8s.io/kubernetes/test/utils/controllermanager"
 	"k8s.io/utils/ptr"
 )
 
@@ -187,7 +187,7 @@ func TestAMetricThatIsNotToldKeepsNoRange(t *testing.T) {
 	asked(2)
 	r.start("--controllers=" + catalogue.HorizontalPodAutoscalerController)
 	r.eventually(func(ctx context.Context) error {
-		return controllermanager.Settled(ctx, r.client, catalogue.NamespacesRing, 2)
+		return harness.Settled(ctx, r.client, catalogue.NamespacesRing, 2)
 	})
 	// The new owner asks again.
 	asked(3)

@@ -36,6 +36,7 @@ import (
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/integration/framework"
 	"k8s.io/kubernetes/test/utils/controllermanager"
 	"k8s.io/kubernetes/test/utils/podcreations"
@@ -100,7 +101,7 @@ func (r *ringTest) ring(ctx context.Context) (*ringtable.Ring, error) {
 func (r *ringTest) expectRing(n int) {
 	r.Helper()
 	r.eventually(func(ctx context.Context) error {
-		return controllermanager.Settled(ctx, r.client, catalogue.WorkloadsRing, n)
+		return harness.Settled(ctx, r.client, catalogue.WorkloadsRing, n)
 	})
 }
 

@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
-	"k8s.io/kubernetes/test/utils/controllermanager"
+	"k8s.io/kubernetes/test/harness"
 )
 
 // startSlices starts n controller managers that run the EndpointSlice controller, and waits until
@@ -45,7 +45,7 @@ func (r *ringTest) startSlices(n int) {
 func (r *ringTest) expectSlicesRing(n int) {
 	r.Helper()
 	r.eventually(func(ctx context.Context) error {
-		return controllermanager.Settled(ctx, r.client, catalogue.NamespacesRing, n)
+		return harness.Settled(ctx, r.client, catalogue.NamespacesRing, n)
 	})
 }
 

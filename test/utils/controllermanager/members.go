@@ -23,7 +23,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	kcmtesting "k8s.io/kubernetes/cmd/kube-controller-manager/app/testing"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/integration/framework"
 )
 
@@ -118,7 +118,7 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 	args := []string{
 		"--kubeconfig=" + Kubeconfig(t, running.server), "--leader-elect=false", "--secure-port=0",
 		"--kube-api-qps=1000", "--kube-api-burst=1000",
-		"--controllers=" + strings.Join(ringControllers(), ","),
+		"--controllers=" + strings.Join(catalogue.ControllerNames(), ","),
 	}
 	var tearDown []kcmtesting.TearDownFunc
 	for range members {
@@ -142,16 +142,12 @@ func InsteadOf(t testing.TB, ctx context.Context, run func(ctx context.Context, 
 		wg.Wait()
 	}()
 	running.until, running.stop, running.ended = ctx.Done(), stop, ended
-	var last error
-	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		for _, r := range catalogue.Rings() {
-			if last = Settled(ctx, client, r.Name, members); last != nil {
-				return false, nil
-			}
+	for _, r := range catalogue.Rings() {
+		if err := harness.Await(ctx, 2*time.Minute, 50*time.Millisecond, "the rings", func(ctx context.Context) error {
+			return harness.Settled(ctx, client, r.Name, members)
+		}); err != nil {
+			t.Fatal(err)
 		}
-		return true, nil
-	}); err != nil {
-		t.Fatalf("%v: %v", err, last)
 	}
 }
 
@@ -161,13 +157,4 @@ func WithoutRing(start func()) {
 	if !utilfeature.DefaultFeatureGate.Enabled(genericfeatures.ControllerRing) {
 		start()
 	}
-}
-
-// ringControllers returns the names of all controllers of the catalogue.
-func ringControllers() []string {
-	var names []string
-	for _, r := range catalogue.Rings() {
-		names = append(names, r.ControllerNames()...)
-	}
-	return names
 }

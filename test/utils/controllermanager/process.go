@@ -18,19 +18,15 @@ limitations under the License.
 package controllermanager
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 // Kubeconfig writes a kubeconfig for the server and the user of config, and returns its path.
@@ -80,17 +76,4 @@ func Start(t testing.TB, args ...string) *exec.Cmd {
 func kill(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-}
-
-// Settled returns an error unless the ring of that name has n instances, all Active, that cover all
-// keys.
-func Settled(ctx context.Context, client kubernetes.Interface, name string, n int) error {
-	ring, err := ringtable.Get(ctx, client, name)
-	if err != nil {
-		return err
-	}
-	if len(ring.Instances) != n || ring.Active() != n || n > 0 && !ring.Gap.Empty() {
-		return fmt.Errorf("ring %s: %d instances, %d of them Active, nobody works on %v; want %d that cover all keys", name, len(ring.Instances), ring.Active(), ring.Gap, n)
-	}
-	return nil
 }

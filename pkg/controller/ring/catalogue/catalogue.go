@@ -77,6 +77,14 @@ const workloadWithJob = "WorkloadWithJob"
 // Rings returns the catalogue. It must not be changed.
 func Rings() []Ring { return rings }
 
+// ControllerNames returns the names of all controllers in the catalogue.
+func ControllerNames() (names []string) {
+	for _, r := range rings {
+		names = append(names, r.ControllerNames()...)
+	}
+	return names
+}
+
 var rings = []Ring{
 	{
 		Name: WorkloadsRing,
