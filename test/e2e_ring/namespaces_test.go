@@ -23,14 +23,13 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 
-	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	policy "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -82,22 +81,11 @@ var _ = ginkgo.Describe("ring of namespaces", ginkgo.Ordered, func() {
 // budget that lets one be missing.
 func createService(ctx context.Context, namespace string, replicas int32) {
 	ginkgo.GinkgoHelper()
-	labels := map[string]string{"name": "set"}
-	meta := metav1.ObjectMeta{Name: "set"}
-	_, err := client.CoreV1().Services(namespace).Create(ctx, &v1.Service{ObjectMeta: meta, Spec: v1.ServiceSpec{Selector: labels, Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	_, err = client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, &policy.PodDisruptionBudget{
-		ObjectMeta: meta, Spec: policy.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
-	}, metav1.CreateOptions{})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	_, err = client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{
-		ObjectMeta: meta,
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, ServiceName: "set", PodManagementPolicy: appsv1.ParallelPodManagement,
-			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate(labels),
-		},
-	}, metav1.CreateOptions{})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	pods := podTemplate("set")
+	create(ctx, namespace, objects.Service("set", pods.Labels), objects.StatefulSet("set", replicas, pods), &policy.PodDisruptionBudget{
+		ObjectMeta: objects.Named("set"),
+		Spec:       policy.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: objects.Selector(pods.Labels)},
+	})
 }
 
 func scaleService(ctx context.Context, namespace string, replicas int32) {

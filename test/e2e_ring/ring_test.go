@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/harness/objects"
 )
 
 var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
@@ -70,14 +71,8 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 
 	ginkgo.It("rolls a Deployment across instances, pod for pod", func(ctx context.Context) {
 		const replicas = int32(20)
-		labels := map[string]string{"name": "rolling"}
 		deployments := client.AppsV1().Deployments(namespace)
-		replicasOfDeployment := replicas
-		_, err := deployments.Create(ctx, &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Name: "rolling"},
-			Spec:       appsv1.DeploymentSpec{Replicas: &replicasOfDeployment, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate(labels)},
-		}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		create(ctx, namespace, objects.Deployment("rolling", replicas, podTemplate("rolling")))
 		for revision := 1; revision <= 3; revision++ {
 			gomega.Eventually(ctx, func(g gomega.Gomega) {
 				d, err := deployments.Get(ctx, "rolling", metav1.GetOptions{})

@@ -32,10 +32,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/localcluster"
 	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/kubernetes/test/utils/podcreations"
 )
 
@@ -118,28 +120,27 @@ func expectRingNamed(ctx context.Context, name string, n int) *ringtable.Ring {
 	return ring
 }
 
+// create creates objects in a namespace.
+func create(ctx context.Context, namespace string, all ...runtime.Object) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(objects.Create(ctx, client, namespace, all...)).To(gomega.Succeed())
+}
+
 func newNamespace(ctx context.Context) string {
 	ginkgo.GinkgoHelper()
-	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ring-"}}, metav1.CreateOptions{})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ring-"}}
+	create(ctx, "", ns)
 	return ns.Name
 }
 
-func podTemplate(labels map[string]string) v1.PodTemplateSpec {
-	return v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image:1"}}},
-	}
+func podTemplate(name string) v1.PodTemplateSpec {
+	return objects.Pods(map[string]string{"name": name})
 }
 
 func createReplicaSet(ctx context.Context, namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	ginkgo.GinkgoHelper()
-	labels := map[string]string{"name": name}
-	rs, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate(labels)},
-	}, metav1.CreateOptions{})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	rs := objects.ReplicaSet(name, replicas, podTemplate(name))
+	create(ctx, namespace, rs)
 	return rs
 }
 

@@ -27,6 +27,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
 
@@ -34,7 +35,7 @@ import (
 const completions = 5
 
 func jobSpec(name string) batchv1.JobSpec {
-	template := podTemplate(map[string]string{"name": name})
+	template := podTemplate(name)
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
 	return batchv1.JobSpec{Completions: ptr.To[int32](completions), Parallelism: ptr.To[int32](2), Template: template}
 }
@@ -44,8 +45,8 @@ func createJobs(ctx context.Context, namespace, prefix string, n int) []*batchv1
 	var jobs []*batchv1.Job
 	for i := range n {
 		name := fmt.Sprintf("%s-%02d", prefix, i)
-		job, err := client.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: jobSpec(name)}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		job := &batchv1.Job{ObjectMeta: objects.Named(name), Spec: jobSpec(name)}
+		create(ctx, namespace, job)
 		jobs = append(jobs, job)
 	}
 	return jobs
@@ -76,11 +77,10 @@ func createCronJobs(ctx context.Context, namespace string, n int) {
 		name := fmt.Sprintf("cron-%02d", i)
 		spec := jobSpec(name)
 		spec.TTLSecondsAfterFinished = ptr.To[int32](10)
-		_, err := client.BatchV1().CronJobs(namespace).Create(ctx, &batchv1.CronJob{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
+		create(ctx, namespace, &batchv1.CronJob{
+			ObjectMeta: objects.Named(name),
 			Spec:       batchv1.CronJobSpec{Schedule: "* * * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: spec}},
-		}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		})
 	}
 }
 
@@ -110,12 +110,8 @@ func createDaemonSets(ctx context.Context, namespace string, n int) []*appsv1.Da
 	var daemonSets []*appsv1.DaemonSet
 	for i := range n {
 		name := fmt.Sprintf("daemon-%02d", i)
-		labels := map[string]string{"name": name}
-		ds, err := client.AppsV1().DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate(labels)},
-		}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		ds := objects.DaemonSet(name, podTemplate(name))
+		create(ctx, namespace, ds)
 		daemonSets = append(daemonSets, ds)
 	}
 	return daemonSets
