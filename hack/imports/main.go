@@ -57,6 +57,7 @@ var layers = []string{
 	"k8s.io/kubernetes/pkg/localcluster",
 	"k8s.io/kubernetes/pkg/ringtable",
 	commands,
+	"k8s.io/kubernetes/test/harness",
 	"k8s.io/kubernetes/test",
 }
 

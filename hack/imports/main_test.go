@@ -37,6 +37,7 @@ func TestBroken(t *testing.T) {
 		"a command to a test":        {from: kubernetes + "cmd/a", to: kubernetes + "test/b", want: "a higher layer"},
 		"a command to itself":        {from: kubernetes + "cmd/a", to: kubernetes + "cmd/a/b"},
 		"a command to another":       {from: kubernetes + "cmd/a", to: kubernetes + "cmd/b/c", want: "another command"},
+		"the harness to a program":   {from: kubernetes + "test/harness/a", to: kubernetes + "test/b", want: "a higher layer"},
 		"a test to a command":        {from: kubernetes + "test/a", to: kubernetes + "cmd/b"},
 	} {
 		t.Run(name, func(t *testing.T) {
