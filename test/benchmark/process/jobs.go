@@ -105,18 +105,10 @@ func (b *benchmark) runJobs(ctx context.Context) (r ran, err error) {
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return r, err
 	}
-	after, err := b.cpu()
-	if err != nil {
-		return r, err
-	}
-	for i := range after {
-		used := after[i] - before[i]
-		r.most, r.total = max(r.most, used), r.total+used
-	}
-	var all []time.Duration
-	running.See(func(j *jobs) { all = slices.Sorted(maps.Values(j.took)) })
-	r.rate, r.median, r.late = allJobs/took.Seconds(), all[len(all)/2], all[len(all)*99/100]
-	return r, nil
+	running.See(func(j *jobs) { r.median, r.late = percentiles(slices.Collect(maps.Values(j.took))) })
+	r.rate = allJobs / took.Seconds()
+	r.most, r.total, err = b.cpuSince(before)
+	return r, err
 }
 
 // cpu returns the CPU time that each controller manager has used.
@@ -130,6 +122,16 @@ func (b *benchmark) cpu() ([]time.Duration, error) {
 		all = append(all, used)
 	}
 	return all, nil
+}
+
+// cpuSince returns the most CPU time that a controller manager has used since then, and that of all.
+func (b *benchmark) cpuSince(before []time.Duration) (most, total time.Duration, err error) {
+	now, err := b.cpu()
+	for i := range now {
+		used := now[i] - before[i]
+		most, total = max(most, used), total+used
+	}
+	return most, total, err
 }
 
 // createJobs creates the Jobs, evenly over their time.

@@ -64,6 +64,12 @@ func median(rounds []filled) filled {
 	return rounds[len(rounds)/2]
 }
 
+// percentiles returns the 50th and the 99th.
+func percentiles(all []time.Duration) (median, late time.Duration) {
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)*99/100]
+}
+
 // usage is what a process has used until all pods were there, and what it holds once the rings are even.
 type usage struct {
 	live, peak uint64
@@ -163,8 +169,7 @@ func (b *benchmark) fill(ctx context.Context, namespace func(int) string) (f fil
 			took = append(took, c.last[name].Sub(begun))
 		}
 	})
-	slices.Sort(took)
-	f.median, f.late = took[len(took)/2], took[len(took)*99/100]
+	f.median, f.late = percentiles(took)
 	if err := b.complete(ctx); err != nil {
 		return f, err
 	}

@@ -100,9 +100,7 @@ func (b *benchmark) runServices(ctx context.Context) (s served, err error) {
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return s, err
 	}
-	var took []time.Duration
-	following.See(func(a *addresses) { took = slices.Sorted(slices.Values(a.took)) })
-	s.median, s.late = took[len(took)/2], took[len(took)*99/100]
+	following.See(func(a *addresses) { s.median, s.late = percentiles(a.took) })
 	return s, nil
 }
 
@@ -138,15 +136,8 @@ func (b *benchmark) restartServices(ctx context.Context, following *history.Hist
 	if err := await(ctx, "the slices to follow", following, 2*allServices*servicePods); err != nil {
 		return err
 	}
-	after, err := b.cpu()
-	if err != nil {
-		return err
-	}
-	for i := range after {
-		used := after[i] - before[i]
-		s.most, s.total = max(s.most, used), s.total+used
-	}
-	return nil
+	s.most, s.total, err = b.cpuSince(before)
+	return err
 }
 
 // createServingNode creates the Node, which is ready.
