@@ -502,8 +502,8 @@ func (c *Cluster) Signal(process string, signal syscall.Signal) error {
 // Kill ends a process with SIGKILL, and returns when it has ended.
 func (c *Cluster) Kill(process string) error { return c.kill(process, syscall.SIGKILL) }
 
-// Crash has a Go program end itself as a panic does: it writes to its log what all its goroutines do, and
-// exits. It returns when the process has ended.
+// Crash has a Go program end itself as a panic does: it writes to its log what all its goroutines
+// do, and exits. It returns when the process has ended.
 func (c *Cluster) Crash(process string) error { return c.kill(process, syscall.SIGABRT) }
 
 func (c *Cluster) kill(process string, signal syscall.Signal) error {

@@ -36,8 +36,8 @@ import (
 )
 
 // checker judges an operator by two independent sources: all changes in etcd, and the requests that
-// the API server's audit log has. It shares no code with the ring, and relies only on the meaning of
-// the registry. It does no input or output, and knows no time but what it is told.
+// the API server's audit log has. It shares no code with the ring, and relies only on the meaning
+// of the registry. It does no input or output, and knows no time but what it is told.
 type checker struct {
 	config   *config
 	revision int64

@@ -135,8 +135,8 @@ func (r *run) keepDependents(ctx context.Context, name string) {
 	}
 }
 
-// kept returns the dependents that are kept, those first that have not changed for longest: how long one
-// is kept tells how long an operator may pause before it tries again.
+// kept returns the dependents that are kept, those first that have not changed for longest: how
+// long one is kept tells how long an operator may pause before it tries again.
 func (r *run) kept() (all []*unstructured.Unstructured) {
 	r.history.See(func(c *checker) { all = c.dependents(isKept) })
 	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return cmp.Compare(revisionOf(a), revisionOf(b)) })
@@ -145,10 +145,10 @@ func (r *run) kept() (all []*unstructured.Unstructured) {
 
 func isKept(o *unstructured.Unstructured) bool { return slices.Contains(o.GetFinalizers(), keeper) }
 
-// letGo lets all go that are kept, and those whose workload is gone, until ctx ends. It returns why it
-// could not do so the last time. The garbage collector may have missed that a workload is gone: where the
-// API server restarts, all that its informer is told of one that was made anew meanwhile is a change. And
-// an operator that does not know it yet makes dependents for it.
+// letGo lets all go that are kept, and those whose workload is gone, until ctx ends. It returns why
+// it could not do so the last time. The garbage collector may have missed that a workload is gone:
+// where the API server restarts, all that its informer is told of one that was made anew meanwhile
+// is a change. And an operator that does not know it yet makes dependents for it.
 func (r *run) letGo(ctx context.Context) error {
 	for {
 		var left []*unstructured.Unstructured

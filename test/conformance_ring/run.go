@@ -502,8 +502,8 @@ type errUnsettled struct {
 	limit time.Duration
 }
 
-// rule returns the one that is broken. Where others are not settled either, that a workload was made
-// anew has nothing to do with it.
+// rule returns the one that is broken. Where others are not settled either, that a workload was
+// made anew has nothing to do with it.
 func (e *errUnsettled) rule() rule {
 	if slices.ContainsFunc(e.left, func(l leftover) bool { return l.rule != anew }) {
 		return settled

@@ -94,8 +94,8 @@ func scaleService(ctx context.Context, namespace string, replicas int32) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
-// expectService waits until the set has its pods, the Service all their addresses, in EndpointSlices
-// and in Endpoints, and the budget allows one to be missing.
+// expectService waits until the set has its pods, the Service all their addresses, in
+// EndpointSlices and in Endpoints, and the budget allows one to be missing.
 func expectService(ctx context.Context, namespace string, replicas int32) {
 	ginkgo.GinkgoHelper()
 	gomega.Eventually(ctx, func(g gomega.Gomega) {

@@ -117,8 +117,8 @@ func createDaemonSets(ctx context.Context, namespace string, n int) []*appsv1.Da
 	return daemonSets
 }
 
-// expectDaemons waits until each DaemonSet has a pod on each node, and checks that no more were ever
-// created for it.
+// expectDaemons waits until each DaemonSet has a pod on each node, and checks that no more were
+// ever created for it.
 func expectDaemons(ctx context.Context, daemonSets []*appsv1.DaemonSet) {
 	ginkgo.GinkgoHelper()
 	for _, ds := range daemonSets {

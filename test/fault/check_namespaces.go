@@ -152,7 +152,8 @@ func (t *team) addresses() (addresses []string) {
 	return addresses
 }
 
-// removed checks that of the addresses that were published, those that no longer are were not ready.
+// removed checks that of the addresses that were published, those that no longer are were not
+// ready.
 func (c *checker) removed(t *team, from string, before, now []string) {
 	ready := t.addresses()
 	for _, address := range before {
@@ -280,8 +281,8 @@ func (t *team) unspread() (left []string) {
 	if !sameAddresses(t.endpoints, addresses) {
 		left = append(left, fmt.Sprintf("Endpoints have %v, want %v", t.endpoints, addresses))
 	}
-	// A pod that was evicted, and has come again under its name before the controller of budgets saw it
-	// go, counts as disrupted for two minutes, with stock as well.
+	// A pod that was evicted, and has come again under its name before the controller of budgets saw
+	// it go, counts as disrupted for two minutes, with stock as well.
 	s := t.budget.Status
 	disrupted := int32(len(s.DisruptedPods))
 	if s.CurrentHealthy+disrupted != fixedReplicas || disrupted == 0 && s.DisruptionsAllowed != 1 {

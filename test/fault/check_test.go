@@ -228,8 +228,8 @@ func TestSurgeOfADeploymentThatIsScaledDown(t *testing.T) {
 	s.expect(t, excess, surge)
 }
 
-// A write that removes an object names the revision of the write before it, which may have been when
-// another owned it.
+// A write that removes an object names the revision of the write before it, which may have been
+// when another owned it.
 func TestARemovalNamesTheRevisionBefore(t *testing.T) {
 	for _, owner := range []string{"a", "b"} {
 		s := begin()
@@ -327,8 +327,8 @@ func TestADeleteThatTheFenceRefusesMayHaveMarkedItsObject(t *testing.T) {
 	}
 }
 
-// What the leader's collectors delete, or finish where somebody else's deletion was cut, is no write of
-// a ring.
+// What the leader's collectors delete, or finish where somebody else's deletion was cut, is no
+// write of a ring.
 func TestWhatCollectorsDeleteIsNotJudged(t *testing.T) {
 	for agent, want := range map[string]string{
 		"generic-garbage-collector": "", "pod-garbage-collector": "", "job-controller": "delete",

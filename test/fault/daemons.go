@@ -127,8 +127,8 @@ func (r *run) bind(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// halfDeleted is when a pod that is being deleted is removed. A deletion has two steps, and where the
-// client ends between them, the second is the kubelet's.
+// halfDeleted is when a pod that is being deleted is removed. A deletion has two steps, and where
+// the client ends between them, the second is the kubelet's.
 const halfDeleted = 15 * time.Second
 
 // remove removes a pod that is being deleted, as a kubelet would.

@@ -84,7 +84,8 @@ func crash(ctx context.Context, r *run) ([]time.Duration, error) {
 	return r.loseProcess(ctx, r.cluster.Crash)
 }
 
-// loseProcess has a process end by a function that is given its name, and starts another in its place.
+// loseProcess has a process end by a function that is given its name, and starts another in its
+// place.
 func (r *run) loseProcess(ctx context.Context, end func(process string) error) ([]time.Duration, error) {
 	victim, err := r.victim()
 	if err != nil {

@@ -83,8 +83,8 @@ func (r *run) runJob(ctx context.Context, random *rand.Rand) {
 	})
 }
 
-// runPods does what a scheduler and kubelets would do, until ctx ends: daemon pods are bound to their
-// Nodes, and of the pods of Jobs each succeeds after a while, and a few fail.
+// runPods does what a scheduler and kubelets would do, until ctx ends: daemon pods are bound to
+// their Nodes, and of the pods of Jobs each succeeds after a while, and a few fail.
 func (r *run) runPods(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -15,9 +15,9 @@ limitations under the License.
 */
 
 // Command fault injects faults into a real cluster while ReplicaSets are scaled, Deployments scaled
-// and rolled out, Jobs run and deleted, and DaemonSets rolled out on Nodes that come and go, at random.
-// It checks what the controller managers did by comparing the API servers' audit logs with etcd's
-// history:
+// and rolled out, Jobs run and deleted, and DaemonSets rolled out on Nodes that come and go, at
+// random. It checks what the controller managers did by comparing the API servers' audit logs with
+// etcd's history:
 //
 //   - No instance has written an object that it did not own at that revision.
 //   - No pod, ReplicaSet or Job was created in excess, no daemon pod was deleted needlessly, and no

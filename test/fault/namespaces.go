@@ -95,9 +95,9 @@ func (r *run) createTeam(ctx context.Context, team string) error {
 	return objects.Create(ctx, r.client, team, all...)
 }
 
-// mayScale says whether the set that is scaled may be given that many pods. While claims of pods that
-// it has deleted are there, it may not grow: it would wait for their end, of which nobody tells it,
-// as in stock.
+// mayScale says whether the set that is scaled may be given that many pods. While claims of pods
+// that it has deleted are there, it may not grow: it would wait for their end, of which nobody
+// tells it, as in stock.
 func (r *run) mayScale(ctx context.Context, team string, replicas int) bool {
 	set, err := r.client.AppsV1().StatefulSets(team).Get(ctx, scaledSet, metav1.GetOptions{})
 	if err != nil {

@@ -266,8 +266,8 @@ func (r *run) from(ips []string) *process {
 	return nil
 }
 
-// processOf returns the name of the process whose holderIdentity, HOST:PORT_PID_RANDOM, is given. No
-// two processes of a cluster have the same port, while a pid may come again within an hour.
+// processOf returns the name of the process whose holderIdentity, HOST:PORT_PID_RANDOM, is given.
+// No two processes of a cluster have the same port, while a pid may come again within an hour.
 func (r *run) processOf(holder string) string {
 	slot, _, _ := strings.Cut(holder, "_")
 	_, port, _ := net.SplitHostPort(slot)
@@ -464,8 +464,8 @@ func (r *run) load(ctx context.Context) {
 	}
 }
 
-// settle waits until every ReplicaSet and DaemonSet has the pods it wants, its status says so, every
-// rollout is complete, every Job has finished, and the ring is complete.
+// settle waits until every ReplicaSet and DaemonSet has the pods it wants, its status says so,
+// every rollout is complete, every Job has finished, and the ring is complete.
 func (r *run) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, soon, errors.New("not within 3 minutes"))
 	defer cancel()
@@ -500,8 +500,8 @@ func (r *run) settleWithoutLoad(ctx context.Context) error {
 	return r.settle(ctx)
 }
 
-// unringed lists what differs from rings of n instances that work on a range. No handover is open if
-// they are still; else boundaries may move to even out the load.
+// unringed lists what differs from rings of n instances that work on a range. No handover is open
+// if they are still; else boundaries may move to even out the load.
 func (c *checker) unringed(n int, still bool) []string {
 	var left []string
 	for _, ring := range catalogue.Rings() {

@@ -15,10 +15,10 @@ limitations under the License.
 */
 
 // Command leader compares the controllers behind the leader's lease, which have trimmed pods, with
-// those of stock, which have whole ones: after the same story, the same objects are to be there, and
-// the same writes to have been made. The story has owners that are deleted, volumes that are attached
-// and detached, and nodes that fail. Then it kills the leader's process, and measures how long which
-// controllers do nothing.
+// those of stock, which have whole ones: after the same story, the same objects are to be there,
+// and the same writes to have been made. The story has owners that are deleted, volumes that are
+// attached and detached, and nodes that fail. Then it kills the leader's process, and measures how
+// long which controllers do nothing.
 package main
 
 import (

@@ -57,7 +57,8 @@ func until(ctx context.Context, a *attached, volume string, is bool) error {
 	return a.Await(ctx, fmt.Sprintf("%s to be attached (%v)", volume, is), func(volumes map[string]bool) bool { return volumes[volume] == is })
 }
 
-// attach does what a CSI driver's attacher does, until ctx ends: it says that what is to be attached is.
+// attach does what a CSI driver's attacher does, until ctx ends: it says that what is to be
+// attached is.
 func (r *run) attach(ctx context.Context, a *attached) error {
 	attachments := r.client.StorageV1().VolumeAttachments()
 	group, ctx := errgroup.WithContext(ctx)

@@ -14,11 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command secondetcd injects faults while the pods lie in an etcd of their own, whose revisions have
-// nothing to do with those of the registry: they are far behind or far ahead. Controller managers join,
-// leave, are killed and suspended, and the API server is killed, while pods are deleted all the
-// time. The ReplicaSets stay as they are, so at no revision of the pods' etcd may one of them have
-// more pods than it wants. In the end each has all of them.
+// Command secondetcd injects faults while the pods lie in an etcd of their own, whose revisions
+// have nothing to do with those of the registry: they are far behind or far ahead. Controller
+// managers join, leave, are killed and suspended, and the API server is killed, while pods are
+// deleted all the time. The ReplicaSets stay as they are, so at no revision of the pods' etcd may
+// one of them have more pods than it wants. In the end each has all of them.
 package main
 
 import (

@@ -242,7 +242,8 @@ func (h *history) of(p phase) figures {
 
 // goneBack returns the moves by balance that undo more than half of an earlier one of the same
 // boundary, both asked for in the phase, if no instance has come or gone since the earlier one was.
-// Where the load is to be even soon, what was right before the load had changed for good is left out.
+// Where the load is to be even soon, what was right before the load had changed for good is left
+// out.
 func (h *history) goneBack(p phase) (back []change) {
 	earlier := map[string][]change{}
 	stirred := p.begin

@@ -53,8 +53,8 @@ const (
 
 func space(i int) string { return fmt.Sprintf("balance-%02d", i%spaces) }
 
-// fill creates the objects before there is a controller manager, so it has nothing to create: half of
-// them pods, and the others ReplicationControllers without pods. Unlike ReplicaSets, no other
+// fill creates the objects before there is a controller manager, so it has nothing to create: half
+// of them pods, and the others ReplicationControllers without pods. Unlike ReplicaSets, no other
 // controller of the ring reads these.
 func (b *bench) fill(ctx context.Context) error {
 	begin := time.Now()

@@ -51,8 +51,8 @@ type event struct {
 	Asked bool `json:"asked,omitempty"`
 }
 
-// recorded has all changes of the records of the ring, in order, and writes each to a file, a line of
-// JSON.
+// recorded has all changes of the records of the ring, in order, and writes each to a file, a line
+// of JSON.
 type recorded struct {
 	events []event
 	file   *json.Encoder

@@ -107,8 +107,8 @@ func Usage(pid int) (peak uint64, used time.Duration, err error) {
 	return peak, used, nil
 }
 
-// NewProxy returns a proxy for one process, which counts the bytes of the API server's answers on the
-// wire.
+// NewProxy returns a proxy for one process, which counts the bytes of the API server's answers on
+// the wire.
 func NewProxy(cluster *localcluster.Cluster) (*proxy.Proxy, error) {
 	endpoint, err := cluster.Endpoint(string(localcluster.KubeAPIServer))
 	if err != nil {

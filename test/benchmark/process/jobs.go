@@ -124,7 +124,8 @@ func (b *benchmark) cpu() ([]time.Duration, error) {
 	return all, nil
 }
 
-// cpuSince returns the most CPU time that a controller manager has used since then, and that of all.
+// cpuSince returns the most CPU time that a controller manager has used since then, and that of
+// all.
 func (b *benchmark) cpuSince(before []time.Duration) (most, total time.Duration, err error) {
 	now, err := b.cpu()
 	for i := range now {

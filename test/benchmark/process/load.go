@@ -49,8 +49,8 @@ type counter struct {
 // pods is etcd's prefix of the pods.
 const pods = "/registry/pods/"
 
-// follow has a state follow what etcd stores with these prefixes, until ctx ends. It watches etcd: the
-// API server ends the watch of a client that cannot keep up.
+// follow has a state follow what etcd stores with these prefixes, until ctx ends. It watches etcd:
+// the API server ends the watch of a client that cannot keep up.
 func follow[T any](ctx context.Context, b *benchmark, state T, take func(T, *clientv3.Event) error, prefixes ...string) (*history.History[T], error) {
 	endpoint, err := b.cluster.Endpoint(string(localcluster.Etcd))
 	if err != nil {

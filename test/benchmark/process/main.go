@@ -14,12 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command process measures whole controller managers, with all their controllers, while
-// Deployments get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on rings, and one
-// as in stock Kubernetes beside them. With -only=namespaces it measures how soon EndpointSlices follow the
-// pods of Services, and what each process holds where one namespace has half of everything. Each
-// number of controller managers has a cluster of its own, where nothing runs the pods. With
-// -only=leader it measures what the process that leads holds of pods, and with -only=objects of much else.
+// Command process measures whole controller managers, with all their controllers, while Deployments
+// get their pods, and while Jobs run beside DaemonSets: 1, 2, 4 and 8 on rings, and one as in stock
+// Kubernetes beside them. With -only=namespaces it measures how soon EndpointSlices follow the pods
+// of Services, and what each process holds where one namespace has half of everything. Each number
+// of controller managers has a cluster of its own, where nothing runs the pods. With -only=leader
+// it measures what the process that leads holds of pods, and with -only=objects of much else.
 package main
 
 import (

@@ -32,9 +32,9 @@ import (
 // pollPeriod is between two looks at what is waited for.
 const pollPeriod = 100 * time.Millisecond
 
-// start starts n controller managers on rings, and waits until they share them; or stock's one for 0.
-// They are there before the pods, so each begins with a part of nothing. With apart there is one more,
-// the first, which leads and is on no ring.
+// start starts n controller managers on rings, and waits until they share them; or stock's one for
+// 0. They are there before the pods, so each begins with a part of nothing. With apart there is one
+// more, the first, which leads and is on no ring.
 func (b *benchmark) start(ctx context.Context, n int, apart bool) error {
 	b.managers = nil
 	alone := 0

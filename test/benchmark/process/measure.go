@@ -70,7 +70,8 @@ func percentiles(all []time.Duration) (median, late time.Duration) {
 	return all[len(all)/2], all[len(all)*99/100]
 }
 
-// usage is what a process has used until all pods were there, and what it holds once the rings are even.
+// usage is what a process has used until all pods were there, and what it holds once the rings are
+// even.
 type usage struct {
 	live, peak uint64
 	// cpu and received are without what it has taken to even the rings out.

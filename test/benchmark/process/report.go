@@ -79,8 +79,8 @@ func profiles(results []*result) string {
 	return p.String()
 }
 
-// render returns the results as Markdown, and how many bars were missed. Stock's come first; those of a
-// leader that is on no ring are apart.
+// render returns the results as Markdown, and how many bars were missed. Stock's come first; those
+// of a leader that is on no ring are apart.
 func render(pods int, results []*result, apart *result) (page string, missed int) {
 	stock := results[0]
 	var p strings.Builder

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command restore restores etcd under running controller managers, again and again, and measures how
-// long it takes until there are the pods that the restored objects want, and how many there are in
-// excess meanwhile: with the rings, and beside that with the same binaries and the feature gate
+// Command restore restores etcd under running controller managers, again and again, and measures
+// how long it takes until there are the pods that the restored objects want, and how many there are
+// in excess meanwhile: with the rings, and beside that with the same binaries and the feature gate
 // ControllerRing off. It needs about three gigabytes.
 //
 //	restore -bin=_output/bin -dir=_output/restore [-out=docs/benchmarks-restore.md]

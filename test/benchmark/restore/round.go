@@ -344,8 +344,8 @@ func (c *cluster) revision(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(list.ResourceVersion, 10, 64)
 }
 
-// watch looks until there are as many pods as each Deployment wants, all of the restored template, and
-// that has lasted.
+// watch looks until there are as many pods as each Deployment wants, all of the restored template,
+// and that has lasted.
 func (c *cluster) watch(ctx context.Context, want map[string]int) (outcome, error) {
 	began := time.Now()
 	got := outcome{right: -1}

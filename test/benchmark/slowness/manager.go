@@ -71,8 +71,8 @@ func (s *side) leader() *manager {
 	return nil
 }
 
-// add starts a controller manager with these arguments, and with a proxy of its own if it is to have
-// one.
+// add starts a controller manager with these arguments, and with a proxy of its own if it is to
+// have one.
 func (s *side) add(ctx context.Context, proxied bool, args ...string) error {
 	m := &manager{}
 	if proxied {

@@ -92,8 +92,8 @@ func measureQuotas(ctx context.Context, b *benchmark) (string, error) {
 	return renderQuotas(cells), nil
 }
 
-// stall has a process stopped while pods are created in a namespace of their own, and counts what is
-// there a while later.
+// stall has a process stopped while pods are created in a namespace of their own, and counts what
+// is there a while later.
 func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) error {
 	namespace := fmt.Sprintf("quota-%d", number)
 	core := s.client.CoreV1()
@@ -161,7 +161,8 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 	return s.countCharged(ctx, namespace, of)
 }
 
-// countCharged counts pods, what is charged for them, and events that say that one could not be created.
+// countCharged counts pods, what is charged for them, and events that say that one could not be
+// created.
 func (s *side) countCharged(ctx context.Context, namespace string, of *charged) error {
 	core := s.client.CoreV1()
 	pods, err := core.Pods(namespace).List(ctx, metav1.ListOptions{})

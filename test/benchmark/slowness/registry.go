@@ -123,8 +123,8 @@ func (l *ledger) goneOf(pid int) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// follow follows, in the etcd at that endpoint, what tells which process may work, until ctx ends. So
-// it goes on while the API server is slow or away.
+// follow follows, in the etcd at that endpoint, what tells which process may work, until ctx ends.
+// So it goes on while the API server is slow or away.
 func follow(ctx context.Context, endpoint string) (*history.History[*ledger], error) {
 	prefixes := []string{"/registry/controllerinstances/", leaseKey, "/registry/replicasets/"}
 	return history.Follow(ctx, endpoint, newLedger(), (*ledger).apply, prefixes, clientv3.WithPrevKV())

@@ -55,8 +55,8 @@ is disabled, as it lists by itself.
 `, flags, report.Machine(), managers, lease, managers, b.workload.sets, b.workload.pods)
 }
 
-// again returns which part of a cold start's bytes was listed: of all, and of ranges by the processes
-// that have not ended, which could hold that still.
+// again returns which part of a cold start's bytes was listed: of all, and of ranges by the
+// processes that have not ended, which could hold that still.
 func (o outcome) again(cold counts) (all, ranges float64) {
 	var kept, first listed
 	for m, p := range o.processes {

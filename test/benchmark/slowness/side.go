@@ -185,8 +185,8 @@ func (s *side) settle(ctx context.Context, n int) error {
 	})
 }
 
-// rest waits until nothing was listed for a while: the controllers that a leader runs start one after
-// the other, long after every key has a worker.
+// rest waits until nothing was listed for a while: the controllers that a leader runs start one
+// after the other, long after every key has a worker.
 func (s *side) rest(ctx context.Context) error {
 	var last lists
 	var since time.Time

@@ -196,8 +196,8 @@ func (b *benchmark) storm(ctx context.Context, kind kind) (result, error) {
 	return r, nil
 }
 
-// current changes a pod in each informer's part, and waits until all of them have it. became is told
-// how many have.
+// current changes a pod in each informer's part, and waits until all of them have it. became is
+// told how many have.
 func (b *benchmark) current(ctx context.Context, crowd []*informer, became func(n int)) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
