@@ -36,6 +36,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -74,7 +75,7 @@ This command knows of the first only if an instance has registered since, and no
 			if err != nil {
 				return err
 			}
-			return balance(command.Context(), client, args, output, command.OutOrStdout())
+			return printBalance(command.Context(), client, args, output, command.OutOrStdout())
 		},
 	}
 	command.Flags().StringVarP(&output, "output", "o", "", "Print json or yaml, for programs, in place of tables.")
@@ -147,15 +148,15 @@ type balanceShift struct {
 	EstimatedHashKey string `json:"estimatedHashKey,omitempty"`
 }
 
-// balance prints how the load of the named ring, or of all, is shared, and what would even it out.
-func balance(ctx context.Context, client kubernetes.Interface, names []string, output string, out io.Writer) error {
+// printBalance prints how the load of the named ring, or of all, is shared, and what would even it out.
+func printBalance(ctx context.Context, client kubernetes.Interface, names []string, output string, out io.Writer) error {
 	rings, present, err := listPresent(ctx, client, names)
 	if err != nil {
 		return err
 	}
 	states := []balanceState{}
 	for _, r := range rings {
-		states = append(states, balanceOf(r, ring.DefaultSettings, time.Now()))
+		states = append(states, balanceOf(r, balance.Default, time.Now()))
 	}
 	switch {
 	case output != "":
@@ -176,7 +177,7 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		if err := s.print(out, ring.DefaultSettings); err != nil {
+		if err := s.print(out, balance.Default); err != nil {
 			return err
 		}
 	}
@@ -185,7 +186,7 @@ func balance(ctx context.Context, client kubernetes.Interface, names []string, o
 
 // balanceOf returns how even the ring is, and what its instances would do about it now, as far as the
 // registry tells: it does not tell that an instance has gone lately.
-func balanceOf(r *ringtable.Ring, settings ring.Settings, now time.Time) balanceState {
+func balanceOf(r *ringtable.Ring, settings balance.Settings, now time.Time) balanceState {
 	// An age below zero tells that clocks differ, and no more.
 	joined := func(i ringtable.Instance) bool {
 		age := now.Sub(i.Created)
@@ -193,7 +194,7 @@ func balanceOf(r *ringtable.Ring, settings ring.Settings, now time.Time) balance
 	}
 	view := r.View()
 	free := slices.ContainsFunc(r.Instances, joined)
-	plan := view.Plan(settings, free, view)
+	plan := balance.NewPlan(view, settings, free, view)
 	s := balanceState{Name: r.Name, JoinedLately: free, Instances: []balancePart{}, Shifts: []balanceShift{}, HeldBack: heldBack(view)}
 	s.OffBy, _ = view.BalanceOff()
 	var most, sum int64
@@ -207,7 +208,7 @@ func balanceOf(r *ringtable.Ring, settings ring.Settings, now time.Time) balance
 	}
 	for _, flow := range plan.Flows {
 		moves := balanceShift{Boundary: flow.Boundary, Donor: flow.Donor, Receiver: flow.Receiver, Load: flow.Load}
-		i := slices.IndexFunc(plan.Parts, func(part ring.Part) bool { return part.Name == flow.Donor })
+		i := slices.IndexFunc(plan.Parts, func(part balance.Part) bool { return part.Name == flow.Donor })
 		if key, ok := estimate(view, flow, plan.Parts[i].Load); ok {
 			moves.EstimatedHashKey = hashkey.Format(key)
 		}
@@ -246,7 +247,7 @@ func heldBack(view *ring.View) []string {
 }
 
 // print prints the state for people.
-func (s *balanceState) print(out io.Writer, settings ring.Settings) error {
+func (s *balanceState) print(out io.Writer, settings balance.Settings) error {
 	if s.OffBy == "" {
 		fmt.Fprintf(out, "%s: balance is on, unless a settings file says otherwise\n", s.Name)
 	} else {
@@ -297,7 +298,7 @@ func (s *balanceState) print(out io.Writer, settings ring.Settings) error {
 
 // estimate returns the key to which the boundary is to move, if the donor's load lies evenly in its
 // range, and whether there is one.
-func estimate(view *ring.View, f ring.Flow, load int64) (key int64, ok bool) {
+func estimate(view *ring.View, f balance.Flow, load int64) (key int64, ok bool) {
 	if load <= 0 || f.Load >= load {
 		return 0, false
 	}

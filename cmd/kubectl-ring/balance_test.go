@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/utils/ptr"
 )
 
@@ -129,7 +130,7 @@ func TestBalance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			if err := balance(t.Context(), fake.NewClientset(tc.instances...), tc.rings, "", &out); err != nil {
+			if err := printBalance(t.Context(), fake.NewClientset(tc.instances...), tc.rings, "", &out); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range tc.want {
@@ -152,12 +153,12 @@ func TestBalanceForPrograms(t *testing.T) {
 		"json": `"estimatedHashKey": "2`, "yaml": "    estimatedHashKey: 2",
 	} {
 		var out strings.Builder
-		if err := balance(t.Context(), client, nil, format, &out); err != nil || !strings.Contains(out.String(), want) {
+		if err := printBalance(t.Context(), client, nil, format, &out); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: %v, and\n%s", format, err, out.String())
 		}
 	}
 	var out strings.Builder
-	if err := balance(t.Context(), client, []string{"workloads"}, "json", &out); err != nil {
+	if err := printBalance(t.Context(), client, []string{"workloads"}, "json", &out); err != nil {
 		t.Fatal(err)
 	}
 	var got struct{ Rings []balanceState }
@@ -170,7 +171,7 @@ func TestBalanceForPrograms(t *testing.T) {
 }
 
 func TestBalanceOfARingThatNobodyKnows(t *testing.T) {
-	err := balance(t.Context(), fake.NewClientset(loaded("a", 1, 1, nil)), []string{"oof"}, "", &strings.Builder{})
+	err := printBalance(t.Context(), fake.NewClientset(loaded("a", 1, 1, nil)), []string{"oof"}, "", &strings.Builder{})
 	if want := "there is no ring oof, and no such command; rings with instances: workloads"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
@@ -267,17 +268,17 @@ func TestEstimate(t *testing.T) {
 	at := func(name string, key int64) ring.Record { return ring.Record{Name: name, Key: &key} }
 	view := ring.NewView(1, at("a", 99), at("b", 199), at("c", 299))
 	for name, tc := range map[string]struct {
-		shift ring.Flow
+		shift balance.Flow
 		load  int64
 		want  int64
 		ok    bool
 	}{
-		"down":                   {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 25}, 100, 174, true},
-		"up":                     {ring.Flow{Boundary: "b", Donor: "c", Receiver: "b", Load: 25}, 100, 224, true},
-		"down, across the seam":  {ring.Flow{Boundary: "a", Donor: "a", Receiver: "b", Load: 50}, 100, 1<<62 + 199, true},
-		"all of what it has":     {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 100}, 100, 0, false},
-		"from one that has none": {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 0, 0, false},
-		"too little for a key":   {ring.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 1000, 0, false},
+		"down":                   {balance.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 25}, 100, 174, true},
+		"up":                     {balance.Flow{Boundary: "b", Donor: "c", Receiver: "b", Load: 25}, 100, 224, true},
+		"down, across the seam":  {balance.Flow{Boundary: "a", Donor: "a", Receiver: "b", Load: 50}, 100, 1<<62 + 199, true},
+		"all of what it has":     {balance.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 100}, 100, 0, false},
+		"from one that has none": {balance.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 0, 0, false},
+		"too little for a key":   {balance.Flow{Boundary: "b", Donor: "b", Receiver: "c", Load: 1}, 1000, 0, false},
 	} {
 		got, ok := estimate(view, tc.shift, tc.load)
 		if ok != tc.ok || ok && got != tc.want {

@@ -233,7 +233,7 @@ func (b *bundler) collect(ctx context.Context) (files map[string][]byte, failed 
 	})
 	step("balance.txt", func(ctx context.Context) ([]byte, error) {
 		var text bytes.Buffer
-		err := balance(ctx, b.client, nil, "", &text)
+		err := printBalance(ctx, b.client, nil, "", &text)
 		return text.Bytes(), err
 	})
 	for _, name := range present {

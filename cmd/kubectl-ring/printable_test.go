@@ -78,9 +78,11 @@ func TestNoTextReachesTheTerminalAsItIs(t *testing.T) {
 			_ = status(t.Context(), client, nil, 0, out)
 			return nil
 		},
-		"balance": func(client *fake.Clientset, out io.Writer) error { return balance(t.Context(), client, nil, "", out) },
+		"balance": func(client *fake.Clientset, out io.Writer) error {
+			return printBalance(t.Context(), client, nil, "", out)
+		},
 		"balance -o json": func(client *fake.Clientset, out io.Writer) error {
-			return balance(t.Context(), client, nil, "json", out)
+			return printBalance(t.Context(), client, nil, "json", out)
 		},
 		"history": func(client *fake.Clientset, out io.Writer) error { return history(t.Context(), client, nil, out) },
 		"table":   table(t, tableOptions{}), "wide": table(t, tableOptions{output: "wide"}),

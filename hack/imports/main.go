@@ -41,6 +41,7 @@ import (
 var layers = []string{
 	"k8s.io/apimachinery/pkg/hashkey",
 	"k8s.io/client-go/tools/ring",
+	"k8s.io/client-go/tools/ring/balance",
 	"k8s.io/client-go/tools/ring/fence",
 	"k8s.io/client-go/tools/ring/guard",
 	"k8s.io/client-go/tools/ring/member",

@@ -28,13 +28,14 @@ import (
 // The folders of the packages, in the tree.
 const (
 	ring     = "staging/src/k8s.io/client-go/tools/ring"
+	balance  = ring + "/balance"
 	follower = "staging/src/k8s.io/client-go/tools/rangewatch/follower"
 	history  = "staging/src/k8s.io/apiserver/pkg/storage/etcd3/history"
 )
 
 // mutations returns the mutations of all packages.
 func mutations() []mutation {
-	return slices.Concat(in(ring, ringMutations), in(follower, followerMutations), in(history, historyMutations))
+	return slices.Concat(in(ring, ringMutations), in(balance, balanceMutations), in(follower, followerMutations), in(history, historyMutations))
 }
 
 func in(folder string, mutations []change) []mutation {

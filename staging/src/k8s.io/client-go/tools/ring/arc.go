@@ -18,20 +18,22 @@ package ring
 
 import "k8s.io/apimachinery/pkg/hashkey"
 
-// arc is the range of an instance, along the ring from its first key, which lies above the last one
+// Arc is the range of an instance, along the ring from its first key, which lies above the last one
 // if the range goes round the seam.
-type arc struct {
-	first, width uint64
+type Arc struct {
+	first uint64
+	// Width is how many keys it has.
+	Width uint64
 }
 
-// newArc returns the arc of the keys owned, the last of which is that key.
-func newArc(last int64, owned hashkey.Ranges) arc {
+// NewArc returns the arc of the keys owned, the last of which is that key.
+func NewArc(last int64, owned hashkey.Ranges) Arc {
 	width := owned.Width()
-	return arc{first: (uint64(last) + 1 - width) & (hashkey.Limit - 1), width: width}
+	return Arc{first: (uint64(last) + 1 - width) & (hashkey.Limit - 1), Width: width}
 }
 
-// distance returns how far the key lies from the first one.
-func (a arc) distance(key int64) uint64 { return (uint64(key) - a.first) & (hashkey.Limit - 1) }
+// Distance returns how far the key lies from the first one.
+func (a Arc) Distance(key int64) uint64 { return (uint64(key) - a.first) & (hashkey.Limit - 1) }
 
-// key returns the key at that distance.
-func (a arc) key(distance uint64) int64 { return int64((a.first + distance) & (hashkey.Limit - 1)) }
+// Key returns the key at that distance.
+func (a Arc) Key(distance uint64) int64 { return int64((a.first + distance) & (hashkey.Limit - 1)) }

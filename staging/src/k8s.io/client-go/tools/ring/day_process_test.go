@@ -46,7 +46,7 @@ type simulatedProcess struct {
 	uid     types.UID
 	self    Record
 	machine *Machine
-	policy  *watchedPolicy
+	policy  *watchedPolicy // nil: it has none
 	view    *simulatedView
 	seen    int
 	// grew are the revisions at which it came to own keys.
@@ -90,12 +90,15 @@ type simulatedProcess struct {
 
 // watchedPolicy is a policy of which is known when it last looked whether there is something to give.
 type watchedPolicy struct {
-	*Balancer
+	Policy
 	lookedAt time.Duration
 }
 
+// tryAgain is after which time it looks again.
+const tryAgain = 5 * time.Second
+
 func (w *watchedPolicy) Shifts(view *View, now time.Duration, turn *Turn) Advice {
-	advice := w.Balancer.Shifts(view, now, turn)
+	advice := w.Policy.Shifts(view, now, turn)
 	if advice.Wake == now+tryAgain {
 		w.lookedAt = now
 	}
@@ -126,6 +129,10 @@ const (
 	// readPause is how long a process that has decided reads nothing.
 	readPause      = 200 * time.Millisecond
 	simulatedBytes = 3000
+	// simulatedBaseBytes and simulatedIdleWork are what package balance takes for that of a process without
+	// objects, and for little to do.
+	simulatedBaseBytes = 16 << 20
+	simulatedIdleWork  = 500
 )
 
 var simulatedLimits = Limits{Step: 30 * time.Second, Fill: 300 * time.Second, Leave: simulatedLease / 2}
@@ -165,7 +172,9 @@ func (p *simulatedProcess) register() {
 		view := *d.registry.publish()
 		d.note("%s registers as %s", p.holder, p.name)
 		p.machine = NewMachine(p.name, view.View, simulatedLimits)
-		p.policy = &watchedPolicy{Balancer: NewBalancer(p.name, func() *Balance { return d.balance })}
+		if d.policy != nil {
+			p.policy = &watchedPolicy{Policy: d.policy(p.name)}
+		}
 		p.view, p.seen = &view, d.registry.skipped+len(d.registry.views)-1
 		p.renewed = d.now % renewalPeriod
 		p.lapsed, p.cut = false, false
@@ -422,13 +431,13 @@ func (p *simulatedProcess) read() {
 func (p *simulatedProcess) advance(next *simulatedView, seen int, missed bool) {
 	view := *next
 	p.view, p.seen = &view, seen
-	p.policy.Observe(view.View)
 	if missed {
-		p.machine.Replace(view.View)
+		p.balanced().Replace(view.View)
 		p.grew = slices.DeleteFunc(p.grew, func(revision int64) bool { return revision <= view.Revision })
 		return
 	}
 	p.machine.advance(view.View)
+	p.balanced().observe()
 	// What lies between the two views is made up for.
 	for len(p.grew) > 0 && p.grew[0] <= view.Revision {
 		p.machine.gainedAt = max(p.machine.gainedAt, p.grew[0])
@@ -438,7 +447,19 @@ func (p *simulatedProcess) advance(next *simulatedView, seen int, missed bool) {
 
 // remember gives the machine what it would know had it decided on each view.
 func (p *simulatedProcess) remember() {
-	p.machine.history, p.policy.Log = p.view.history, p.view.log
+	p.machine.history = p.view.history
+	if p.policy != nil {
+		if b, ok := p.policy.Policy.(Balancer); ok {
+			b.Share(p.view.log)
+		}
+	}
+}
+
+func (p *simulatedProcess) balanced() Balanced {
+	if p.policy == nil {
+		return Balanced{Machine: p.machine}
+	}
+	return Balanced{p.machine, p.policy}
 }
 
 func (p *simulatedProcess) decide() {
@@ -452,7 +473,7 @@ func (p *simulatedProcess) decide() {
 		p.drained = own.Drained
 	}
 	d.decisions++
-	if owned := p.machine.View().Owned(p.name); own.Work > idleWork && d.balance != nil && (!owned.Equal(p.sampled) || d.now > p.sampledAt+time.Minute) {
+	if owned := p.machine.View().Owned(p.name); own.Work > simulatedIdleWork && d.policy != nil && (!owned.Equal(p.sampled) || d.now > p.sampledAt+time.Minute) {
 		p.samples, p.sampled, p.sampledAt = d.objects.sample(d.network.rand, owned, 256), owned, d.now
 	}
 	in := Input{
@@ -467,7 +488,7 @@ func (p *simulatedProcess) decide() {
 			in.Draining = in.Draining.Union(w.ranges)
 		}
 	}
-	decision := Balanced{p.machine, p.policy}.Consult(in, p.samples, d.objects.list)
+	decision := p.balanced().Consult(in, p.samples, d.objects.list)
 	if decision.Gone {
 		p.lose("the log says so")
 		return
@@ -496,7 +517,7 @@ func (p *simulatedProcess) decide() {
 	p.phase, p.epoch = decision.Phase, decision.Report.Epoch
 	p.cover()
 	if wake := decision.Wake; wake != 0 {
-		if wake == p.policy.lookedAt+tryAgain {
+		if p.policy != nil && wake == p.policy.lookedAt+tryAgain {
 			// It has something to give, and looks again and again whether it may.
 			if wake = d.now + d.patience(); d.now > p.view.at+time.Minute {
 				wake += 20 * time.Second
@@ -592,7 +613,7 @@ func (p *simulatedProcess) report(decision *Decision) {
 	n := status{phase: decision.Phase, cached: p.held.Intersect(decision.Follow), report: decision.Report}
 	n.weight = d.objects.weight(decision.Owned)
 	n.heaviest, n.before = d.objects.heaviest(decision.Owned)
-	n.work, n.live = d.workOf(n.weight), baseBytes+simulatedBytes*n.weight
+	n.work, n.live = d.workOf(n.weight), simulatedBaseBytes+simulatedBytes*n.weight
 	differs := func(from, to, parts int64) bool {
 		change := max(to-from, from-to)
 		return change > 0 && parts*change >= from

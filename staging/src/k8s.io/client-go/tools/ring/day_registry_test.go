@@ -45,7 +45,7 @@ type simulatedRegistry struct {
 	// changed is called for each change of the ring, published for each view.
 	changed   func(change)
 	published func(stirred map[string]bool)
-	log       Log
+	log       Balancer
 	history   history
 
 	writes, news int
@@ -57,7 +57,7 @@ type simulatedRegistry struct {
 type simulatedView struct {
 	*View
 	at      time.Duration
-	log     Log
+	log     Balancer
 	history history
 }
 
@@ -89,7 +89,8 @@ const (
 func newSimulatedRegistry(t *timetable) *simulatedRegistry {
 	g := &simulatedRegistry{timetable: t, named: map[string]naming{}, stirred: map[string]bool{}, perSecond: map[int64]int{}}
 	g.views = []simulatedView{{View: NewView(0)}}
-	g.log.see(g.views[0].View, 0)
+	g.log = NewBalancer("", false)
+	g.log.Shifts(g.views[0].View, 0, nil)
 	return g
 }
 
@@ -177,7 +178,7 @@ func (g *simulatedRegistry) put(r Record, reason string) Record {
 		}
 	}
 	if !sameKey(old.Next, r.Next) && r.Next != nil {
-		g.named[r.Name] = naming{reason, g.now < g.log.Changed()+DefaultSettings.Free}
+		g.named[r.Name] = naming{reason, g.now < g.log.Changed()+ByDefault.Free}
 	}
 	structural := !known || r.Generation != old.Generation || r.Phase != old.Phase || !r.Cached.Equal(old.Cached) || !r.Report.Equal(old.Report) || r.Deleting != old.Deleting
 	if structural {
@@ -277,14 +278,14 @@ func (g *simulatedRegistry) publish() *simulatedView {
 		return last
 	}
 	view := &View{Revision: g.revision, records: slices.Clone(g.records), ring: slices.Clone(g.ring)}
-	g.log.see(view, g.now)
+	g.log.Shifts(view, g.now, nil)
 	g.history.observe(view, g.now)
 	for len(g.views) > 0 && g.views[0].at < g.now-keptViews {
 		g.views[0] = simulatedView{}
 		g.views = g.views[1:]
 		g.skipped++
 	}
-	g.views = append(g.views, simulatedView{view, g.now, g.log, g.history})
+	g.views = append(g.views, simulatedView{view, g.now, g.log.Copy(), g.history})
 	return &g.views[len(g.views)-1]
 }
 

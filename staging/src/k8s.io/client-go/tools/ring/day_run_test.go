@@ -39,8 +39,8 @@ type day struct {
 	network  network
 	// chance is what the scenes draw from, so that they are the same with and without balance.
 	chance *rand.Rand
-	// balance is how all instances even out the ring; nil: they do not.
-	balance *Balance
+	// policy returns that of an instance; nil: they do not even out the ring.
+	policy func(instance string) Policy
 	// grantEarly breaks a rule: a donor grants without having drained. Then owners are not checked.
 	grantEarly bool
 
@@ -102,13 +102,19 @@ type phase struct {
 	evenAt                time.Duration // 0: not yet
 	writes, news, peak    int
 	seconds               float64
-	recent                []moved
+	recent                []movedKeys
 	decisions             int
+}
+
+// movedKeys are so many that have changed hands.
+type movedKeys struct {
+	at    time.Duration
+	width uint64
 }
 
 const historyLength = 4000
 
-func newDay(seed int64, s size, balance *Balance) *day {
+func newDay(seed int64, s size, policy func(instance string) Policy) *day {
 	t := &timetable{}
 	chance := rand.New(rand.NewSource(seed))
 	d := &day{
@@ -119,7 +125,7 @@ func newDay(seed int64, s size, balance *Balance) *day {
 		coverage:  newCoverage(),
 		network:   network{rand.New(rand.NewSource(seed + 1<<32))},
 		chance:    chance,
-		balance:   balance,
+		policy:    policy,
 		processes: map[string]*simulatedProcess{},
 		hot:       map[int]int64{},
 		order:     chance.Perm(s.keys),
@@ -204,7 +210,7 @@ func (d *day) changed(c change) {
 	if d.registry.named[c.boundary].free {
 		return
 	}
-	f.recent = append(f.recent, moved{at: d.now, width: c.keys.Width()})
+	f.recent = append(f.recent, movedKeys{d.now, c.keys.Width()})
 	sum := 0.0
 	for i := len(f.recent) - 1; i >= 0; i-- {
 		if f.recent[i].at <= d.now-time.Minute {
@@ -267,7 +273,7 @@ func (d *day) everySecond() {
 	if changed {
 		d.planned, d.plannedAt = view.Revision, d.now
 	}
-	if d.balance == nil || len(view.ring) < 2 || !changed && len(d.donors) == 0 {
+	if d.policy == nil || len(view.ring) < 2 || !changed && len(d.donors) == 0 {
 		return
 	}
 	if d.now > d.plannedAt+time.Minute && int64(d.now/time.Second)%30 != 0 {
@@ -276,8 +282,7 @@ func (d *day) everySecond() {
 	if changed {
 		d.donors = d.donors[:0]
 		if _, off := view.BalanceOff(); !off {
-			plan := view.Plan(d.balance.Settings, true, nil)
-			d.donors = plan.Donors()
+			d.donors = d.registry.log.Donors(view)
 		}
 	}
 	for _, name := range d.donors {
@@ -340,7 +345,7 @@ func (d *day) evenness() (most, mean, heaviest float64) {
 // and what is tolerated.
 func (d *day) even() bool {
 	most, mean, heaviest := d.evenness()
-	return most <= max(1.2*mean, heaviest+0.1*mean, mean+float64(DefaultSettings.Least))
+	return most <= max(1.2*mean, heaviest+0.1*mean, mean+float64(ByDefault.Least))
 }
 
 // checkEven says which instance has far too much: twice the mean beside the heaviest key of its own. That
@@ -351,7 +356,7 @@ func (d *day) checkEven() error {
 		owned := d.registry.owned(*d.registry.ring[i])
 		most, _ := d.objects.heaviest(owned)
 		weight, heaviest := float64(d.objects.weight(owned)), float64(most)
-		if weight > heaviest+2*mean+float64(DefaultSettings.Least) {
+		if weight > heaviest+2*mean+float64(ByDefault.Least) {
 			return fmt.Errorf("%s has %.0f objects, %.0f of them of one key, where the mean is %.0f", d.registry.ring[i].Name, weight, heaviest, mean)
 		}
 	}
@@ -516,7 +521,7 @@ func (d *day) checkRest(moves int) error {
 		errs = append(errs, fmt.Errorf("%d ranges changed hands in the last third of the phase", moves))
 	}
 	pinned := slices.ContainsFunc(d.registry.records, (*Record).Pinned)
-	if d.balance != nil && !pinned {
+	if d.policy != nil && !pinned {
 		errs = append(errs, d.checkEven())
 	}
 	if len(errs) > 10 {

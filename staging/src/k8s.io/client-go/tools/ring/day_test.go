@@ -38,18 +38,17 @@ func TestSimulatedDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := DefaultSettings
 	t.Logf("RING_SIMULATION_SEED=%d: %d instances, %d keys", how.seed, how.instances, how.keys)
 	var days []*day
-	for _, balance := range []*Balance{{Settings: settings}, nil} {
+	for _, policy := range []func(string) Policy{byDefault, nil} {
 		began := time.Now()
-		d := newDay(how.seed, how.size, balance)
+		d := newDay(how.seed, how.size, policy)
 		d.progress = func(line string) { t.Logf("%4.0f s  %s", time.Since(began).Seconds(), line) }
 		err := d.run(dayScenes(how.size))
 		days = append(days, d)
-		t.Logf("balance %t: %d decisions in %.0f s", balance != nil, d.decisions, time.Since(began).Seconds())
+		t.Logf("balance %t: %d decisions in %.0f s", policy != nil, d.decisions, time.Since(began).Seconds())
 		if err != nil {
-			t.Errorf("seed %d, balance %t: %v", how.seed, balance != nil, err)
+			t.Errorf("seed %d, balance %t: %v", how.seed, policy != nil, err)
 		}
 		if d.wrong != nil {
 			t.Logf("before that:\n%s", d.story(how.story))
@@ -59,11 +58,14 @@ func TestSimulatedDay(t *testing.T) {
 	t.Logf("\n%s", dayTable(days))
 	for _, f := range days[0].phases {
 		// Donors that decide at the same moment do not see each other's moves.
-		if f.perMinute > 1.1*settings.Rate {
+		if f.perMinute > 1.1*ByDefault.Rate {
 			t.Errorf("in %q, balance moved %.1f%% of all keys in a minute", f.name, 100*f.perMinute)
 		}
 	}
 }
+
+// byDefault is the policy that instances have.
+func byDefault(instance string) Policy { return NewBalancer(instance, false) }
 
 // dayTable shows what was measured, with balance and without; docs/simulation.md explains the columns.
 func dayTable(days []*day) string {
@@ -142,7 +144,7 @@ func readDay(getenv func(string) string) (dayExtent, error) {
 // A test that cannot fail shows nothing: without the drain, keys do not stay apart.
 func TestASimulatedDayFindsAMissingDrain(t *testing.T) {
 	s := size{instances: 40, keys: 20_000}
-	d := newDay(1, s, &Balance{Settings: DefaultSettings})
+	d := newDay(1, s, byDefault)
 	d.grantEarly = true
 	err := d.run(dayScenes(s))
 	if err == nil || !strings.Contains(err.Error(), "both work on") {

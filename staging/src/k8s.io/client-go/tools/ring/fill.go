@@ -170,19 +170,19 @@ func upperPart(key int64, owned, keys hashkey.Ranges, width uint64) hashkey.Rang
 	if width == 0 || keys.Empty() {
 		return nil
 	}
-	along := newArc(key, owned)
+	along := NewArc(key, owned)
 	top := along.top(keys)
 	if width > top {
 		return keys
 	}
-	return keys.Intersect(hashkey.Between(along.key(top-width), along.key(top)))
+	return keys.Intersect(hashkey.Between(along.Key(top-width), along.Key(top)))
 }
 
 // top returns how far the last of these keys lies from the first one of the arc.
-func (a arc) top(keys hashkey.Ranges) uint64 {
+func (a Arc) top(keys hashkey.Ranges) uint64 {
 	top := uint64(0)
 	for _, r := range keys {
-		top = max(top, a.distance(int64(r.End-1)))
+		top = max(top, a.Distance(int64(r.End-1)))
 	}
 	return top
 }
@@ -253,8 +253,8 @@ func (m *Machine) cutToReturn(r, self Record, in Input, d *Decision) (int64, boo
 	if !held || !owned.Contains(key) || key == *self.Key {
 		return 0, false
 	}
-	along := newArc(*self.Key, owned)
-	share := owned.Intersect(hashkey.Between(along.key(hashkey.Limit-1), key))
+	along := NewArc(*self.Key, owned)
+	share := owned.Intersect(hashkey.Between(along.Key(hashkey.Limit-1), key))
 	served := in.Serving.Union(self.Held).Intersect(share)
 	if !r.Held.Covers(served) || containsAny(share, in.Stuck) {
 		return 0, false
@@ -273,7 +273,7 @@ func (m *Machine) cutUnfilled(self Record, owned hashkey.Ranges) (int64, bool) {
 	if unfilled.Empty() {
 		return 0, false
 	}
-	along := newArc(*self.Key, owned)
+	along := NewArc(*self.Key, owned)
 	width := along.top(unfilled) + 1
 	if width != unfilled.Width() || width < 2 {
 		return 0, false
@@ -282,11 +282,11 @@ func (m *Machine) cutUnfilled(self Record, owned hashkey.Ranges) (int64, bool) {
 	uneven := func(d uint64) uint64 { return max(d+1, width-d-1) - min(d+1, width-d-1) }
 	limit := width/2 + 1
 	for _, key := range m.vacated {
-		if d := along.distance(key); d+1 < width && uneven(d) < limit {
+		if d := along.Distance(key); d+1 < width && uneven(d) < limit {
 			at, limit = d, uneven(d)
 		}
 	}
-	return along.key(at), true
+	return along.Key(at), true
 }
 
 // lastOf returns the upper end of a range, which may go round the seam; false if there is none.

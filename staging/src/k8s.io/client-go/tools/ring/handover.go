@@ -108,7 +108,7 @@ func (v *View) checkJoin(r, owner Record) error {
 // range of the instance, or up, into that of its successor.
 func (v *View) CheckMove(name string, next int64) error {
 	self, ok := v.Get(name)
-	if !ok || v.place(name) < 0 {
+	if !ok || v.Index(name) < 0 {
 		return errors.New("must be unset: the instance owns no range in its ring")
 	}
 	predecessor, successor, ok := v.Neighbours(name)

@@ -365,3 +365,21 @@ func TestAnInstanceWhosePredecessorsDiedYoungRestsLongerEachTime(t *testing.T) {
 	comes("8", "host_8")
 	wantRest("after one that left", 0)
 }
+
+func TestADrainedInstanceAsksNobody(t *testing.T) {
+	self := joining("n", "", nil)
+	self.Drained = true
+	m := NewMachine("n", NewView(1, member("a", at(hashkey.Max)), self), limits)
+	if d := m.Decide(Input{Now: 1}); d.Write != nil || d.Phase != shardingv1alpha1.InstanceInit || !d.Follow.Empty() {
+		t.Errorf("it is %s, writes %+v, follows %v", d.Phase, d.Write, d.Follow)
+	}
+	// Nobody else is there to own anything.
+	m.Remove("a", 2)
+	if d := m.Decide(Input{Now: 2}); d.Write == nil || d.Write.Reason != ReasonFirst {
+		t.Errorf("alone it writes %+v", d.Write)
+	}
+	owner := NewMachine("a", NewView(1, member("a", at(hashkey.Max)), Record{Name: "n", Donor: "a", Drained: true}), limits)
+	if d := owner.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}); d.Write != nil {
+		t.Errorf("the owner writes %+v", d.Write)
+	}
+}

@@ -64,7 +64,7 @@ func (m *Machine) reopen() {
 // Input.Now counts; 0: never.
 func (m *Machine) spare(now time.Duration) (is bool, wake time.Duration) {
 	for _, r := range m.view.records {
-		if r.Name == m.name || !r.stays() {
+		if r.Name == m.name || !r.Stays() {
 			continue
 		}
 		until := m.history.doubtedUntil(*r)

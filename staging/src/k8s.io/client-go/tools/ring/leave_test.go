@@ -249,3 +249,22 @@ func TestADrainedOwnerGivesNothingToACrashLoop(t *testing.T) {
 		}
 	}
 }
+
+func TestADrainedInstanceLeavesWhileAnotherCanOwnItsRange(t *testing.T) {
+	m := NewMachine("a", NewView(1, drained(member("a", at(hashkey.Max)))), limits)
+	decide := func() Decision { return m.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}) }
+	if d := decide(); d.Phase != shardingv1alpha1.InstanceActive {
+		t.Errorf("alone it is %s", d.Phase)
+	}
+	for _, other := range []Record{{Name: "b", Phase: shardingv1alpha1.InstanceLeaving}, {Name: "b", Deleting: true}, {Name: "b", Drained: true}} {
+		other.Revision = m.View().Revision + 1
+		m.Apply(other)
+		if d := decide(); d.Phase != shardingv1alpha1.InstanceActive {
+			t.Errorf("with %+v it is %s", other, d.Phase)
+		}
+	}
+	m.Apply(Record{Name: "b", Revision: m.View().Revision + 1, Phase: shardingv1alpha1.InstanceInit})
+	if d := decide(); d.Phase != shardingv1alpha1.InstanceLeaving {
+		t.Errorf("with another it is %s", d.Phase)
+	}
+}

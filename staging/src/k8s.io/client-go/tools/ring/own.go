@@ -310,14 +310,14 @@ func (m *Machine) cutFor(r, self Record, in Input, d *Decision) (int64, bool) {
 	if d.NeedsKeys = in.Keys == nil; d.NeedsKeys {
 		return 0, false
 	}
-	along := newArc(*self.Key, d.Owned)
+	along := NewArc(*self.Key, d.Owned)
 	key := split(d.Owned, m.view, m.name, in.keysIn(d.Owned), m.vacated, m.failed[r.registration()])
 	for _, stuck := range in.Stuck {
-		switch at := along.distance(stuck); {
+		switch at := along.Distance(stuck); {
 		case at == 0:
 			return 0, false
-		case at <= along.distance(key):
-			key = along.key(at - 1)
+		case at <= along.Distance(key):
+			key = along.Key(at - 1)
 		}
 	}
 	return key, true

@@ -118,11 +118,17 @@ func (r Record) registration() registration { return registration{r.Name, r.UID}
 
 func (r Record) leaving() bool { return r.Phase == shardingv1alpha1.InstanceLeaving }
 
-// stays says whether the instance does not leave, and is to own a range.
-func (r Record) stays() bool { return !r.leaving() && !r.Deleting && !r.Drained }
+// Stays says whether the instance does not leave, and is to own a range.
+func (r Record) Stays() bool { return !r.leaving() && !r.Deleting && !r.Drained }
 
 // joins says whether it is to own one, and owns nothing yet.
-func (r Record) joins() bool { return r.Key == nil && r.stays() }
+func (r Record) joins() bool { return r.Key == nil && r.Stays() }
+
+// Pinned says whether a person has set the upper end of the instance's range, or is about to.
+func (r Record) Pinned() bool {
+	is := func(key *int64) bool { return key != nil && *key == *r.PinnedKey }
+	return r.PinnedKey != nil && (is(r.Key) || is(r.Next))
+}
 
 // NewRecord takes a Record from its API object. It fails on a resource version
 // that is no number, which the order of the log depends on.

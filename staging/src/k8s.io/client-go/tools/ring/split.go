@@ -31,8 +31,8 @@ import (
 // own key. What the receiver has failed to fill so many times is halved as often.
 func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64, failed int) int64 {
 	record, _ := view.Get(owner)
-	along := newArc(*record.Key, owned)
-	width, distance := along.width, along.distance
+	along := NewArc(*record.Key, owned)
+	width, distance := along.Width, along.Distance
 	halves := 1 + min(failed, 30)
 	at, all := max(width>>halves, 1)-1, width
 	below := func(d uint64) uint64 { return d + 1 }
@@ -58,5 +58,5 @@ func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64
 			at, limit = d, uneven(d)
 		}
 	}
-	return along.key(at)
+	return along.Key(at)
 }

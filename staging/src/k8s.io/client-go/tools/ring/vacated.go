@@ -24,7 +24,7 @@ import "slices"
 // there, so no load has to be evened out afterwards.
 func vacated(known []int64, before, now *View, name string) []int64 {
 	var gone []int64
-	n, place := len(before.ring), before.place(name)
+	n, place := len(before.ring), before.Index(name)
 	for step := 1; place >= 0 && step < n; step++ {
 		r := before.ring[(place-step+n)%n]
 		if later, _ := now.Get(r.Name); later.UID == r.UID {

@@ -93,8 +93,8 @@ func (v *View) above(key int64) int {
 	return sort.Search(len(v.ring), func(i int) bool { return *v.ring[i].Key >= key })
 }
 
-// place returns where the instance is in the ring, -1 if it is not.
-func (v *View) place(name string) int {
+// Index returns the place of the instance in Ring; -1: it owns no range.
+func (v *View) Index(name string) int {
 	r, _ := v.Get(name)
 	if r.Key == nil {
 		return -1
@@ -108,7 +108,7 @@ func (v *View) place(name string) int {
 
 // Owned returns the keys that the instance owns: (its predecessor's key, its key].
 func (v *View) Owned(name string) hashkey.Ranges {
-	i := v.place(name)
+	i := v.Index(name)
 	if i < 0 {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (v *View) ownedAfter(r Record, key int64, name string) hashkey.Ranges {
 		return v.With(r).Owned(name)
 	}
 	// below returns the key of the others' next one below that place.
-	n, moves := len(v.ring), v.place(r.Name)
+	n, moves := len(v.ring), v.Index(r.Name)
 	below := func(i int) int64 {
 		if i = (i + n - 1) % n; i == moves {
 			i = (i + n - 1) % n
@@ -137,7 +137,7 @@ func (v *View) ownedAfter(r Record, key int64, name string) hashkey.Ranges {
 		}
 		return hashkey.Between(below(v.above(key)), key)
 	}
-	i := v.place(name)
+	i := v.Index(name)
 	if i < 0 {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (v *View) Owner(key int64) (Record, bool) {
 // Neighbours returns the instances next below and next above on the ring, which may
 // be the same one, and whether there is any other than the instance itself.
 func (v *View) Neighbours(name string) (predecessor, successor Record, ok bool) {
-	i, n := v.place(name), len(v.ring)
+	i, n := v.Index(name), len(v.ring)
 	if i < 0 || n == 1 {
 		return Record{}, Record{}, false
 	}
@@ -176,7 +176,17 @@ func (v *View) Successor(name string) (Record, bool) {
 // Spare says whether another instance can own the range of that one: it does not leave, and is not
 // drained.
 func (v *View) Spare(name string) bool {
-	return slices.ContainsFunc(v.records, func(r *Record) bool { return r.Name != name && r.stays() })
+	return slices.ContainsFunc(v.records, func(r *Record) bool { return r.Name != name && r.Stays() })
+}
+
+// BalanceOff returns the instance whose record says that the ring is not to be evened out, and
+// whether there is one.
+func (v *View) BalanceOff() (name string, off bool) {
+	i := slices.IndexFunc(v.records, func(r *Record) bool { return r.BalanceOff })
+	if i < 0 {
+		return "", false
+	}
+	return v.records[i].Name, true
 }
 
 // With returns the view that this one becomes when r is written.

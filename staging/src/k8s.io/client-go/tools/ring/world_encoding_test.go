@@ -101,8 +101,9 @@ func (s *state) encode(b []byte) []byte {
 			b = append(b, byte(min(m.failed[r.registration()], cells)))
 		}
 		if s.balance {
+			calmAt := p.policy.CalmAt()
 			for _, r := range m.view.records {
-				for _, at := range p.policy.calmAt {
+				for _, at := range calmAt {
 					b = append(b, flag(r.Revision > at))
 				}
 			}

@@ -83,7 +83,7 @@ type process struct {
 	name    string
 	up      bool
 	machine Machine
-	policy  Balancer
+	policy  Balancer // nil: it is not up
 	read    int64
 	now     time.Duration
 	leaving bool
@@ -202,6 +202,9 @@ func (s *state) alive() int {
 // change returns a process that may be changed.
 func (s *state) change(i int) *process {
 	p := *s.proc[i]
+	if p.policy != nil {
+		p.policy = p.policy.Copy()
+	}
 	s.proc[i] = &p
 	return &p
 }
@@ -294,9 +297,6 @@ func (s *state) evenOut() {
 	}
 }
 
-// exploredBalance has loads evened out at once, and without a limit.
-var exploredBalance = Balance{Settings: Settings{Tolerance: 0.1, Least: 1, Free: time.Hour}}
-
 // weight is what the process says that it has: so many cells.
 func (p *process) weight() int64 { return int64(bits.OnesCount8(uint8(p.owned))) }
 
@@ -312,7 +312,7 @@ func (s *state) start() {
 		s.proc[i] = &process{
 			name: name, up: true, read: s.head.Revision, phase: shardingv1alpha1.InstanceInit,
 			machine: *NewMachine(name, s.head, Limits{Step: step, Fill: step, Leave: step, Piece: 1 << cellBits}),
-			policy:  *NewBalancer(name, func() *Balance { return &exploredBalance }),
+			policy:  NewBalancer(name, true),
 		}
 		s.fresh[i] = 0
 		s.note("%s registers", name)
@@ -384,7 +384,7 @@ func (p *process) consult(in Input, balance bool) Decision {
 	return d
 }
 
-func (p *process) balanced() Balanced { return Balanced{&p.machine, &p.policy} }
+func (p *process) balanced() Balanced { return Balanced{&p.machine, p.policy} }
 
 // end ends a process. What it has sent lives on.
 func (s *state) end(p *process) {

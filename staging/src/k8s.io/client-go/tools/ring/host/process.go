@@ -31,7 +31,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 )
@@ -211,7 +211,7 @@ func (p *Process) newMember(r Ring, part *Part, settings *Settings, events recor
 		settings, _ := p.Settings.Get()
 		return settings.Limit()
 	}
-	cfg.Balance = func() *ring.Balance {
+	cfg.Balance = func() *balance.Config {
 		settings, _ := p.Settings.Get()
 		return settings.Balance.Policy()
 	}

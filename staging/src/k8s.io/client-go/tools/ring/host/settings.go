@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
@@ -124,18 +124,18 @@ func (b *BalanceSettings) complete() error {
 
 // Policy returns how an instance evens out the load of its ring, by default where nothing is set; nil:
 // it does not.
-func (b *BalanceSettings) Policy() *ring.Balance {
+func (b *BalanceSettings) Policy() *balance.Config {
 	if b.Mode == member.BalanceDisabled {
 		return nil
 	}
-	policy := ring.DefaultSettings
+	settings := balance.Default
 	if b.TolerancePercent != nil {
-		policy.Tolerance = float64(*b.TolerancePercent) / 100
+		settings.Tolerance = float64(*b.TolerancePercent) / 100
 	}
 	if b.KeysPercentPerMinute != nil {
-		policy.Rate = float64(*b.KeysPercentPerMinute) / 100
+		settings.Rate = float64(*b.KeysPercentPerMinute) / 100
 	}
-	return &ring.Balance{Settings: policy, DryRun: b.Mode == member.BalanceDryRun}
+	return &balance.Config{Settings: settings, DryRun: b.Mode == member.BalanceDryRun}
 }
 
 // Limit returns the capacity; 0: any number.

@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
@@ -110,12 +110,12 @@ func TestParseSettings(t *testing.T) {
 }
 
 func TestTheSettingsSayHowTheLoadIsEvenedOut(t *testing.T) {
-	changed := ring.DefaultSettings
+	changed := balance.Default
 	changed.Tolerance, changed.Rate = 0.2, 1
-	for in, want := range map[string]*ring.Balance{
-		"{}":                        {Settings: ring.DefaultSettings},
-		"balance: {mode: Enabled}":  {Settings: ring.DefaultSettings},
-		"balance: {mode: DryRun}":   {Settings: ring.DefaultSettings, DryRun: true},
+	for in, want := range map[string]*balance.Config{
+		"{}":                        {Settings: balance.Default},
+		"balance: {mode: Enabled}":  {Settings: balance.Default},
+		"balance: {mode: DryRun}":   {Settings: balance.Default, DryRun: true},
 		"balance: {mode: Disabled}": nil,
 		"balance: {tolerancePercent: 20, keysPercentPerMinute: 100}": {Settings: changed},
 	} {

@@ -98,7 +98,7 @@ func (t *term) next(now time.Time, leaving bool) ring.Decision {
 
 // input is what the machine is told of this instance.
 func (t *term) input(now time.Time, leaving bool) ring.Input {
-	serving, balance := t.cfg.Gate.serving(), t.cfg.Balance()
+	serving, config := t.cfg.Gate.serving(), t.cfg.Balance()
 	return ring.Input{
 		Now:      now.Sub(t.epoch),
 		Leaving:  leaving,
@@ -109,7 +109,7 @@ func (t *term) input(now time.Time, leaving bool) ring.Input {
 		Room:     t.room(),
 		Serving:  serving,
 		Draining: t.releasing.Union(t.voiding).Union(t.cfg.Gate.inWork().Minus(serving)),
-		DryRun:   balance != nil && balance.DryRun,
+		DryRun:   config != nil && config.DryRun,
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -129,7 +130,7 @@ func (w *world) start(place string, change ...func(*Config)) *process {
 		Gate: p.gate, Controllers: map[string]Controller{}, Leadership: newLeadership(p),
 		Workers: func(string) int { return worldWorkers },
 		Heap:    newHeap(func() (uint64, uint64) { return 1 << 24, 1 }),
-		Balance: func() *ring.Balance { return &ring.Balance{Settings: worldSettings} },
+		Balance: func() *balance.Config { return &balance.Config{Settings: worldSettings} },
 		Metrics: &registrations{process: p},
 		Exit:    func(string) { exits.Do(p.exit) },
 	}
@@ -167,8 +168,8 @@ func (p *process) exit() {
 }
 
 // worldSettings moves more, sooner, than the default, as histories are short and rings small.
-var worldSettings = func() ring.Settings {
-	settings := ring.DefaultSettings
+var worldSettings = func() balance.Settings {
+	settings := balance.Default
 	settings.Seed, settings.Least, settings.Rate = 20, 4, 0.3
 	settings.AfterLoss, settings.Back = 5*time.Second, 20*time.Second
 	return settings

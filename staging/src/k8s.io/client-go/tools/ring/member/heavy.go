@@ -22,7 +22,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
-	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/klog/v2"
 )
 
@@ -41,7 +41,7 @@ type heavy struct {
 // watchHeaviest warns of the heaviest key of the instance if it is heavy, and stays so.
 func (t *term) watchHeaviest(ctx context.Context, now time.Time, l load) {
 	key, n := l.key, int(l.heaviest)
-	share, is := ring.Heavy(t.self.Name, l.weight, n, t.machine.View())
+	share, is := balance.Heavy(t.self.Name, l.weight, n, t.machine.View())
 	t.cfg.Metrics.Heaviest(share)
 	switch {
 	case !is:

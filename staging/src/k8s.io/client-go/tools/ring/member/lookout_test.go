@@ -25,6 +25,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 )
 
 // refusedWrites counts the writes of specs, and the news, that the registry refused.
@@ -109,7 +110,7 @@ func TestTheRegistryIsNotListedWhileTheLogDoesNotLag(t *testing.T) {
 		r := newRegistry(t)
 		// To even out the load it decides later, and again and again, without waiting for anybody.
 		a, b := two(t, r, func(c *Config) {
-			c.Balance = func() *ring.Balance { return &ring.Balance{Settings: ring.DefaultSettings} }
+			c.Balance = func() *balance.Config { return &balance.Config{Settings: balance.Default} }
 		})
 		record := b.record()
 		record.Spec.NextHashKey, record.Spec.PinnedHashKey = (*shardingv1alpha1.HashKey)(key(1<<61)), (*shardingv1alpha1.HashKey)(key(1<<61))

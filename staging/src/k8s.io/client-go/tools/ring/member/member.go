@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -160,7 +161,7 @@ type Config struct {
 	Workers func(controller string) int
 	// Balance returns how the instance evens out the load of its ring; nil: it does not. It may be
 	// called at any time. Default: it does not.
-	Balance func() *ring.Balance
+	Balance func() *balance.Config
 	// Metrics takes what is counted and measured, Events what is told about the
 	// records. Default: nobody.
 	Metrics Metrics
@@ -210,7 +211,7 @@ func New(cfg Config) (*Member, error) {
 		cfg.Workers = func(string) int { return 1 }
 	}
 	if cfg.Balance == nil {
-		cfg.Balance = func() *ring.Balance { return nil }
+		cfg.Balance = func() *balance.Config { return nil }
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = noMetrics{}

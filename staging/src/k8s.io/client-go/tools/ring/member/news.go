@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/klog/v2"
 )
 
@@ -191,8 +192,8 @@ func (t *term) countLoad(owned hashkey.Ranges) load {
 	l := load{objects: int64(len(keys))}
 	keys = slices.DeleteFunc(keys, func(key int64) bool { return !owned.Contains(key) })
 	l.weight = int64(len(keys))
-	key, n := ring.Heaviest(keys)
-	l.key, l.heaviest, l.before = key, int64(n), int64(ring.Before(key, keys, owned))
+	key, n := balance.Heaviest(keys)
+	l.key, l.heaviest, l.before = key, int64(n), int64(balance.Before(key, keys, owned))
 	l.took = t.cfg.Clock.Since(begun)
 	return l
 }

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
@@ -74,7 +75,7 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	}
 	t.observer = newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events)
 	limits := ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}
-	t.machine = ring.Balanced{Machine: ring.NewMachine(created.Name, view, limits), Policy: ring.NewBalancer(created.Name, m.cfg.Balance)}
+	t.machine = ring.Balanced{Machine: ring.NewMachine(created.Name, view, limits), Policy: balance.New(created.Name, m.cfg.Balance)}
 	return t, nil
 }
 

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/client-go/tools/ring/fence"
 )
 
@@ -114,7 +115,7 @@ type BalanceState struct {
 }
 
 // newBalanceState returns the state for b; nil: no load is evened out.
-func newBalanceState(b *ring.Balance) BalanceState {
+func newBalanceState(b *balance.Config) BalanceState {
 	if b == nil {
 		return BalanceState{Mode: BalanceDisabled}
 	}

@@ -30,6 +30,7 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/client-go/tools/ring/balance"
 )
 
 // String gives the source a name for people.
@@ -118,13 +119,13 @@ func TestASnapshotShowsTheInstancesOwnView(t *testing.T) {
 }
 
 func TestASnapshotSaysHowTheLoadIsEvenedOut(t *testing.T) {
-	settings := ring.Settings{Tolerance: 0.07, Rate: 1}
-	for want, balance := range map[string]*ring.Balance{
+	settings := balance.Settings{Tolerance: 0.07, Rate: 1}
+	for want, config := range map[string]*balance.Config{
 		"Disabled": nil,
 		"Enabled, tolerance 7%, 100% of all keys a minute": {Settings: settings},
 		"DryRun, tolerance 7%, 100% of all keys a minute":  {Settings: settings, DryRun: true},
 	} {
-		i := newInstance(t, newRegistry(t), func(cfg *Config) { cfg.Balance = func() *ring.Balance { return balance } })
+		i := newInstance(t, newRegistry(t), func(cfg *Config) { cfg.Balance = func() *balance.Config { return config } })
 		if got := i.Snapshot().Balance.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

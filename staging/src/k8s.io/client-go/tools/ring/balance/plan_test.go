@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"fmt"
@@ -22,18 +22,20 @@ import (
 	"math/rand"
 	"slices"
 	"testing"
+
+	"k8s.io/client-go/tools/ring"
 )
 
 // loads returns the view of a ring of instances with these weights, in order of key.
-func loads(weights ...int64) *View {
-	var records []Record
+func loads(weights ...int64) *ring.View {
+	var records []ring.Record
 	for i, w := range weights {
-		records = append(records, Record{Name: fmt.Sprintf("i%04d", i), Key: at(int64(i+1) << 40), Weight: w})
+		records = append(records, ring.Record{Name: fmt.Sprintf("i%04d", i), Key: at(int64(i+1) << 40), Weight: w})
 	}
-	return NewView(1, records...)
+	return ring.NewView(1, records...)
 }
 
-func wanted(p Plan) (all []int64) {
+func wanted(p *Plan) (all []int64) {
 	for _, part := range p.Parts {
 		all = append(all, part.Wanted)
 	}
@@ -42,7 +44,7 @@ func wanted(p Plan) (all []int64) {
 
 func TestEachShouldHaveAsMuch(t *testing.T) {
 	for name, tc := range map[string]struct {
-		view *View
+		view *ring.View
 		want []int64
 	}{
 		"nobody":                  {loads(), nil},
@@ -68,21 +70,21 @@ func TestEachShouldHaveAsMuch(t *testing.T) {
 		"work":                                 {works(loads(100, 100), 1000, 500), []int64{150, 150}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := wanted(tc.view.Plan(unseeded(DefaultSettings), false, nil)); !slices.Equal(got, tc.want) {
+			if got := wanted(NewPlan(tc.view, unseeded(Default), false, nil)); !slices.Equal(got, tc.want) {
 				t.Errorf("wanted are %v, want %v", got, tc.want)
 			}
 		})
 	}
 }
 
-func heaviest(v *View, i int, n int64) *View {
+func heaviest(v *ring.View, i int, n int64) *ring.View {
 	r := *v.Ring()[i]
 	r.Heaviest = n
 	return v.With(r)
 }
 
 // holds lets the processes hold so many objects' bytes beside the ring.
-func holds(v *View, own ...int64) *View {
+func holds(v *ring.View, own ...int64) *ring.View {
 	const bytes = 20000
 	for i := range v.Ring() {
 		r := *v.Ring()[i]
@@ -96,7 +98,7 @@ func holds(v *View, own ...int64) *View {
 }
 
 // works lets the instances work so much, in thousandths.
-func works(v *View, work ...int32) *View {
+func works(v *ring.View, work ...int32) *ring.View {
 	for i := range v.Ring() {
 		r := *v.Ring()[i]
 		r.Work = work[i]
@@ -134,7 +136,7 @@ func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
 		"from afar": {[]int64{0, 10, 130, 0, 0}, []Flow{{"i0001", "i0002", "i0001", 20}, {"i0002", "i0002", "i0003", 30}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := loads(tc.weights...).Plan(settings, true, nil).Flows; !slices.Equal(got, tc.want) {
+			if got := NewPlan(loads(tc.weights...), settings, true, nil).Flows; !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -146,7 +148,7 @@ func TestShiftsGoTheShortWayRoundTheRing(t *testing.T) {
 func settle(t *testing.T, weights []int64, settings Settings) (rounds int, moved int64) {
 	t.Helper()
 	for ; ; rounds++ {
-		plan := loads(weights...).Plan(unseeded(settings), true, nil)
+		plan := NewPlan(loads(weights...), unseeded(settings), true, nil)
 		if len(plan.Flows) == 0 {
 			return rounds, moved
 		}
@@ -179,7 +181,7 @@ func TestEveryRingComesToRestNearTheMean(t *testing.T) {
 			total += weights[i]
 		}
 		before := slices.Clone(weights)
-		rounds, _ := settle(t, weights, DefaultSettings)
+		rounds, _ := settle(t, weights, Default)
 		mean := float64(total) / float64(n)
 		if most := float64(slices.Max(weights)); most > 1.1*mean+50 {
 			t.Errorf("%v rests as %v after %d rounds", before, weights, rounds)
@@ -189,7 +191,7 @@ func TestEveryRingComesToRestNearTheMean(t *testing.T) {
 
 func TestTenThatJoinAtOnceAreEven(t *testing.T) {
 	weights := []int64{94, 94, 94, 94, 187, 187, 375, 375, 750, 750}
-	rounds, moved := settle(t, weights, DefaultSettings)
+	rounds, moved := settle(t, weights, Default)
 	if most := slices.Max(weights); rounds > 8 || most > 330 {
 		t.Errorf("after %d rounds in which %d objects moved: %v", rounds, moved, weights)
 	}
@@ -198,7 +200,7 @@ func TestTenThatJoinAtOnceAreEven(t *testing.T) {
 // A key with many objects is in the way of what lies behind it, and of what comes from elsewhere.
 func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 	settings := Settings{Tolerance: 0.1, Least: 5}
-	heavy := func(before int64) *View {
+	heavy := func(before int64) *ring.View {
 		v := heaviest(loads(100, 700, 0, 100), 1, 600)
 		r := *v.Ring()[1]
 		r.BeforeHeaviest = before
@@ -213,7 +215,7 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 		"half of them":  {50, []Flow{{"i0000", "i0001", "i0000", 11}, {"i0001", "i0001", "i0002", 50}, {"i0002", "i0003", "i0002", 17}, {"i0003", "i0000", "i0003", 11}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := heavy(tc.before).Plan(settings, true, nil).Flows; !slices.Equal(got, tc.want) {
+			if got := NewPlan(heavy(tc.before), settings, true, nil).Flows; !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -240,7 +242,7 @@ func TestAHeavyKeyPassesWhereMoreIsToPass(t *testing.T) {
 			v := heaviest(loads(tc.weights...), 4, tc.heavy)
 			last := *v.Ring()[7]
 			last.PinnedKey = last.Key
-			plan := v.With(last).Plan(Settings{Tolerance: 0.1, Least: 5}, false, nil)
+			plan := NewPlan(v.With(last), Settings{Tolerance: 0.1, Least: 5}, false, nil)
 			on, most := int64(0), int64(0)
 			for _, s := range plan.Flows {
 				switch s.Donor {
@@ -262,7 +264,7 @@ func TestLittleIsPassedOnOutsideFreeMinutes(t *testing.T) {
 	settings := Settings{Tolerance: 0.1, Least: 5}
 	for free, want := range map[bool]int64{true: 100, false: 20} {
 		passed := int64(0)
-		for _, s := range loads(1000, 200, 0, 0, 0, 0).Plan(settings, free, nil).Flows {
+		for _, s := range NewPlan(loads(1000, 200, 0, 0, 0, 0), settings, free, nil).Flows {
 			if s.Donor == "i0001" {
 				passed = s.Load
 			}
@@ -293,8 +295,8 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 		"not so little":        {[]int64{5300, 3800, 5450, 5450}, 0, 300, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view := func(own int64) *View { return holds(loads(tc.weights...), 0, own, 0, 0) }
-			plan := view(tc.now).Plan(unseeded(DefaultSettings), true, view(tc.before))
+			view := func(own int64) *ring.View { return holds(loads(tc.weights...), 0, own, 0, 0) }
+			plan := NewPlan(view(tc.now), unseeded(Default), true, view(tc.before))
 			var given, most int64
 			for _, part := range plan.Parts {
 				for _, s := range plan.from(part.Name) {
@@ -323,10 +325,10 @@ func TestInAFreePlanLoadPassesWhatHoldsMoreThanBefore(t *testing.T) {
 		last := *v.Ring()[6]
 		last.PinnedKey = last.Key
 		v = v.With(last)
-		plan := v.Plan(unseeded(DefaultSettings), true, before)
+		plan := NewPlan(v, unseeded(Default), true, before)
 		for _, s := range plan.Flows {
-			weights[v.place(s.Donor)] -= s.Load
-			weights[v.place(s.Receiver)] += s.Load
+			weights[v.Index(s.Donor)] -= s.Load
+			weights[v.Index(s.Receiver)] += s.Load
 		}
 	}
 	if most := slices.Max(weights); most > 6600 {
@@ -337,7 +339,7 @@ func TestInAFreePlanLoadPassesWhatHoldsMoreThanBefore(t *testing.T) {
 func TestAnInstanceThatPassesLoadOnKeepsItsHeaviestKey(t *testing.T) {
 	v := heaviest(loads(500, 150, 0, 0, 0, 0), 1, 95)
 	want := []Flow{{"i0001", "i0001", "i0002", 55}, {"i0005", "i0000", "i0005", 114}}
-	if got := v.Plan(Settings{Tolerance: 0.1, Least: 5}, true, nil).Flows; !slices.Equal(got, want) {
+	if got := NewPlan(v, Settings{Tolerance: 0.1, Least: 5}, true, nil).Flows; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -14,10 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"slices"
+
+	"k8s.io/client-go/tools/ring"
 )
 
 // mostWork is for how many objects work counts at most in a load: records may tell anything.
@@ -25,7 +27,7 @@ const mostWork = 1 << 21
 
 // loaded are the keys of a donor's load, one for each object of it, in order along its range.
 type loaded struct {
-	arc
+	ring.Arc
 	// distances are those of the keys, in order.
 	distances []uint64
 }
@@ -33,26 +35,26 @@ type loaded struct {
 // load returns the load of the instance's range, from the keys of its objects and those of its work;
 // others may be among them.
 // Both are taken as a sample of what the record tells.
-func (v *View) load(r Record, settings Settings, objects, work []int64) loaded {
-	l := loaded{arc: newArc(*r.Key, v.Owned(r.Name))}
-	total := v.total()
+func load(view *ring.View, r ring.Record, settings Settings, objects, worked []int64) loaded {
+	l := loaded{Arc: ring.NewArc(*r.Key, view.Owned(r.Name))}
+	total := total(view)
 	add := func(key int64) {
-		if d := l.distance(key); d < l.width {
+		if d := l.Distance(key); d < l.Width {
 			l.distances = append(l.distances, d)
 		}
 	}
 	for _, key := range objects {
 		add(key)
 	}
-	if n := v.work(&r, settings, total); n > 0 && len(work) > 0 {
+	if n := work(view, &r, settings, total); n > 0 && len(worked) > 0 {
 		// What is given takes with it its part of all the work, not only of that which counts.
 		n = min(n*int64(r.Work)/int64(r.Work-idleWork), mostWork)
 		for i := range n {
-			add(work[i*int64(len(work))/n])
+			add(worked[i*int64(len(worked))/n])
 		}
 	}
-	if n := v.seed(&r, settings, total); n > 0 {
-		gap := l.width / uint64(n+1)
+	if n := seed(view, &r, settings, total); n > 0 {
+		gap := l.Width / uint64(n+1)
 		for i := range uint64(n) {
 			l.distances = append(l.distances, (i+1)*gap)
 		}
@@ -71,12 +73,12 @@ func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, wid
 	for i := range n {
 		// The lower range ends with this key, or before the gap to the next.
 		d := l.distances[i]
-		if i+1 < n && l.distances[i+1] == d || d+1 >= l.width {
+		if i+1 < n && l.distances[i+1] == d || d+1 >= l.Width {
 			continue
 		}
 		w, gives := d+1, int64(i+1)
 		if upper {
-			w, gives = l.width-d-1, int64(n-i-1)
+			w, gives = l.Width-d-1, int64(n-i-1)
 		}
 		if w > limit || gives == 0 || gives > most {
 			continue
@@ -85,7 +87,7 @@ func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, wid
 			best, width, given = d, w, gives
 		}
 	}
-	return l.key(best), width, given
+	return l.Key(best), width, given
 }
 
 // reach returns the key at which the range is to be cut so that limit keys change hands, fewer than it
@@ -93,11 +95,11 @@ func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, wid
 func (l *loaded) reach(upper bool, limit uint64) (key int64, given int64) {
 	d := limit - 1
 	if upper {
-		d = l.width - 1 - limit
+		d = l.Width - 1 - limit
 	}
 	below, _ := slices.BinarySearch(l.distances, d+1)
 	if upper {
-		return l.key(d), int64(len(l.distances) - below)
+		return l.Key(d), int64(len(l.distances) - below)
 	}
-	return l.key(d), int64(below)
+	return l.Key(d), int64(below)
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"slices"
@@ -22,6 +22,8 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/ring"
 )
 
 const (
@@ -42,18 +44,18 @@ const (
 	spread = 10 * time.Millisecond
 )
 
-// Balance says how an instance evens its ring out.
-type Balance struct {
+// Config says how an instance evens its ring out.
+type Config struct {
 	Settings
 	// DryRun has it only propose its shifts.
 	DryRun bool
 }
 
-// Balancer is the policy that evens a ring out by the load that its instances tell of. A copy of one is
+// Policy is the policy that evens a ring out by the load that its instances tell of. A copy of one is
 // another: what it remembers is never changed in place.
-type Balancer struct {
-	name    string
-	balance func() *Balance
+type Policy struct {
+	name   string
+	config func() *Config
 	// Log is what it has seen of the log. Those of all instances that have read as far may share it.
 	Log
 	// began is when it was first asked.
@@ -61,7 +63,7 @@ type Balancer struct {
 	// heaps is the last view in which it was long ago that an instance came or went, or in which heaps
 	// could not be compared, as one that comes then knows of no earlier one; the first view until then:
 	// what the others count since this instance came is about the same.
-	heaps *View
+	heaps *ring.View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
 	// among them was open, calmAt the revisions at which each range was seen to be another.
@@ -77,16 +79,16 @@ type Balancer struct {
 	tried *tried
 }
 
-// NewBalancer returns the policy of the instance of that name. balance may be called with each
-// decision; nil: the instance moves nothing.
-func NewBalancer(instance string, balance func() *Balance) *Balancer {
-	return &Balancer{name: instance, balance: balance}
+// New returns the policy of the instance of that name. config is called with each decision; nil: the
+// instance moves nothing.
+func New(instance string, config func() *Config) *Policy {
+	return &Policy{name: instance, config: config}
 }
 
 // Log is what can be seen of who has come and gone, and what has moved.
 type Log struct {
 	// view is the ring as it was observed last.
-	view *View
+	view *ring.View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
 	// moves are those of boundaries, the latest first: all of the last minute, before that the last one of
@@ -100,7 +102,7 @@ type Log struct {
 type planned struct {
 	settings Settings
 	free     bool
-	heaps    *View
+	heaps    *ring.View
 	plan     *Plan
 }
 
@@ -117,33 +119,33 @@ type moved struct {
 // shifts is decided on that generation of the record.
 type tried struct {
 	at         time.Duration
-	shifts     []Shift
-	record     registration
+	shifts     []ring.Shift
+	uid        types.UID
 	generation int64
 }
 
 // Observe takes the log's next view: if heaps cannot be compared there, all forget what they knew.
-func (p *Balancer) Observe(view *View) {
-	if p.heaps != nil && !view.comparesHeaps() {
+func (p *Policy) Observe(view *ring.View) {
+	if p.heaps != nil && !comparesHeaps(view) {
 		p.heaps = view
 	}
 }
 
 // Shifts returns what the instance is to give now.
-func (p *Balancer) Shifts(view *View, now time.Duration, turn *Turn) Advice {
-	balance := p.balance()
-	p.note(view, balance, now)
-	if balance == nil || turn == nil {
-		return Advice{}
+func (p *Policy) Shifts(view *ring.View, now time.Duration, turn *ring.Turn) ring.Advice {
+	config := p.config()
+	p.note(view, config, now)
+	if config == nil || turn == nil {
+		return ring.Advice{}
 	}
-	settings := balance.Settings
+	settings := config.Settings
 	p.count(settings, now)
 	if due := p.due(settings, turn); due > now {
-		return Advice{Wake: due}
+		return ring.Advice{Wake: due}
 	}
 	self, _ := view.Get(p.name)
 	if !p.told(self, 1, now) {
-		return Advice{}
+		return ring.Advice{}
 	}
 	free := p.free(settings, now)
 	plan := p.plan(settings, free)
@@ -151,7 +153,7 @@ func (p *Balancer) Shifts(view *View, now time.Duration, turn *Turn) Advice {
 		return !p.takes(f, turn, now) || p.turnsBack(f, plan, settings, free, now)
 	})
 	if len(flows) == 0 {
-		return Advice{}
+		return ring.Advice{}
 	}
 	if !p.stands(flows, now) {
 		limit, least := p.allowance(settings, uint64(max(1, len(plan.Donors()))), free, now)
@@ -159,9 +161,9 @@ func (p *Balancer) Shifts(view *View, now time.Duration, turn *Turn) Advice {
 		switch {
 		case limit == 0:
 		case turn.Keys == nil:
-			return Advice{NeedsKeys: true}
+			return ring.Advice{NeedsKeys: true}
 		default:
-			keys := view.load(self, settings, turn.Keys, turn.Work)
+			keys := load(view, self, settings, turn.Keys, turn.Work)
 			for _, f := range flows {
 				if s, ok := plan.shift(f, &keys, settings, limit, least); ok {
 					t.shifts = append(t.shifts, s)
@@ -170,33 +172,33 @@ func (p *Balancer) Shifts(view *View, now time.Duration, turn *Turn) Advice {
 		}
 		if len(t.shifts) > 0 {
 			r, _ := view.Get(t.shifts[0].Boundary)
-			t.record, t.generation = r.registration(), r.Generation
+			t.uid, t.generation = r.UID, r.Generation
 		}
 		p.tried = t
 	}
-	return Advice{Shifts: p.tried.shifts, Wake: p.tried.at + tryAgain}
+	return ring.Advice{Shifts: p.tried.shifts, Wake: p.tried.at + tryAgain}
 }
 
 // note takes note of what has changed hands.
-func (p *Balancer) note(view *View, balance *Balance, now time.Duration) {
+func (p *Policy) note(view *ring.View, config *Config, now time.Duration) {
 	if p.heaps == nil {
 		p.heaps, p.began = view, now
 	}
 	p.see(view, now)
-	if balance != nil && !p.free(balance.Settings, now) {
+	if config != nil && !p.free(config.Settings, now) {
 		p.heaps = view
 	}
-	ring := view.Ring()
-	i, n := view.place(p.name), len(ring)
+	owners := view.Ring()
+	i, n := view.Index(p.name), len(owners)
 	if i < 0 {
 		p.calmSince = now
 		return
 	}
 	before := p.about
 	for j := range p.about {
-		r := ring[(i+j-2+2*n)%n]
+		r := owners[(i+j-2+2*n)%n]
 		p.about[j] = *r.Key
-		if r.stirred() {
+		if stirred(r) {
 			p.calmSince = now
 		}
 	}
@@ -214,18 +216,18 @@ func (p *Balancer) note(view *View, balance *Balance, now time.Duration) {
 }
 
 // stirred says that the instance hands something over, or is about to go.
-func (r Record) stirred() bool {
-	return r.Next != nil || r.Gives != nil || !r.stays()
+func stirred(r *ring.Record) bool {
+	return r.Next != nil || r.Gives != nil || !r.Stays()
 }
 
 // see notes what has changed hands in the view.
-func (l *Log) see(view *View, now time.Duration) {
+func (l *Log) see(view *ring.View, now time.Duration) {
 	before := l.view
 	if before == view {
 		return
 	}
 	l.view, l.planned = view, &planned{}
-	same := func(x, y *Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
+	same := func(x, y *ring.Record) bool { return x.Name == y.Name && x.UID == y.UID && *x.Key == *y.Key }
 	if before == nil || slices.EqualFunc(before.Ring(), view.Ring(), same) {
 		return
 	}
@@ -250,7 +252,7 @@ func (l *Log) see(view *View, now time.Duration) {
 		newer[move.boundary] = true
 	}
 	for _, move := range l.moves {
-		if now-move.at < time.Minute || !newer[move.boundary] && view.place(move.boundary) >= 0 {
+		if now-move.at < time.Minute || !newer[move.boundary] && view.Index(move.boundary) >= 0 {
 			moves = append(moves, move)
 		}
 		newer[move.boundary] = true
@@ -262,16 +264,16 @@ func (l *Log) see(view *View, now time.Duration) {
 func (l *Log) Changed() time.Duration { return max(l.came, l.went) }
 
 // changed is when an instance last came or went, this one at the latest.
-func (p *Balancer) changed() time.Duration { return max(p.began, p.Changed()) }
+func (p *Policy) changed() time.Duration { return max(p.began, p.Changed()) }
 
 // free says whether an instance has come or gone lately.
-func (p *Balancer) free(settings Settings, now time.Duration) bool {
+func (p *Policy) free(settings Settings, now time.Duration) bool {
 	return now < p.changed()+settings.Free
 }
 
 // count notes since when the ring has had about as many objects as now.
-func (p *Balancer) count(settings Settings, now time.Duration) {
-	objects := p.view.total()
+func (p *Policy) count(settings Settings, now time.Duration) {
+	objects := total(p.view)
 	if change := max(objects-p.objects, p.objects-objects); change > max(p.objects, settings.Seed*int64(len(p.view.Ring())))/10 {
 		if now >= p.steadySince+settings.Steady {
 			p.swingsSince = now
@@ -281,7 +283,7 @@ func (p *Balancer) count(settings Settings, now time.Duration) {
 }
 
 // due is when the instance may next move a boundary.
-func (p *Balancer) due(settings Settings, turn *Turn) time.Duration {
+func (p *Policy) due(settings Settings, turn *ring.Turn) time.Duration {
 	calm := p.calmSince + settings.Calm
 	steady := min(p.steadySince+settings.Steady, p.swingsSince+longSwing)
 	due := max(calm, steady, max(p.began, p.came)+settings.AfterJoin, turn.Rests)
@@ -290,20 +292,19 @@ func (p *Balancer) due(settings Settings, turn *Turn) time.Duration {
 	}
 	if due != calm {
 		// Else all of a large ring begin at the same moment.
-		due += time.Duration(p.view.place(p.name)) * spread
+		due += time.Duration(p.view.Index(p.name)) * spread
 	}
 	return due
 }
 
 // plan returns the plan for the view that was observed last. It must not be changed.
-func (p *Balancer) plan(settings Settings, free bool) *Plan {
+func (p *Policy) plan(settings Settings, free bool) *Plan {
 	heaps := p.heaps
-	if !free || !heaps.comparesHeaps() {
+	if !free || !comparesHeaps(heaps) {
 		heaps = nil
 	}
 	if last := p.planned; last.plan == nil || last.settings != settings || last.free != free || last.heaps != heaps {
-		plan := p.view.Plan(settings, free, heaps)
-		*last = planned{settings, free, heaps, &plan}
+		*last = planned{settings, free, heaps, NewPlan(p.view, settings, free, heaps)}
 	}
 	return p.planned.plan
 }
@@ -322,7 +323,7 @@ func (l *Log) inMotion(now time.Duration) (keys uint64) {
 		}
 	}
 	for _, h := range l.view.Handovers() {
-		if h.Kind == KindMove {
+		if h.Kind == ring.KindMove {
 			keys += distance(*h.Record.Key, *h.Record.Next)
 		}
 	}
@@ -332,7 +333,7 @@ func (l *Log) inMotion(now time.Duration) (keys uint64) {
 // turnsBack says whether a boundary would go back after its last move, which was not long ago, though
 // no more is too much, what the donor is to pass on with it, or too little than what comes and goes by
 // itself. In a free plan it may undo what was before an instance came or went.
-func (p *Balancer) turnsBack(f Flow, plan *Plan, settings Settings, free bool, now time.Duration) bool {
+func (p *Policy) turnsBack(f Flow, plan *Plan, settings Settings, free bool, now time.Duration) bool {
 	// In a ring of two, what goes over one boundary comes back over the other, too.
 	i := slices.IndexFunc(p.moves, func(m moved) bool { return m.boundary == f.Boundary || len(p.view.Ring()) == 2 })
 	if i < 0 {
@@ -351,7 +352,7 @@ func (p *Balancer) turnsBack(f Flow, plan *Plan, settings Settings, free bool, n
 }
 
 // stands says whether the last look for a key still counts, if these flows are wanted.
-func (p *Balancer) stands(flows []Flow, now time.Duration) bool {
+func (p *Policy) stands(flows []Flow, now time.Duration) bool {
 	t := p.tried
 	if t == nil || t.at <= p.calmSince || now >= t.at+tryAgain {
 		return false
@@ -362,19 +363,19 @@ func (p *Balancer) stands(flows []Flow, now time.Duration) bool {
 	first := t.shifts[0]
 	same := func(f Flow) bool { return f.Boundary == first.Boundary && f.Receiver == first.Receiver }
 	r, ok := p.view.Get(first.Boundary)
-	return ok && slices.ContainsFunc(flows, same) && r.registration() == t.record && r.Generation == t.generation
+	return ok && slices.ContainsFunc(flows, same) && r.UID == t.uid && r.Generation == t.generation
 }
 
 // told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has told
 // what it has since its range was another. One that has as much as before tells nothing: then that has
 // to be long ago.
-func (p *Balancer) told(r Record, place int, now time.Duration) bool {
+func (p *Policy) told(r ring.Record, place int, now time.Duration) bool {
 	return r.Revision > p.calmAt[place] || p.calmSince+oldNews <= now
 }
 
 // takes says whether the receiver can be given something now: it works, what it has told is not old,
 // it does not rest, and none has come in its place.
-func (p *Balancer) takes(f Flow, turn *Turn, now time.Duration) bool {
+func (p *Policy) takes(f Flow, turn *ring.Turn, now time.Duration) bool {
 	place := 0
 	if f.Boundary == p.name {
 		place = 2
@@ -385,16 +386,16 @@ func (p *Balancer) takes(f Flow, turn *Turn, now time.Duration) bool {
 
 // replaced says whether another process has come to the instance's place, or is about to: it has most
 // likely crashed, and its record is not gone yet.
-func (p *Balancer) replaced(r Record, now time.Duration) bool {
-	place, soon := Place(r.Holder), now < max(p.began, p.came)+lastLease
-	return place != "" && slices.ContainsFunc(p.view.Records(), func(other *Record) bool {
-		return (soon || other.Key == nil && !other.Drained) && other.Name != r.Name && Place(other.Holder) == place
+func (p *Policy) replaced(r ring.Record, now time.Duration) bool {
+	place, soon := ring.Place(r.Holder), now < max(p.began, p.came)+lastLease
+	return place != "" && slices.ContainsFunc(p.view.Records(), func(other *ring.Record) bool {
+		return (soon || other.Key == nil && !other.Drained) && other.Name != r.Name && ring.Place(other.Holder) == place
 	})
 }
 
 // allowance returns how many keys this instance may move now, one of so many donors, and how many are
 // worth a handover if that does not bring half of what is wanted.
-func (p *Balancer) allowance(settings Settings, donors uint64, free bool, now time.Duration) (limit, least uint64) {
+func (p *Policy) allowance(settings Settings, donors uint64, free bool, now time.Duration) (limit, least uint64) {
 	if free {
 		return hashkey.Limit, 0
 	}
@@ -403,7 +404,7 @@ func (p *Balancer) allowance(settings Settings, donors uint64, free bool, now ti
 }
 
 // shift returns the shift that does the flow, by the keys of the donor's load, and whether there is one.
-func (p *Plan) shift(f Flow, keys *loaded, settings Settings, limit, least uint64) (Shift, bool) {
+func (p *Plan) shift(f Flow, keys *loaded, settings Settings, limit, least uint64) (ring.Shift, bool) {
 	upper, load, most := f.Boundary == f.Donor, max(f.Load, (settings.Least+1)/2), p.most(f)
 	key, width, given := keys.cut(upper, load, most, limit)
 	fits := given > 0 && 2*given >= settings.Least && (width >= least || 2*given >= f.Load)
@@ -415,7 +416,7 @@ func (p *Plan) shift(f Flow, keys *loaded, settings Settings, limit, least uint6
 		}
 	}
 	donor, receiver := p.part(f.Donor), p.part(f.Receiver)
-	return Shift{
+	return ring.Shift{
 		Boundary: f.Boundary, Donor: f.Donor, Receiver: f.Receiver, Key: key, Load: given,
 		Has: donor.Load, Wanted: donor.Wanted, Takes: receiver.Load, Needs: receiver.Wanted,
 	}, fits

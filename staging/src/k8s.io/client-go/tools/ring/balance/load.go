@@ -14,12 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
 )
 
 const (
@@ -74,28 +75,29 @@ type Part struct {
 
 // parts returns the parts of all that own a range, in order of key, without what they should have. What
 // processes hold beside their rings is that of heaps, an earlier view or the same; nil: nothing.
-func (v *View) parts(settings Settings, heaps *View) []Part {
-	out := make([]Part, len(v.ring))
-	total := v.total()
+func parts(view *ring.View, settings Settings, heaps *ring.View) []Part {
+	owners := view.Ring()
+	out := make([]Part, len(owners))
+	total := total(view)
 	var bytes, share float64
 	if heaps != nil {
-		bytes, share = heaps.bytesOfObject(), heaps.shareOfHeaps()
+		bytes, share = bytesOfObject(heaps), shareOfHeaps(heaps)
 	}
-	for i, r := range v.ring {
+	for i, r := range owners {
 		part := &out[i]
 		part.Name, part.Weight, part.pinned = r.Name, min(r.Weight, mostLoad), r.Pinned()
 		if bytes > 0 {
 			if then, ok := heaps.Get(r.Name); ok && then.UID == r.UID {
-				most := 2 * total / int64(3*len(v.ring))
+				most := 2 * total / int64(3*len(owners))
 				part.Own = min(own(&then, bytes, share), most)
 				part.grown = max(0, min(own(r, bytes, share), most)-part.Own)
 			}
 		}
-		work := v.work(r, settings, total)
-		part.Load = part.Weight + v.seed(r, settings, total) + work
+		busy := work(view, r, settings, total)
+		part.Load = part.Weight + seed(view, r, settings, total) + busy
 		if part.Weight > 0 {
 			// Its part of the work is not known: it may be as large as its part of the objects.
-			scale := float64(part.Weight+work) / float64(part.Weight)
+			scale := float64(part.Weight+busy) / float64(part.Weight)
 			heaviest := min(r.Heaviest, part.Weight)
 			part.heaviest = int64(scale * float64(heaviest))
 			part.before = int64(scale * float64(min(r.BeforeHeaviest, part.Weight-heaviest)))
@@ -106,40 +108,40 @@ func (v *View) parts(settings Settings, heaps *View) []Part {
 }
 
 // total returns how many objects the ring has.
-func (v *View) total() (total int64) {
-	for _, r := range v.ring {
+func total(view *ring.View) (total int64) {
+	for _, r := range view.Ring() {
 		total += min(r.Weight, mostLoad)
 	}
 	return total
 }
 
 // seed is the load of the instance's range by its width alone, if the ring has that many objects.
-func (v *View) seed(r *Record, settings Settings, total int64) int64 {
-	missing := settings.Seed*int64(len(v.ring)) - total
+func seed(view *ring.View, r *ring.Record, settings Settings, total int64) int64 {
+	missing := settings.Seed*int64(len(view.Ring())) - total
 	if missing <= 0 {
 		return 0
 	}
-	return int64(float64(missing) * v.width(r.Name))
+	return int64(float64(missing) * width(view, r.Name))
 }
 
 // work is the load of the instance's work, if the ring has that many objects.
-func (v *View) work(r *Record, settings Settings, total int64) int64 {
-	n := int64(len(v.ring))
+func work(view *ring.View, r *ring.Record, settings Settings, total int64) int64 {
+	n := int64(len(view.Ring()))
 	mean := max(total, settings.Seed*n) / n
 	return mean * int64(min(max(r.Work-idleWork, 0), 1000-idleWork)) / (1000 - idleWork)
 }
 
 // width returns the part of all keys that the instance owns, from 0 to 1.
-func (v *View) width(name string) float64 {
-	return float64(v.Owned(name).Width()) / float64(hashkey.Limit)
+func width(view *ring.View, name string) float64 {
+	return float64(view.Owned(name).Width()) / float64(hashkey.Limit)
 }
 
 // bytesOfObject returns about how many bytes of heap come to one object in the caches of a process, 0
 // if that is not known: the lower median, as a process that leads holds more.
-func (v *View) bytesOfObject() float64 {
+func bytesOfObject(view *ring.View) float64 {
 	var all []float64
-	for _, r := range v.ring {
-		if r.tellsHeap() {
+	for _, r := range view.Ring() {
+		if tellsHeap(r) {
 			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
 		}
 	}
@@ -151,14 +153,14 @@ func (v *View) bytesOfObject() float64 {
 }
 
 // tellsHeap says whether the instance has told of a heap that says how large an object is.
-func (r *Record) tellsHeap() bool { return r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes }
+func tellsHeap(r *ring.Record) bool { return r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes }
 
 // comparesHeaps says whether two processes or more have told of their heaps: what one alone holds can be
 // compared with nothing.
-func (v *View) comparesHeaps() bool {
+func comparesHeaps(view *ring.View) bool {
 	told := 0
-	for _, r := range v.ring {
-		if r.tellsHeap() {
+	for _, r := range view.Ring() {
+		if tellsHeap(r) {
 			told++
 		}
 		if told > 1 {
@@ -170,9 +172,9 @@ func (v *View) comparesHeaps() bool {
 
 // shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring makes
 // up for: as large a part as it has of all objects, and less where these are few, as it would not help.
-func (v *View) shareOfHeaps() float64 {
+func shareOfHeaps(view *ring.View) float64 {
 	var weight, objects, processes float64
-	for _, r := range v.ring {
+	for _, r := range view.Ring() {
 		if r.HeapObjects >= fewObjects {
 			weight += float64(min(r.Weight, mostLoad))
 			objects += float64(r.HeapObjects)
@@ -188,7 +190,7 @@ func (v *View) shareOfHeaps() float64 {
 
 // own returns the share that counts of what the instance's process holds beside its rings, in objects
 // of so many bytes.
-func own(r *Record, bytes, share float64) int64 {
+func own(r *ring.Record, bytes, share float64) int64 {
 	side := float64(r.LiveBytes) - baseBytes - sideBytes - bytes*float64(r.HeapObjects)
 	return int64(max(0, min(share*side/bytes, mostLoad)))
 }

@@ -14,13 +14,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"cmp"
 	"math"
 	"slices"
 	"time"
+
+	"k8s.io/client-go/tools/ring"
 )
 
 // Settings say when and how fast the ranges of a ring are evened out. A ring that is even enough
@@ -54,8 +56,8 @@ type Settings struct {
 	AfterJoin, AfterLoss time.Duration
 }
 
-// DefaultSettings keeps the largest load below six fifths of the mean one.
-var DefaultSettings = Settings{
+// Default keeps the largest load below six fifths of the mean one.
+var Default = Settings{
 	Tolerance: 0.1,
 	Least:     20,
 	Seed:      200,
@@ -103,23 +105,7 @@ type Flow struct {
 	Load int64
 }
 
-// BalanceOff returns the instance whose record says that the ring is not to be evened out, and
-// whether there is one.
-func (v *View) BalanceOff() (name string, off bool) {
-	i := slices.IndexFunc(v.records, func(r *Record) bool { return r.BalanceOff })
-	if i < 0 {
-		return "", false
-	}
-	return v.records[i].Name, true
-}
-
-// Pinned says whether a person has set the upper end of the instance's range, or is about to.
-func (r Record) Pinned() bool {
-	is := func(key *int64) bool { return key != nil && *key == *r.PinnedKey }
-	return r.PinnedKey != nil && (is(r.Key) || is(r.Next))
-}
-
-// Plan returns what would even out the ring, by what its instances have told of themselves. All that
+// NewPlan returns what would even out the ring, by what its instances have told of themselves. All that
 // see the same records, and the same heaps, come to the same plan, so each donor can do its part alone.
 // What has about what it should have stays as it is, so that what is told late or roughly moves nothing.
 // No load passes boundaries that are pinned: what lies between two of them is evened out by itself.
@@ -129,11 +115,11 @@ func (r Record) Pinned() bool {
 // caches are filled. One that holds more now gets less: it may lead since, and would give it back. And
 // an instance may give half of what it should have before it gets as much from its other neighbour. In
 // others it passes no more than is tolerated on, as what it waits for may never come.
-func (v *View) Plan(settings Settings, free bool, heaps *View) Plan {
+func NewPlan(view *ring.View, settings Settings, free bool, heaps *ring.View) *Plan {
 	if !free {
-		heaps = v
+		heaps = view
 	}
-	p := Plan{Parts: v.parts(settings, heaps)}
+	p := &Plan{Parts: parts(view, settings, heaps)}
 	pass := settings.Tolerance
 	if free {
 		pass = 0.5

@@ -14,12 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
 )
 
 const (
@@ -53,9 +54,9 @@ func Before(key int64, keys []int64, owned hashkey.Ranges) (n int) {
 		return 0
 	}
 	// A range that goes round the seam ends with its lower part.
-	along := newArc(int64(owned[0].End-1), owned)
+	along := ring.NewArc(int64(owned[0].End-1), owned)
 	for _, other := range keys {
-		if along.distance(other) < along.distance(key) {
+		if along.Distance(other) < along.Distance(key) {
 			n++
 		}
 	}
@@ -65,7 +66,7 @@ func Before(key int64, keys []int64, owned hashkey.Ranges) (n int) {
 // Heavy returns which share of the load of a ring the n objects of one key are, and whether they are
 // so many that they leave their owner with half as much again as an even share: a key cannot be
 // split. weight is that of their owner now; the view has what the others have told.
-func Heavy(owner string, weight int64, n int, view *View) (share float64, heavy bool) {
+func Heavy(owner string, weight int64, n int, view *ring.View) (share float64, heavy bool) {
 	load := weight
 	for _, other := range view.Ring() {
 		if other.Name != owner {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"reflect"
@@ -24,16 +24,17 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
 )
 
 // evener is a machine and its policy, with what their driver knows. Its ring has been calm since it was made, for a
 // minute, and no instance has come or gone for an hour.
 type evener struct {
-	Balanced
-	policy  *Balancer
+	ring.Balanced
+	policy  *Policy
 	t       *testing.T
 	now     time.Duration
-	balance *Balance
+	balance *Config
 	objects []int64
 	work    []int64
 	// looks is how often the keys were asked for.
@@ -46,7 +47,7 @@ func uneven(t *testing.T, name string, weights ...int64) *evener {
 	t.Helper()
 	n := uint64(len(weights))
 	width := hashkey.Limit / n
-	var records []Record
+	var records []ring.Record
 	var objects []int64
 	for i, w := range weights {
 		last := int64(width*uint64(i+1) - 1)
@@ -60,7 +61,7 @@ func uneven(t *testing.T, name string, weights ...int64) *evener {
 			objects = append(objects, int64(width*uint64(i)+(o+1)*(width/uint64(w+1))))
 		}
 	}
-	e := newEvener(t, name, NewView(1, records...))
+	e := newEvener(t, name, ring.NewView(1, records...))
 	e.balance.Seed, e.objects = 0, objects
 	// All have told what they have since the ring was made.
 	e.decide()
@@ -70,14 +71,14 @@ func uneven(t *testing.T, name string, weights ...int64) *evener {
 }
 
 // newEvener returns that of the instance in that view.
-func newEvener(t *testing.T, name string, view *View) *evener {
-	e := &evener{t: t, balance: &Balance{Settings: DefaultSettings}}
-	e.use(NewMachine(name, view, limits), NewBalancer(name, func() *Balance { return e.balance }))
+func newEvener(t *testing.T, name string, view *ring.View) *evener {
+	e := &evener{t: t, balance: &Config{Settings: Default}}
+	e.use(ring.NewMachine(name, view, limits), New(name, func() *Config { return e.balance }))
 	return e
 }
 
-func (e *evener) use(machine *Machine, policy *Balancer) {
-	e.Balanced, e.policy = Balanced{machine, policy}, policy
+func (e *evener) use(machine *ring.Machine, policy *Policy) {
+	e.Balanced, e.policy = ring.Balanced{Machine: machine, Policy: policy}, policy
 }
 
 // later returns a copy at a later time.
@@ -90,7 +91,7 @@ func (e *evener) later(after time.Duration) *evener {
 
 // tell has an instance tell what it has.
 func (e *evener) tell(name string, weight int64) {
-	e.change(name, func(r *Record) { r.Weight = weight })
+	e.change(name, func(r *ring.Record) { r.Weight = weight })
 }
 
 // tellAgain has all tell what they had.
@@ -103,11 +104,11 @@ func (e *evener) tellAgain() {
 // hold has the instances, in order of key, tell of heaps with so many objects' worth beside the ring.
 func (e *evener) hold(own ...int64) {
 	for _, r := range holds(e.View(), own...).Ring() {
-		e.change(r.Name, func(now *Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
+		e.change(r.Name, func(now *ring.Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
 	}
 }
 
-func (e *evener) change(name string, f func(*Record)) {
+func (e *evener) change(name string, f func(*ring.Record)) {
 	e.t.Helper()
 	r, _ := e.View().Get(name)
 	r.Name, r.Revision = name, e.View().Revision+1
@@ -118,9 +119,9 @@ func (e *evener) change(name string, f func(*Record)) {
 // weighDown lays so many objects of the instance on the last key but one of its range, and the others
 // close before it.
 func (e *evener) weighDown(heaviest, others int64) {
-	upper := *mustGet(e.View(), e.name).Key - 1
-	e.change(e.name, func(r *Record) { r.Heaviest = heaviest })
-	owned := e.View().Owned(e.name)
+	upper := *mustGet(e.View(), e.policy.name).Key - 1
+	e.change(e.policy.name, func(r *ring.Record) { r.Heaviest = heaviest })
+	owned := e.View().Owned(e.policy.name)
 	e.objects = slices.DeleteFunc(e.objects, owned.Contains)
 	e.objects = append(e.objects, slices.Repeat([]int64{upper}, int(heaviest))...)
 	for i := range others {
@@ -129,17 +130,31 @@ func (e *evener) weighDown(heaviest, others int64) {
 }
 
 // decide decides as if the last look for a key to give was long ago.
-func (e *evener) decide() Decision {
+func (e *evener) decide() ring.Decision {
 	e.policy.tried = nil
 	return e.decideAgain()
 }
 
-func (e *evener) decideAgain() Decision {
-	in := Input{Now: e.now, Serving: e.View().Owned(e.name), DryRun: e.balance != nil && e.balance.DryRun}
+func (e *evener) decideAgain() ring.Decision {
+	in := ring.Input{Now: e.now, Serving: e.View().Owned(e.policy.name), DryRun: e.balance != nil && e.balance.DryRun}
 	return e.Consult(in, e.work, func(hashkey.Ranges) []int64 {
 		e.looks++
-		return append(noKeys, e.objects...)
+		return append([]int64{}, e.objects...)
 	})
+}
+
+// waitsInVain has the instance name that key of its own, and wait for the receiver's caches until it
+// calls that off. The receiver rests then.
+func (e *evener) waitsInVain(record string, next int64) {
+	e.t.Helper()
+	e.change(record, func(r *ring.Record) { r.Next = &next })
+	e.decide()
+	e.now += limits.Fill
+	if d := e.decide(); d.Write == nil || d.Write.Reason != ring.ReasonCallOff {
+		e.t.Fatalf("writes %+v, want the handover called off", d.Write)
+	}
+	e.change(record, func(r *ring.Record) { r.Next = nil })
+	e.decide()
 }
 
 // quiet fails if the machine moves anything now.
@@ -154,7 +169,7 @@ func (e *evener) quiet(why string) {
 func (e *evener) moves() (boundary string, given int64) {
 	e.t.Helper()
 	d := e.decide()
-	if d.Write == nil || d.Write.Reason != ReasonBalance || d.Proposal == nil {
+	if d.Write == nil || d.Write.Reason != ring.ReasonBalance || d.Proposal == nil {
 		e.t.Fatalf("writes %+v, proposes %v, want it to move a boundary", d.Write, d.Proposal)
 	}
 	r, _ := e.View().Get(d.Write.Name)
@@ -167,7 +182,7 @@ func (e *evener) moves() (boundary string, given int64) {
 	r.Key = d.Write.Next
 	after := e.View().With(r)
 	for _, key := range e.objects {
-		if e.View().Owned(e.name).Contains(key) && !after.Owned(e.name).Contains(key) {
+		if e.View().Owned(e.policy.name).Contains(key) && !after.Owned(e.policy.name).Contains(key) {
 			given++
 		}
 	}
@@ -208,7 +223,7 @@ func TestALoadIsOnlyEvenedOutWhereItIsToBe(t *testing.T) {
 	e.balance = nil
 	e.quiet("it is not to")
 
-	e.balance = &Balance{Settings: policy.Settings, DryRun: true}
+	e.balance = &Config{Settings: policy.Settings, DryRun: true}
 	if d := e.decide(); d.Write != nil || d.Proposal == nil {
 		t.Errorf("a dry run writes %+v, proposes %v", d.Write, d.Proposal)
 	} else if want := "a gives 90 to b: they have 300 and 100, and should have 200 and 200"; d.Proposal.String() != want {
@@ -216,9 +231,9 @@ func TestALoadIsOnlyEvenedOutWhereItIsToBe(t *testing.T) {
 	}
 
 	e.balance = policy
-	e.change("b", func(r *Record) { r.BalanceOff = true })
+	e.change("b", func(r *ring.Record) { r.BalanceOff = true })
 	e.quiet("a record says that it is not to")
-	e.change("b", func(r *Record) { r.BalanceOff = false })
+	e.change("b", func(r *ring.Record) { r.BalanceOff = false })
 	e.moves()
 	e.balance.Tolerance = 1
 	e.quiet("by another policy")
@@ -234,7 +249,7 @@ func TestNoMoreKeysAreMovedInAMinuteThanMayBe(t *testing.T) {
 	}
 	// It is done, and they have told what they have.
 	d := e.decide()
-	e.change("a", func(r *Record) { r.Key = d.Write.Next })
+	e.change("a", func(r *ring.Record) { r.Key = d.Write.Next })
 	e.decide()
 	e.tell("a", 3000-given)
 	e.tell("b", 1000+given)
@@ -245,14 +260,14 @@ func TestNoMoreKeysAreMovedInAMinuteThanMayBe(t *testing.T) {
 
 	// An instance that has come or gone lately lifts the limit.
 	e.now += time.Hour
-	e.change("c", func(r *Record) {
-		*r = Record{Name: "c", UID: "c", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)}
+	e.change("c", func(r *ring.Record) {
+		*r = ring.Record{Name: "c", UID: "c", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)}
 	})
 	e.decide()
-	e.change("a", func(*Record) {})
-	e.change("b", func(*Record) {})
-	e.change("c", func(*Record) {})
-	for wait, want := range map[time.Duration]bool{DefaultSettings.Free - 1: true, DefaultSettings.Free: false} {
+	e.change("a", func(*ring.Record) {})
+	e.change("b", func(*ring.Record) {})
+	e.change("c", func(*ring.Record) {})
+	for wait, want := range map[time.Duration]bool{Default.Free - 1: true, Default.Free: false} {
 		l := e.later(wait)
 		if _, given := l.moves(); (given > 600) != want {
 			t.Errorf("%v after an instance has come it gives %d", wait, given)
@@ -269,14 +284,14 @@ func TestThoseWhoGiveShareWhatMayBeMoved(t *testing.T) {
 		t.Errorf("one of two gives %d, a lone one %d", shared, alone)
 	}
 	// Nor is a part of it worth a handover that is less than half of that.
-	two.change("x", func(r *Record) { *r = Record{Name: "x", Revision: r.Revision} })
+	two.change("x", func(r *ring.Record) { *r = ring.Record{Name: "x", Revision: r.Revision} })
 	d := two.decide()
-	two.change("d", func(r *Record) { r.Key = at(*r.Key - int64(hashkey.Limit/100*3)) })
+	two.change("d", func(r *ring.Record) { r.Key = at(*r.Key - int64(hashkey.Limit/100*3)) })
 	two.decide()
 	for _, name := range []string{"a", "b", "c", "d"} {
-		two.change(name, func(*Record) {})
+		two.change(name, func(*ring.Record) {})
 	}
-	two.now += DefaultSettings.Calm
+	two.now += Default.Calm
 	if d.Write == nil {
 		t.Fatal("nothing is moved before")
 	}
@@ -286,30 +301,30 @@ func TestThoseWhoGiveShareWhatMayBeMoved(t *testing.T) {
 func TestABoundaryRestsBeforeItMoves(t *testing.T) {
 	e := uneven(t, "a", 300, 100, 200, 200)
 	for what, f := range map[string]func(*evener){
-		"the successor's key changes":   func(e *evener) { e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) }) },
-		"the predecessor's key changes": func(e *evener) { e.change("d", func(r *Record) { r.Key = at(*r.Key - 1) }) },
-		"its predecessor's key changes": func(e *evener) { e.change("c", func(r *Record) { r.Key = at(*r.Key - 1) }) },
+		"the successor's key changes":   func(e *evener) { e.change("b", func(r *ring.Record) { r.Key = at(*r.Key - 1) }) },
+		"the predecessor's key changes": func(e *evener) { e.change("d", func(r *ring.Record) { r.Key = at(*r.Key - 1) }) },
+		"its predecessor's key changes": func(e *evener) { e.change("c", func(r *ring.Record) { r.Key = at(*r.Key - 1) }) },
 		"a neighbour hands over": func(e *evener) {
-			e.change("b", func(r *Record) { r.Gives = &Gift{"b", 7} })
+			e.change("b", func(r *ring.Record) { r.Gives = &ring.Gift{To: "b", Key: 7} })
 			e.decide()
-			e.change("b", func(r *Record) { r.Gives = nil })
+			e.change("b", func(r *ring.Record) { r.Gives = nil })
 		},
 		"a neighbour was about to leave": func(e *evener) {
-			e.change("b", func(r *Record) { r.Drained = true })
+			e.change("b", func(r *ring.Record) { r.Drained = true })
 			e.decide()
-			e.change("b", func(r *Record) { r.Drained = false })
+			e.change("b", func(r *ring.Record) { r.Drained = false })
 		},
 	} {
 		l := e.later(0)
 		l.moves()
 		f(l)
-		if d := l.decide(); d.Write != nil || d.Wake != l.now+DefaultSettings.Calm {
+		if d := l.decide(); d.Write != nil || d.Wake != l.now+Default.Calm {
 			t.Errorf("%s: writes %+v, wakes at %v", what, d.Write, d.Wake)
 		}
 		for _, name := range []string{"a", "b", "d"} {
-			l.change(name, func(*Record) {})
+			l.change(name, func(*ring.Record) {})
 		}
-		l.now += DefaultSettings.Calm - 1
+		l.now += Default.Calm - 1
 		l.quiet(what)
 		l.now++
 		l.moves()
@@ -323,9 +338,9 @@ func TestARingRestsAfterAnInstanceHasGone(t *testing.T) {
 		t.Errorf("writes %+v, wakes at %v", d.Write, d.Wake)
 	}
 	for _, name := range []string{"a", "b"} {
-		e.change(name, func(*Record) {})
+		e.change(name, func(*ring.Record) {})
 	}
-	e.now += DefaultSettings.AfterLoss - 1
+	e.now += Default.AfterLoss - 1
 	e.quiet("another may come in its place")
 	e.now++
 	e.moves()
@@ -333,9 +348,9 @@ func TestARingRestsAfterAnInstanceHasGone(t *testing.T) {
 
 func TestWhatWasToldBeforeABoundaryMovedDoesNotCount(t *testing.T) {
 	e := uneven(t, "a", 300, 100)
-	e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) })
+	e.change("b", func(r *ring.Record) { r.Key = at(*r.Key - 1) })
 	e.decide()
-	e.now += DefaultSettings.Calm
+	e.now += Default.Calm
 	e.quiet("none has told what it has since")
 	e.tell("b", 100)
 	e.quiet("this one has not")
@@ -343,7 +358,7 @@ func TestWhatWasToldBeforeABoundaryMovedDoesNotCount(t *testing.T) {
 	e.moves()
 
 	// One that has as much as before tells nothing.
-	e.change("b", func(r *Record) { r.Key = at(*r.Key - 1) })
+	e.change("b", func(r *ring.Record) { r.Key = at(*r.Key - 1) })
 	e.decide()
 	e.now += oldNews - 1
 	e.quiet("it is not long ago")
@@ -353,32 +368,36 @@ func TestWhatWasToldBeforeABoundaryMovedDoesNotCount(t *testing.T) {
 
 func TestJoinsComeBeforeMoves(t *testing.T) {
 	e := uneven(t, "a", 300, 100)
-	e.change("n", func(r *Record) { *r = joining("n", "a", nil); r.Revision = e.View().Revision + 1 })
-	if d := e.decide(); d.Write == nil || d.Write.Reason != ReasonSplit {
+	e.change("n", func(r *ring.Record) { *r = joining("n", "a"); r.Revision = e.View().Revision + 1 })
+	if d := e.decide(); d.Write == nil || d.Write.Reason != ring.ReasonSplit {
 		t.Errorf("writes %+v, want it to split its range", d.Write)
 	}
 	// One that has let it wait rests, and the ring is evened out meanwhile.
-	e.rest(registration{"n", "n"}, e.now)
+	e.waitsInVain("n", 5)
 	e.moves()
-	e.change("n", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLeaving })
+	e.change("n", func(r *ring.Record) { r.Phase = shardingv1alpha1.InstanceLeaving })
 	e.moves()
 }
 
 func TestANeighbourThatCannotTakeGetsNothing(t *testing.T) {
 	e := uneven(t, "a", 300, 100)
-	e.change("b", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLocked })
+	e.change("b", func(r *ring.Record) { r.Phase = shardingv1alpha1.InstanceLocked })
 	e.quiet("it does not work yet")
-	e.change("b", func(r *Record) { r.Phase = shardingv1alpha1.InstanceActive })
-	e.rest(registration{"b", "b"}, e.now)
-	e.quiet("it has let this instance wait")
-	e.now += 4 * limits.Step
+	e.change("b", func(r *ring.Record) { r.Phase = shardingv1alpha1.InstanceActive })
+	e.waitsInVain("a", 5)
+	rest := e.now + 4*limits.Step
+	for _, now := range []time.Duration{e.now + Default.Calm, rest - 1} {
+		e.now = now
+		e.quiet("it has let this instance wait")
+	}
+	e.now = rest
 	e.moves()
 }
 
 func TestAPinnedBoundaryStays(t *testing.T) {
 	e := uneven(t, "b", 100, 600, 0, 100)
 	pin := func(name string, pinned bool) {
-		e.change(name, func(r *Record) {
+		e.change(name, func(r *ring.Record) {
 			r.PinnedKey = nil
 			if pinned {
 				r.PinnedKey = r.Key
@@ -400,11 +419,11 @@ func TestAPinnedBoundaryStays(t *testing.T) {
 	}
 	// What a person once wanted, and did not get, pins nothing.
 	pin("b", true)
-	e.change("a", func(r *Record) { r.PinnedKey = at(3) })
+	e.change("a", func(r *ring.Record) { r.PinnedKey = at(3) })
 	if boundary, _ := e.moves(); boundary != "a" {
 		t.Errorf("a is where nobody wants it: moves %s", boundary)
 	}
-	if plan := e.View().Plan(e.balance.Settings, true, nil); len(plan.Flows) == 0 {
+	if plan := NewPlan(e.View(), e.balance.Settings, true, nil); len(plan.Flows) == 0 {
 		t.Error("nothing is to move")
 	}
 }
@@ -412,9 +431,9 @@ func TestAPinnedBoundaryStays(t *testing.T) {
 func TestBetweenPinnedBoundariesTheLoadIsEvenedOutByItself(t *testing.T) {
 	e := uneven(t, "a", 100, 300, 500, 700, 0, 200)
 	for _, name := range []string{"b", "d"} {
-		e.change(name, func(r *Record) { r.PinnedKey = r.Key })
+		e.change(name, func(r *ring.Record) { r.PinnedKey = r.Key })
 	}
-	if got, want := wanted(e.View().Plan(e.balance.Settings, true, nil)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
+	if got, want := wanted(NewPlan(e.View(), e.balance.Settings, true, nil)), []int64{150, 150, 600, 600, 150, 150}; !slices.Equal(got, want) {
 		t.Errorf("wanted are %v, want %v", got, want)
 	}
 }
@@ -423,7 +442,7 @@ func TestBetweenPinnedBoundariesTheLoadIsEvenedOutByItself(t *testing.T) {
 func TestKeysWithManyObjectsAreNotSwapped(t *testing.T) {
 	e := uneven(t, "a", 2000, 1000)
 	e.balance.Rate = 1
-	e.change("a", func(r *Record) { r.Heaviest = 1000 })
+	e.change("a", func(r *ring.Record) { r.Heaviest = 1000 })
 	e.objects = slices.Concat(slices.Repeat([]int64{10}, 1000), slices.Repeat([]int64{20}, 1000))
 	e.quiet("half as much is wanted as one key has")
 	e.objects = slices.Concat(slices.Repeat([]int64{10}, 1000), slices.Repeat([]int64{20}, 600), slices.Repeat([]int64{30}, 400))
@@ -442,8 +461,8 @@ func TestABoundaryReachesKeysThatLieFarAway(t *testing.T) {
 			for i := range int64(6) {
 				e.objects = append(e.objects, slices.Repeat([]int64{(11 + 5*i) * percent}, 500)...)
 			}
-			e.change("a", func(r *Record) { r.Heaviest, r.BeforeHeaviest = 500, 1000 })
-			e.change(pinned, func(r *Record) { r.PinnedKey = r.Key })
+			e.change("a", func(r *ring.Record) { r.Heaviest, r.BeforeHeaviest = 500, 1000 })
+			e.change(pinned, func(r *ring.Record) { r.PinnedKey = r.Key })
 			weight := int64(3000)
 			for minute := 0; weight > 2000; minute++ {
 				boundary, given := e.moves()
@@ -452,7 +471,7 @@ func TestABoundaryReachesKeysThatLieFarAway(t *testing.T) {
 					t.Fatalf("minute %d: moves %d keys and gives %d", minute, moved, given)
 				}
 				weight -= given
-				e.change(boundary, func(r *Record) { r.Key = d.Write.Next })
+				e.change(boundary, func(r *ring.Record) { r.Key = d.Write.Next })
 				e.decide()
 				e.tell("a", weight)
 				e.tell("b", 4000-weight)
@@ -462,7 +481,7 @@ func TestABoundaryReachesKeysThatLieFarAway(t *testing.T) {
 		})
 	}
 	e := uneven(t, "a", 2000, 1000)
-	e.change("a", func(r *Record) { r.Heaviest = 1000 })
+	e.change("a", func(r *ring.Record) { r.Heaviest = 1000 })
 	e.objects = slices.Concat(slices.Repeat([]int64{20 * percent}, 1000), slices.Repeat([]int64{30 * percent}, 1000))
 	e.quiet("the key is larger than what may pass")
 }
@@ -488,7 +507,7 @@ func TestADonorGivesToTheOtherNeighbourWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	if boundary, given := e.moves(); boundary != "a" || given < 20 || given > 40 {
 		t.Errorf("moves the boundary of %s and gives %d", boundary, given)
 	}
-	e.change("a", func(r *Record) { r.PinnedKey = r.Key })
+	e.change("a", func(r *ring.Record) { r.PinnedKey = r.Key })
 	e.quiet("the other boundary is pinned")
 }
 
@@ -513,7 +532,7 @@ func TestANeighbourThatHasTooMuchGetsNothing(t *testing.T) {
 func TestADonorOfTwoGivesAtTheOtherEndWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	e := uneven(t, "a", 300, 100)
 	e.balance.Rate = 1
-	e.change("a", func(r *Record) { r.Heaviest = 170 })
+	e.change("a", func(r *ring.Record) { r.Heaviest = 170 })
 	upper := *mustGet(e.View(), "a").Key - 1
 	e.objects = slices.Repeat([]int64{upper}, 170)
 	for i := range int64(130) {
@@ -522,7 +541,7 @@ func TestADonorOfTwoGivesAtTheOtherEndWhereAHeavyKeyIsInTheWay(t *testing.T) {
 	if boundary, given := e.moves(); boundary != "b" || given < 80 || given > 100 {
 		t.Errorf("moves the boundary of %s and gives %d", boundary, given)
 	}
-	e.change("b", func(r *Record) { r.PinnedKey = r.Key })
+	e.change("b", func(r *ring.Record) { r.PinnedKey = r.Key })
 	e.quiet("the other end is pinned")
 }
 
@@ -539,7 +558,7 @@ func TestAGiverWithoutASurplusGivesNoMoreThanItIsTo(t *testing.T) {
 	e.quiet("the last key has twice as many")
 }
 
-func mustGet(v *View, name string) Record {
+func mustGet(v *ring.View, name string) ring.Record {
 	r, _ := v.Get(name)
 	return r
 }
@@ -587,11 +606,11 @@ func TestADonorDoesNotLookForAKeyAgainAndAgain(t *testing.T) {
 
 func TestADonorLooksForAKeyAgainWhenItsMoveIsNotToBeMadeAnyMore(t *testing.T) {
 	for name, change := range map[string]func(e *evener, boundary string){
-		"the record was written": func(e *evener, boundary string) { e.change(boundary, func(r *Record) { r.Generation++ }) },
+		"the record was written": func(e *evener, boundary string) { e.change(boundary, func(r *ring.Record) { r.Generation++ }) },
 		"the receiver is not Active": func(e *evener, _ string) {
-			e.change("c", func(r *Record) { r.Phase = shardingv1alpha1.InstanceLocked })
+			e.change("c", func(r *ring.Record) { r.Phase = shardingv1alpha1.InstanceLocked })
 		},
-		"a boundary nearby has moved": func(e *evener, _ string) { e.change("a", func(r *Record) { r.Key = new(*r.Key - 1) }) },
+		"a boundary nearby has moved": func(e *evener, _ string) { e.change("a", func(r *ring.Record) { r.Key = new(*r.Key - 1) }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := uneven(t, "b", 100, 200, 120)
@@ -618,9 +637,9 @@ func TestADonorLooksForAKeyAgainWhenItsMoveIsNotToBeMadeAnyMore(t *testing.T) {
 func TestWorkCountsAsLoad(t *testing.T) {
 	e := uneven(t, "a", 300, 300)
 	e.balance.Rate = 1
-	e.change("a", func(r *Record) { r.Work = 500 })
+	e.change("a", func(r *ring.Record) { r.Work = 500 })
 	e.quiet("half of the time is no load")
-	e.change("a", func(r *Record) { r.Work = 1000 })
+	e.change("a", func(r *ring.Record) { r.Work = 1000 })
 	// All work is in the lowest hundred objects, so these count as much as all three hundred.
 	e.work = e.objects[:100]
 	if d := e.decide(); d.Write == nil || d.Proposal.Has != 600 || d.Proposal.Load < 120 || d.Proposal.Load > 135 {
@@ -635,20 +654,20 @@ func TestWorkCountsAsLoad(t *testing.T) {
 
 func TestWorkIsForNoMoreObjectsThanFitIntoMemory(t *testing.T) {
 	e := uneven(t, "a", 300, 300)
-	e.change("a", func(r *Record) { r.Work = 1000 })
-	e.change("b", func(r *Record) { r.Weight = 1 << 24 })
+	e.change("a", func(r *ring.Record) { r.Work = 1000 })
+	e.change("b", func(r *ring.Record) { r.Weight = 1 << 24 })
 	r := mustGet(e.View(), "a")
-	if n := len(e.View().load(r, e.balance.Settings, e.objects[:300], e.objects[:1]).distances); n != 300+mostWork {
+	if n := len(load(e.View(), r, e.balance.Settings, e.objects[:300], e.objects[:1]).distances); n != 300+mostWork {
 		t.Errorf("the load has %d keys", n)
 	}
 }
 
 func TestAnEmptyRingIsDividedByWidth(t *testing.T) {
-	e := newEvener(t, "b", NewView(1, member("a", at(hashkey.Max/8)), member("b", at(hashkey.Max))))
+	e := newEvener(t, "b", ring.NewView(1, member("a", at(hashkey.Max/8)), member("b", at(hashkey.Max))))
 	e.decide()
 	e.now = oldNews
 	d := e.decide()
-	if d.Write == nil || d.Write.Reason != ReasonBalance {
+	if d.Write == nil || d.Write.Reason != ring.ReasonBalance {
 		t.Fatalf("writes %+v", d.Write)
 	}
 	r, _ := e.View().Get(d.Write.Name)
@@ -659,54 +678,17 @@ func TestAnEmptyRingIsDividedByWidth(t *testing.T) {
 	}
 }
 
-func TestADrainedInstanceLeavesWhileAnotherCanOwnItsRange(t *testing.T) {
-	e := uneven(t, "a", 300)
-	e.change("a", func(r *Record) { r.Drained = true })
-	if d := e.decide(); d.Phase != shardingv1alpha1.InstanceActive {
-		t.Errorf("alone it is %s", d.Phase)
-	}
-	for _, other := range []Record{{Name: "b", Phase: shardingv1alpha1.InstanceLeaving}, {Name: "b", Deleting: true}, {Name: "b", Drained: true}} {
-		other.Revision = e.View().Revision + 1
-		e.Apply(other)
-		if d := e.decide(); d.Phase != shardingv1alpha1.InstanceActive {
-			t.Errorf("with %+v it is %s", other, d.Phase)
-		}
-	}
-	e.Apply(Record{Name: "b", Revision: e.View().Revision + 1, Phase: shardingv1alpha1.InstanceInit})
-	if d := e.decide(); d.Phase != shardingv1alpha1.InstanceLeaving {
-		t.Errorf("with another it is %s", d.Phase)
-	}
-}
-
-func TestADrainedInstanceAsksNobody(t *testing.T) {
-	self := joining("n", "", nil)
-	self.Drained = true
-	m := NewMachine("n", NewView(1, member("a", at(hashkey.Max)), self), limits)
-	if d := m.Decide(Input{Now: 1}); d.Write != nil || d.Phase != shardingv1alpha1.InstanceInit || !d.Follow.Empty() {
-		t.Errorf("it is %s, writes %+v, follows %v", d.Phase, d.Write, d.Follow)
-	}
-	// Nobody else is there to own anything.
-	m.Remove("a", 2)
-	if d := m.Decide(Input{Now: 2}); d.Write == nil || d.Write.Reason != ReasonFirst {
-		t.Errorf("alone it writes %+v", d.Write)
-	}
-	owner := NewMachine("a", NewView(1, member("a", at(hashkey.Max)), Record{Name: "n", Donor: "a", Drained: true}), limits)
-	if d := owner.Decide(Input{Now: 1, Serving: hashkey.All(), Keys: noKeys}); d.Write != nil {
-		t.Errorf("the owner writes %+v", d.Write)
-	}
-}
-
 func TestNotAllBeginToMoveAtOnceAfterAJoin(t *testing.T) {
 	e := uneven(t, "b", 100, 300, 100)
-	e.change("d", func(r *Record) {
-		*r = Record{Name: "d", UID: "d", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)}
+	e.change("d", func(r *ring.Record) {
+		*r = ring.Record{Name: "d", UID: "d", Revision: r.Revision, Phase: shardingv1alpha1.InstanceActive, Key: at(5)}
 	})
 	e.decide()
 	for _, name := range []string{"a", "b", "c", "d"} {
-		e.change(name, func(*Record) {})
+		e.change(name, func(*ring.Record) {})
 	}
 	// It is the third in the ring now.
-	e.now += DefaultSettings.AfterJoin + 2*spread - 1
+	e.now += Default.AfterJoin + 2*spread - 1
 	e.quiet("those before it begin first")
 	e.now++
 	e.moves()
@@ -778,12 +760,12 @@ func TestABoundaryTurnsBackOnlyForMuch(t *testing.T) {
 				t.Fatal("it moves nothing")
 			}
 			moves := d.Write.Name
-			e.change(moves, func(r *Record) { r.Key = d.Write.Next })
+			e.change(moves, func(r *ring.Record) { r.Key = d.Write.Next })
 			e.decide()
 			// The other one of that boundary looks at it now.
 			donor := d.Proposal.Receiver
 			other := e.later(0)
-			other.use(NewMachine(donor, e.View(), limits), other.policy)
+			other.use(ring.NewMachine(donor, e.View(), limits), other.policy)
 			other.policy.name, other.policy.about = donor, [4]int64{}
 			other.balance.Steady = 0
 			other.decide()
@@ -843,7 +825,7 @@ func TestABoundaryThatHasMovedGoesOn(t *testing.T) {
 	e := uneven(t, "b", 1000, 1200, 800)
 	e.balance.Rate, e.balance.Steady = 1, 0
 	d := e.decide()
-	e.change("b", func(r *Record) { r.Key = d.Write.Next })
+	e.change("b", func(r *ring.Record) { r.Key = d.Write.Next })
 	e.decide()
 	e.tell("b", 1150)
 	e.tell("c", 850)
@@ -854,9 +836,9 @@ func TestABoundaryThatHasMovedGoesOn(t *testing.T) {
 }
 
 func TestTheLastMoveOfEachBoundaryIsRemembered(t *testing.T) {
-	view := NewView(1, member("a", at(100)), member("b", at(200)), member("c", at(300)))
+	view := ring.NewView(1, member("a", at(100)), member("b", at(200)), member("c", at(300)))
 	log := Log{view: view}
-	see := func(next *View, now time.Duration, want ...string) {
+	see := func(next *ring.View, now time.Duration, want ...string) {
 		t.Helper()
 		log.see(next, now)
 		view = next
@@ -892,8 +874,8 @@ func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
 func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 	join := func(e *evener) {
 		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
-		e.change("d", func(r *Record) { r.Weight = 2250 })
-		e.Apply(Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Weight: 2250, Revision: e.View().Revision + 1})
+		e.change("d", func(r *ring.Record) { r.Weight = 2250 })
+		e.Apply(ring.Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Weight: 2250, Revision: e.View().Revision + 1})
 		e.decide()
 		e.now += 30 * time.Second
 		e.tellAgain()
@@ -944,7 +926,7 @@ func TestNothingGoesToOneInWhosePlaceAnotherHasCome(t *testing.T) {
 	} {
 		e := uneven(t, "a", 4500, 1500, 3000)
 		e.balance.Rate = 1
-		e.change("b", func(r *Record) {
+		e.change("b", func(r *ring.Record) {
 			if r.Holder = "host:1_1_x"; tc.holder == "host" {
 				r.Holder = "host"
 			}
@@ -988,14 +970,14 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 		if !tc.told {
 			leader := mustGet(all, "c")
 			leader.Weight = 15000
-			first = holds(NewView(all.Revision, leader), tc.own).With(mustGet(all, "e"))
+			first = holds(ring.NewView(all.Revision, leader), tc.own).With(mustGet(all, "e"))
 			for _, r := range all.Ring()[:tc.seen] {
 				if r.Name != "c" {
-					first = first.With(Record{Name: r.Name, UID: r.UID, Key: r.Key, Weight: r.Weight, Phase: r.Phase})
+					first = first.With(ring.Record{Name: r.Name, UID: r.UID, Key: r.Key, Weight: r.Weight, Phase: r.Phase})
 				}
 			}
 		}
-		e.use(NewMachine("e", first, limits), NewBalancer("e", e.policy.balance))
+		e.use(ring.NewMachine("e", first, limits), New("e", e.policy.config))
 		e.decide()
 		if tc.late {
 			e.now += time.Hour
@@ -1003,7 +985,7 @@ func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 		e.Replace(all)
 		e.decide()
 		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
-		e.Apply(Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Revision: e.View().Revision + 1})
+		e.Apply(ring.Record{Name: "e", UID: "e", Key: &half, Phase: shardingv1alpha1.InstanceActive, Revision: e.View().Revision + 1})
 		e.decide()
 		e.now += 30 * time.Second
 		for name, weight := range map[string]int64{"a": 3500, "b": 3500, "c": 1500, "d": 3000, "e": 3500} {
@@ -1072,22 +1054,22 @@ func TestWhatOneThatHasComeCannotKnowIsForgotten(t *testing.T) {
 
 func TestAMoveThatEvensOutIsCalledOffWhenThatIsTurnedOff(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change  func(r *Record)
+		change  func(r *ring.Record)
 		callOff bool
 	}{
-		"on":                 {func(*Record) {}, false},
-		"off":                {func(r *Record) { r.BalanceOff = true }, true},
-		"off, and by a hand": {func(r *Record) { r.BalanceOff, r.PinnedKey = true, r.Next }, false},
+		"on":                 {func(*ring.Record) {}, false},
+		"off":                {func(r *ring.Record) { r.BalanceOff = true }, true},
+		"off, and by a hand": {func(r *ring.Record) { r.BalanceOff, r.PinnedKey = true, r.Next }, false},
 	} {
 		e := uneven(t, "b", 100, 200, 120)
 		e.balance.Rate = 1
 		w := e.decide().Write
-		e.change(w.Name, func(r *Record) {
+		e.change(w.Name, func(r *ring.Record) {
 			r.Next = w.Next
 			tc.change(r)
 		})
 		d := e.decide()
-		if tc.callOff != (d.Write != nil) || d.Write != nil && (d.Write.Reason != ReasonCallOff || d.Write.Name != w.Name || d.Write.Next != nil) {
+		if tc.callOff != (d.Write != nil) || d.Write != nil && (d.Write.Reason != ring.ReasonCallOff || d.Write.Name != w.Name || d.Write.Next != nil) {
 			t.Errorf("%s: writes %+v", name, d.Write)
 		}
 		if !tc.callOff && !d.Waits {
@@ -1095,7 +1077,7 @@ func TestAMoveThatEvensOutIsCalledOffWhenThatIsTurnedOff(t *testing.T) {
 		}
 	}
 	e := uneven(t, "b", 100, 200, 120)
-	e.Apply(Record{Name: "e", UID: "e", Donor: "b", Next: new(*mustGet(e.View(), "b").Key - 1), BalanceOff: true, Revision: e.View().Revision + 1})
+	e.Apply(ring.Record{Name: "e", UID: "e", Donor: "b", Next: new(*mustGet(e.View(), "b").Key - 1), BalanceOff: true, Revision: e.View().Revision + 1})
 	if d := e.decide(); d.Write != nil || !d.Waits {
 		t.Errorf("one joins: writes %+v", d.Write)
 	}

@@ -14,12 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package ring
+package balance
 
 import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/client-go/tools/ring"
 )
 
 func TestTheHeaviestKeyIsThatOfMostObjects(t *testing.T) {
@@ -57,17 +58,17 @@ func TestAKeyIsHeavyThatLeavesItsOwnerWithFarMoreThanAnEvenShare(t *testing.T) {
 		// Nobody minds.
 		{999, []int64{999, 1}, 0.999, false},
 	} {
-		var records []Record
+		var records []ring.Record
 		for i, weight := range tc.weights {
 			key := int64(i)
-			records = append(records, Record{Name: string(rune('a' + i)), Key: &key, Weight: weight})
+			records = append(records, ring.Record{Name: string(rune('a' + i)), Key: &key, Weight: weight})
 		}
 		weight := int64(0)
 		if len(records) > 0 {
 			// What the record says of it is late.
 			weight, records[0].Weight = records[0].Weight, 1
 		}
-		if share, heavy := Heavy("a", weight, tc.n, NewView(1, records...)); share != tc.share || heavy != tc.heavy {
+		if share, heavy := Heavy("a", weight, tc.n, ring.NewView(1, records...)); share != tc.share || heavy != tc.heavy {
 			t.Errorf("%d of %v: share %v, heavy %v; want %v, %v", tc.n, tc.weights, share, heavy, tc.share, tc.heavy)
 		}
 	}
@@ -80,8 +81,8 @@ func TestWhatComesBeforeAKeyIsCountedFromTheLowerEndOfTheRange(t *testing.T) {
 		want  int
 	}{
 		"nothing":         {nil, nil, 0},
-		"above and below": {keys(10, 50), []int64{20, 30, 30, 40}, 1},
-		"round the seam":  {keys(100, 50), []int64{20, 30, 40, 200, 300}, 3},
+		"above and below": {hashkey.Between(10, 50), []int64{20, 30, 30, 40}, 1},
+		"round the seam":  {hashkey.Between(100, 50), []int64{20, 30, 40, 200, 300}, 3},
 		"all keys":        {hashkey.All(), []int64{20, 30, 40}, 1},
 	} {
 		if got := Before(30, tc.keys, tc.owned); got != tc.want {

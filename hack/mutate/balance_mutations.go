@@ -1,0 +1,107 @@
+/*
+Copyright The Ringmaster Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+// balanceMutations drop or bend each rule of the policy that evens out a ring.
+var balanceMutations = []change{
+	{"a load is evened out at once", "policy.go", "due := max(calm, steady, max(p.began, p.came)+settings.AfterJoin, turn.Rests)", "due := turn.Rests"},
+	{"a load is evened out while a neighbour hands over", "policy.go", "if stirred(r) {", "if false {"},
+	{"a neighbour's other boundary does not count", "policy.go", "r := owners[(i+j-2+2*n)%n]", "r := owners[(i+max(j, 1)-2+2*n)%n]"},
+	{"what is not worth a handover moves", "plan.go", "< tolerated/4 {", "< 0 {"},
+	{"what a process holds beside few objects counts", "load.go", "max(0, min(1, many))", "min(1, max(1, many))"},
+	{"a load is evened out as soon as an instance has gone", "policy.go", "due = max(due, p.went+settings.AfterLoss)", ""},
+	{"who has about too much gets more", "plan.go", "part.room = room(i)", "part.room = 1<<40 - above(i, 0)"},
+	{"all begin to move at once", "policy.go", "time.Duration(p.view.Index(p.name)) * spread", "0"},
+	{"old news count", "policy.go", "return r.Revision > p.calmAt[place] || p.calmSince+oldNews <= now", "return true"},
+	{"who has nothing new to tell gets nothing", "policy.go", " || p.calmSince+oldNews <= now", ""},
+	{"a neighbour that does not work gets a range", "policy.go", " && r.Phase == shardingv1alpha1.InstanceActive", ""},
+	{"a neighbour that was too slow gets a range", "policy.go", " && !slices.Contains(turn.Resting, r.Name)", ""},
+	{"a range is cut so that it goes to and fro", "policy.go", "p.most(f)\n", "int64(1<<40)\n"},
+	{"a range is cut so that the receiver has too much", "plan.go", "min(2*f.Load-1, falls)", "max(2*f.Load-1, min(0, falls))"},
+	{"one that has not too much gives more than it is to", "plan.go", "if donor.surplus == 0 {", "if false {"},
+	{"what is in the way at one end is at the other", "plan.go", "if !boundary.pinned && ", "if false && "},
+	{"a pinned boundary moves for want of another", "plan.go", "if !boundary.pinned && ", "if "},
+	{"an instance is emptied", "plan.go", "p.Load-max(p.least, p.heaviest)", "p.Load-p.heaviest"},
+	{"what is near enough moves", "plan.go", "if above(i, tolerated) <= 0 {", "if above(i, 0) <= 0 {"},
+	{"keys move without a limit", "policy.go", "if free {\n\t\treturn hashkey.Limit, 0", "if true {\n\t\treturn hashkey.Limit, 0"},
+	{"what others have moved is not counted", "policy.go", "(most - min(most, p.inMotion(now))) / donors", "most / donors"},
+	{"each moves all that may be moved", "policy.go", "min(most, p.inMotion(now))) / donors", "min(most, p.inMotion(now)))"},
+	{"an instance passes on what may never come", "plan.go", "pass := settings.Tolerance", "pass := 0.5"},
+	{"a heap counts while caches are filled", "plan.go", "if !free {\n\t\theaps = v", "if true {\n\t\theaps = v"},
+	{"what a process held before counts for nothing", "policy.go", "if !free || !comparesHeaps(heaps)", "if true || !comparesHeaps(heaps)"},
+	{"one alone says what it holds beside the ring", "load.go", "if told > 1 {", "if told > 0 {"},
+	{"what a process held counts against one that cannot know", "policy.go", "&& !comparesHeaps(view) {", "&& len(view.Ring()) < 2 {"},
+	{"one that has come takes no notice of what processes hold", "policy.go", "p.heaps, p.began = view, now", "p.heaps, p.began = &ring.View{}, now"},
+	{"one that leads since the free minutes began gets as much", "load.go", "part.grown = max(0, ", "part.grown = 0 * max(0, "},
+	{"it gets as much beside the plan", "plan.go", "if other.grown > 0 {", "if false {"},
+	{"it gets more than planned", "plan.go", "if receiver.grown > 0 {", "if false {"},
+	{"it gives at once what it would get less", "plan.go", "l.parts[i].Wanted - l.parts[i].grown - tolerated", "l.parts[i].Wanted - tolerated"},
+	{"what it gets less is nobody's", "plan.go", "level-part.Own-part.grown", "level-part.Own"},
+	{"one that has most likely crashed gets something", "policy.go", " && !p.replaced(r, now)", ""},
+	{"one never gets anything beside one that is drained", "policy.go", "other.Key == nil && !other.Drained", "other.Key == nil"},
+	{"two in one place get nothing for good", "policy.go", "now < max(p.began, p.came)+lastLease", "now < max(p.began, p.came)+time.Hour"},
+	{"one that is alone knows what it held before", "policy.go", "&& !comparesHeaps(view) {", "&& false {"},
+	{"a heap is seen only by those who own keys", "policy.go", "config != nil && !p.free", "config != nil && view.Index(p.name) >= 0 && !p.free"},
+	{"sums of loads overflow", "load.go", "mostLoad = 1 << 32", "mostLoad = 1 << 40"},
+	{"what a process holds is never remembered", "policy.go", "p.heaps = view\n\t}\n\towners :=", "_ = view\n\t}\n\towners :="},
+	{"an instance gives its heaviest key away", "plan.go", "p.Load-max(p.least, p.heaviest)", "p.Load-p.least"},
+	{"a load is evened out while many objects come or go", "policy.go", "max(calm, steady, ", "max(calm, 0*steady, "},
+	{"a swing holds the balance up without end", "policy.go", "steady := min(p.steadySince+settings.Steady, p.swingsSince+longSwing)", "steady := p.steadySince + settings.Steady"},
+	{"a swing counts from the first one ever", "policy.go", "p.swingsSince = now", "_ = now"},
+	{"many objects have come or gone each time", "policy.go", "change > max(p.objects, settings.Seed*int64(len(p.view.Ring())))/10 {", "change >= 0 {"},
+	{"few objects come and go as many do", "policy.go", "max(p.objects, settings.Seed*int64(len(p.view.Ring())))/10", "p.objects/10"},
+	{"a donor looks for a key with each decision", "policy.go", "if !p.stands(flows, now) {", "if true {"},
+	{"a donor looks for a key only once", "policy.go", " || now >= t.at+tryAgain {", " {"},
+	{"a donor keeps to a key though the boundaries have changed", "policy.go", "t.at <= p.calmSince || ", ""},
+	{"a donor keeps to a move of a record that was written", "policy.go", " && r.Generation == t.generation", ""},
+	{"a donor keeps to a move that is not to be made", "policy.go", "slices.ContainsFunc(flows, same)", "(true || slices.ContainsFunc(flows, same))"},
+	{"a donor that may move nothing looks for a key", "policy.go", "case limit == 0:", "case false:"},
+	{"work is for any number of objects", "cut.go", "min(n*int64(r.Work)/int64(r.Work-idleWork), mostWork)", "n * int64(r.Work) / int64(r.Work-idleWork)"},
+	{"a boundary turns back at once", "policy.go", " || p.turnsBack(f, plan, settings, free, now)", ""},
+	{"a boundary goes on only for much", "policy.go", "same || now-last.at >= settings.Back", "same && i < 0 || now-last.at >= settings.Back"},
+	{"a boundary never turns back for little", "policy.go", " || now-last.at >= settings.Back || ", " || "},
+	{"in a free plan a boundary keeps to what was before", "policy.go", " || free && last.at <= p.changed() {", " {"},
+	{"in a free plan a boundary turns back as it likes", "policy.go", "free && last.at <= p.changed() {", "free {"},
+	{"in a ring of two each boundary turns back by itself", "policy.go", " || len(p.view.Ring()) == 2 })", " })"},
+	{"a boundary does not turn back for what is passed on", "policy.go", "donor.Load+max(0, passes)-donor.Wanted", "donor.Load-donor.Wanted"},
+	{"what is passed on the other way counts", "policy.go", "max(0, passes)", "max(passes, -passes)"},
+	{"who has too much is given more", "plan.go", "(other.surplus == 0 || far)", "(true || far)"},
+	{"who has far less, but too much, is given nothing", "plan.go", "(other.surplus == 0 || far)", "(other.surplus == 0 || false && far)"},
+	{"a heavy key is in the way of more than it has", "plan.go", "donor.lumps[end] = lump", "_ = lump"},
+	{"a heavy key passes where less is to pass", "plan.go", " || lump > flow {", " {"},
+	{"no room is made for a heavy key", "plan.go", "receiver.least = min(receiver.least, max(0, receiver.Wanted+receiver.tolerated/2-donor.lumps[end]))", "_ = receiver"},
+	{"a heavy key leaves who has little", "plan.go", "donor.Load >= donor.least && ", ""},
+	{"a heavy key leaves though there is nothing else", "plan.go", " && lump < donor.Load {", " {"},
+	{"a boundary does not go to keys that lie far away", "policy.go", "if !fits && limit >= least {", "if false && limit >= least {"},
+	{"a boundary goes to keys that may not pass", "policy.go", "beyond > given && 2*beyond >= settings.Least", "true || beyond > given"},
+	{"an upper boundary does not go as far as it may", "cut.go", "d = l.Width - 1 - limit", "d = l.Width - 1 - limit/8"},
+	{"a lower boundary does not go as far as it may", "cut.go", "d := limit - 1", "d := limit/8"},
+	{"a handover is of less than it is worth", "policy.go", "max(f.Load, (settings.Least+1)/2)", "f.Load"},
+	{"a heavy key makes its receiver the largest", "plan.go", "lump > 0 && receiver.Load+lump <= max(receiver.Wanted+receiver.tolerated, donor.Load+donor.Own-receiver.Own)", "lump > 0"},
+	{"a boundary turns back for twice too little", "policy.go", "receiver.Wanted-receiver.Load <= 4*", "receiver.Wanted-receiver.Load <= 2*"},
+	{"a boundary turns back for too much", "policy.go", "max(0, passes)-donor.Wanted-donor.grown <= 2*", "max(0, passes)-donor.Wanted-donor.grown <= 1*"},
+	{"a boundary that has moved up has moved down", "policy.go", "up := uint64(*r.Key-*former.Key)&(hashkey.Limit-1) < ", "up := uint64(*r.Key-*former.Key)&(hashkey.Limit-1) >= "},
+	{"a move is forgotten after a minute", "policy.go", " || !newer[move.boundary] && view.Index(move.boundary) >= 0 {", " {"},
+	{"what was planned for another view counts", "policy.go", "l.view, l.planned = view, &planned{}", "l.view = view\n\tif l.planned == nil {\n\t\tl.planned = &planned{}\n\t}"},
+	{"what was planned by another policy counts", "policy.go", "last.settings != settings || ", ""},
+	{"what was planned soon after a join counts long after", "policy.go", " || last.free != free || last.heaps != heaps {", " {"},
+	{"what a process holds beside is not counted", "load.go", "part.Own = min(own(&then, bytes, share), most)", "part.Own = min(own(&then, bytes, share), 0)"},
+	{"what a process holds now counts for then", "load.go", "own(&then, bytes, share)", "own(r, bytes, share)"},
+	{"work is no load", "load.go", "seed(view, r, settings, total) + busy", "seed(view, r, settings, total)"},
+	{"a ring without objects stays as it is", "load.go", "part.Weight + seed(view, r, settings, total) + busy", "part.Weight + busy"},
+	{"a key is cut in two", "cut.go", "i+1 < n && l.distances[i+1] == d || ", ""},
+}
