@@ -18,7 +18,7 @@ package main
 
 // balanceMutations drop or bend each rule of the policy that evens out a ring.
 var balanceMutations = []change{
-	{"a load is evened out at once", "policy.go", "due := max(calm, steady, max(p.began, p.came)+settings.AfterJoin, turn.Rests)", "due := turn.Rests"},
+	{"a load is evened out at once", "policy.go", "due := max(calm, steady, max(p.began, p.came)+settings.AfterJoin, turn.Rests)", "due := max(0*steady, turn.Rests)"},
 	{"a load is evened out while a neighbour hands over", "policy.go", "if stirred(r) {", "if false {"},
 	{"a neighbour's other boundary does not count", "policy.go", "r := owners[(i+j-2+2*n)%n]", "r := owners[(i+max(j, 1)-2+2*n)%n]"},
 	{"what is not worth a handover moves", "plan.go", "< tolerated/4 {", "< 0 {"},
@@ -28,7 +28,7 @@ var balanceMutations = []change{
 	{"all begin to move at once", "policy.go", "time.Duration(p.view.Index(p.name)) * spread", "0"},
 	{"old news count", "policy.go", "return r.Revision > p.calmAt[place] || p.calmSince+oldNews <= now", "return true"},
 	{"who has nothing new to tell gets nothing", "policy.go", " || p.calmSince+oldNews <= now", ""},
-	{"a neighbour that does not work gets a range", "policy.go", " && r.Phase == shardingv1alpha1.InstanceActive", ""},
+	{"a neighbour that does not work gets a range", "policy.go", "r.Phase == shardingv1alpha1.InstanceActive", "r.Phase != shardingv1alpha1.InstanceLeaving"},
 	{"a neighbour that was too slow gets a range", "policy.go", " && !slices.Contains(turn.Resting, r.Name)", ""},
 	{"a range is cut so that it goes to and fro", "policy.go", "p.most(f)\n", "int64(1<<40)\n"},
 	{"a range is cut so that the receiver has too much", "plan.go", "min(2*f.Load-1, falls)", "max(2*f.Load-1, min(0, falls))"},

@@ -282,7 +282,7 @@ func (d *day) everySecond() {
 	if changed {
 		d.donors = d.donors[:0]
 		if _, off := view.BalanceOff(); !off {
-			d.donors = d.registry.log.Donors(view)
+			d.donors = d.mayGive(view)
 		}
 	}
 	for _, name := range d.donors {
@@ -290,6 +290,18 @@ func (d *day) everySecond() {
 			p.deliver()
 		}
 	}
+}
+
+// mayGive returns those that may have something to give: by a policy that cannot tell, all.
+func (d *day) mayGive(view *View) []string {
+	if b, ok := d.policy("").(Balancer); ok {
+		return b.Donors(view)
+	}
+	var all []string
+	for _, r := range view.ring {
+		all = append(all, r.Name)
+	}
+	return all
 }
 
 // patience is how often an instance looks whether it may give something: each second, as package

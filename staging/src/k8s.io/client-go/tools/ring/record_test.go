@@ -89,3 +89,20 @@ func TestReportsAreEqualIfTheirEpochsAndGiftsAre(t *testing.T) {
 		t.Error("two that give nothing are not equal")
 	}
 }
+
+func TestAPinHoldsWhereTheBoundaryIsOrIsToBe(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key, next, pinned *int64
+		want              bool
+	}{
+		"none":              {at(1), at(2), nil, false},
+		"where it is":       {at(1), at(2), at(1), true},
+		"where it is to be": {at(1), at(2), at(2), true},
+		"elsewhere":         {at(1), at(2), at(3), false},
+		"nothing is owned":  {nil, nil, at(3), false},
+	} {
+		if got := (Record{Key: tc.key, Next: tc.next, PinnedKey: tc.pinned}).Pinned(); got != tc.want {
+			t.Errorf("%s: pinned %t", name, got)
+		}
+	}
+}
