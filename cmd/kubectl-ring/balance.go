@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/balance"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -49,7 +50,7 @@ const (
 
 func newBalanceCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 	output := ""
-	command := &cobra.Command{
+	command := cluster.Command(flags, &cobra.Command{
 		Use:   "balance [RING]",
 		Short: "Show how the load of a ring is shared, and which moves would even it out",
 		Long: `Show what each instance of a ring has of its load, and what it should have, so that all processes hold as
@@ -67,19 +68,13 @@ can have it move nothing; kubectl ring views says where files differ. For two mi
 come or gone more moves, and what processes hold beside their rings counts as it was before, or not at all.
 This command knows of the first only if an instance has registered since, and nothing of what was before.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := checkOutput(output, "json or yaml"); err != nil {
-				return err
-			}
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			return printBalance(command.Context(), client, args, output, command.OutOrStdout())
+		PreRunE: func(*cobra.Command, []string) error {
+			return checkOutput(output, "json or yaml")
 		},
-	}
+	}, func(ctx context.Context, s *cluster.Session) error {
+		return printBalance(ctx, s.Client, s.Args, output, s.Out)
+	})
 	command.Flags().StringVarP(&output, "output", "o", "", "Print json or yaml, for programs, in place of tables.")
-	flags.AddFlags(command.Flags())
 	command.AddCommand(newSwitchCommand(flags, "on", "Have the instances even out the load of a ring, or of all", `Have the instances even out the load of a ring, or of all, as they do unless that was turned off.`, false),
 		newSwitchCommand(flags, "off", "Keep the instances from evening out the load of a ring, or of all", `Keep the instances from moving boundaries to even out the load of a ring, or of all. What joins gets a
 range still, and kubectl ring move works. The instances' records hold this: where all instances of a ring
@@ -88,21 +83,14 @@ have ended, it is forgotten.`, true))
 }
 
 func newSwitchCommand(flags *genericclioptions.ConfigFlags, name, short, long string, off bool) *cobra.Command {
-	command := &cobra.Command{
+	return cluster.Command(flags, &cobra.Command{
 		Use:   name + " [RING]",
 		Short: short,
 		Long:  long,
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			return switchBalance(command.Context(), client, args, off, command.OutOrStdout())
-		},
-	}
-	flags.AddFlags(command.Flags())
-	return command
+	}, func(ctx context.Context, s *cluster.Session) error {
+		return switchBalance(ctx, s.Client, s.Args, off, s.Out)
+	})
 }
 
 // balanceState is how even a ring is, for people and programs.
@@ -150,7 +138,7 @@ type balanceShift struct {
 
 // printBalance prints how the load of the named ring, or of all, is shared, and what would even it out.
 func printBalance(ctx context.Context, client kubernetes.Interface, names []string, output string, out io.Writer) error {
-	rings, present, err := listPresent(ctx, client, names)
+	rings, present, err := cluster.Present(ctx, client, names)
 	if err != nil {
 		return err
 	}
@@ -166,7 +154,7 @@ func printBalance(ctx context.Context, client kubernetes.Interface, names []stri
 		}
 		fmt.Fprintln(out, text)
 	case len(states) == 0 && len(names) > 0:
-		fmt.Fprintf(out, "ring %s has no instance; %s\n", names[0], withInstances(present))
+		fmt.Fprintf(out, "ring %s has no instance; %s\n", names[0], cluster.WithInstances(present))
 	case len(states) == 0:
 		fmt.Fprintln(out, "No ring has instances.")
 	}
@@ -316,13 +304,13 @@ func estimate(view *ring.View, f balance.Flow, load int64) (key int64, ok bool) 
 // switchBalance turns balance off, or on, for the named ring, or for all.
 func switchBalance(ctx context.Context, client kubernetes.Interface, names []string, off bool, out io.Writer) error {
 	if len(names) > 0 {
-		r, err := ringWithInstances(ctx, client, names[0])
+		r, err := cluster.Ring(ctx, client, names[0])
 		if err != nil {
 			return err
 		}
 		return switchRing(ctx, client, r.Name, off, out)
 	}
-	rings, _, err := listPresent(ctx, client, nil)
+	rings, _, err := cluster.Present(ctx, client, nil)
 	if err != nil {
 		return err
 	}
@@ -356,10 +344,10 @@ func switchRing(ctx context.Context, client kubernetes.Interface, name string, o
 				continue
 			}
 			others = append(others, record.Name)
-			switch err := writeSpec(ctx, client, *record, specFields{"balance": value}, false, metav1.PatchOptions{}); {
+			switch err := cluster.Write(ctx, client, *record, cluster.Fields{"balance": value}, false, metav1.PatchOptions{}); {
 			case err == nil:
 				changed[record.Name] = true
-			case !isGone(err):
+			case !cluster.IsGone(err):
 				return false, err
 			}
 		}

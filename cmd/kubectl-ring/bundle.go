@@ -26,12 +26,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +41,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"sigs.k8s.io/yaml"
 )
@@ -60,7 +59,7 @@ const (
 
 func newBundleCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 	var output, authority string
-	command := &cobra.Command{
+	command := cluster.Command(flags, &cobra.Command{
 		Use:   "bundle",
 		Short: "Collect what a bug report on the rings needs, in one archive",
 		Long: `Collect what a bug report on the rings needs, in one archive: the ControllerInstances, their events, the
@@ -70,43 +69,36 @@ listed in errors.txt.
 
 It has no Secrets, no tokens and no kubeconfig; it does name hosts, processes and ControllerInstances.`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, args []string) error {
-			now := time.Now()
-			file := output
-			if file == "" {
-				file = "ring-" + now.UTC().Format("20060102T150405Z") + bundleSuffix
+		PreRunE: func(*cobra.Command, []string) error {
+			if output != "" && !strings.HasSuffix(output, bundleSuffix) {
+				return fmt.Errorf("--output is %q, want a name that ends with %s", output, bundleSuffix)
 			}
-			if !strings.HasSuffix(file, bundleSuffix) {
-				return fmt.Errorf("--output is %q, want a name that ends with %s", file, bundleSuffix)
-			}
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			config, err := flags.ToRESTConfig()
-			if err != nil {
-				return err
-			}
-			asker, err := newAsker(config, authority, bundleAnswer)
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			b := bundler{
-				client: client,
-				raw: func(ctx context.Context, path string) ([]byte, error) {
-					return client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
-				},
-				ask: asker.askAll,
-				now: now,
-			}
-			return b.write(ctx, file, command.OutOrStdout())
+			return nil
 		},
-	}
+	}, func(ctx context.Context, s *cluster.Session) error {
+		now := time.Now()
+		file := output
+		if file == "" {
+			file = "ring-" + now.UTC().Format("20060102T150405Z") + bundleSuffix
+		}
+		asker, err := newAsker(s.Config, authority, bundleAnswer)
+		if err != nil {
+			return err
+		}
+		ctx, stop := cluster.UntilSignal(ctx)
+		defer stop()
+		b := bundler{
+			client: s.Client,
+			raw: func(ctx context.Context, path string) ([]byte, error) {
+				return s.Client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+			},
+			ask: asker.askAll,
+			now: now,
+		}
+		return b.write(ctx, file, s.Out)
+	})
 	command.Flags().StringVar(&output, "output", "", "The archive to write, FILE"+bundleSuffix+"; it must not exist yet. Default: a name with the time, here.")
 	command.Flags().StringVar(&authority, "controllers-ca", "", "As of kubectl ring views, which says what is sent to the controller managers.")
-	flags.AddFlags(command.Flags())
 	return command
 }
 

@@ -22,23 +22,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
@@ -50,8 +47,8 @@ const (
 )
 
 func newDrainCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
-	var waits *waiting
-	command := &cobra.Command{
+	var timeout *time.Duration
+	command := cluster.Command(flags, &cobra.Command{
 		Use:   "drain INSTANCE",
 		Short: "Have an instance give its range away, and stay on the ring without one",
 		Long: `Have an instance give its range away, and stay on the ring without one until kubectl ring undrain. Its
@@ -63,29 +60,19 @@ A process that is started anew is not drained.`,
 		Example: `  # Before work on the host that it runs on
   kubectl ring drain workloads-x7k2p --wait`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			timeout, err := waits.limit(command)
-			if err != nil {
-				return err
-			}
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return drain(ctx, client, args[0], timeout, command.OutOrStdout())
-		},
-	}
-	waits = addWaiting(command, "Wait until it owns nothing, and say how far it is.")
-	flags.AddFlags(command.Flags())
+	}, func(ctx context.Context, s *cluster.Session) error {
+		ctx, stop := cluster.UntilSignal(ctx)
+		defer stop()
+		return drain(ctx, s.Client, s.Args[0], *timeout, s.Out)
+	})
+	timeout = addWaiting(command, "Wait until it owns nothing, and say how far it is.")
 	return command
 }
 
 // drain asks the instance of that name to give its range away and, unless timeout is 0, waits that long
 // until its process owns nothing.
 func drain(ctx context.Context, client kubernetes.Interface, name string, timeout time.Duration, out io.Writer) error {
-	record, view, err := find(ctx, client, name)
+	record, view, err := cluster.Find(ctx, client, name)
 	if err != nil {
 		return err
 	}
@@ -95,7 +82,7 @@ func drain(ctx context.Context, client kubernetes.Interface, name string, timeou
 		if err := checkDrain(record, view); err != nil {
 			return err
 		}
-		if err := setSpec(ctx, client, record, specFields{"drained": true}); err != nil {
+		if err := cluster.Set(ctx, client, record, cluster.Fields{"drained": true}); err != nil {
 			return err
 		}
 	}
@@ -130,15 +117,6 @@ func checkDrain(record ring.Record, view *ring.View) error {
 		or = fmt.Sprintf(", or undrain one of %s", strings.Join(drained, ", "))
 	}
 	return fmt.Errorf("no other instance of ring %s can take over from %s: its range would have no owner; start another one first%s", record.Ring, record.Name, or)
-}
-
-// setSpec sets fields of the instance's spec, and says what to do if it is gone.
-func setSpec(ctx context.Context, client kubernetes.Interface, record ring.Record, fields specFields) error {
-	err := writeSpec(ctx, client, record, fields, false, metav1.PatchOptions{})
-	if isGone(err) {
-		return fmt.Errorf("%s is gone meanwhile: look at the ring with kubectl ring %s, and try again (%w)", record.Name, record.Ring, err)
-	}
-	return err
 }
 
 // successor returns who takes the range of the instance over, if that is known.
@@ -187,7 +165,7 @@ func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.R
 		r, err := ringtable.Get(ctx, client, record.Ring)
 		failed = err
 		switch {
-		case isRefused(err):
+		case cluster.IsRefused(err):
 			return false, err
 		case err != nil:
 			missing = time.Time{}
@@ -274,4 +252,52 @@ func drainProgress(i *ringtable.Instance, to string) string {
 		fmt.Fprintf(&b, "; %d pieces of work under way", i.Busy)
 	}
 	return b.String() + "\n"
+}
+
+func newUndrainCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
+	return cluster.Command(flags, &cobra.Command{
+		Use:   "undrain INSTANCE",
+		Short: "Let an instance that was drained own a range again",
+		Long: `Let an instance that was drained own a range again. INSTANCE is its present name, which it has had since
+it gave its range away; kubectl ring shows it. It joins the ring as a new one does.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *cluster.Session) error {
+		return undrain(ctx, s.Client, s.Args[0], s.Out)
+	})
+}
+
+// undrain lets the instance of that name own a range again.
+func undrain(ctx context.Context, client kubernetes.Interface, name string, out io.Writer) error {
+	rings, err := ringtable.List(ctx, client)
+	if err != nil {
+		return err
+	}
+	which := "no instance is drained"
+	var drained []string
+	for _, r := range rings {
+		for _, i := range r.Instances {
+			if i.Drained {
+				drained = append(drained, i.Name)
+			}
+		}
+	}
+	if len(drained) > 0 {
+		which = "drained: " + strings.Join(drained, ", ")
+	}
+	for _, r := range rings {
+		record, ok := r.View().Get(name)
+		switch {
+		case !ok:
+			continue
+		case !record.Drained:
+			_, err := fmt.Fprintf(out, "%s is not drained; %s\n", name, which)
+			return err
+		}
+		if err := cluster.Set(ctx, client, record, cluster.Fields{"drained": nil}); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "%s is not drained any more, and joins ring %s; follow it with:\n  kubectl ring %s --watch\n", name, r.Name, r.Name)
+		return err
+	}
+	return fmt.Errorf("there is no ControllerInstance %q: one that is drained gets another name; %s", name, which)
 }

@@ -34,32 +34,26 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 func newHistoryCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
-	command := &cobra.Command{
+	return cluster.Command(flags, &cobra.Command{
 		Use:   "history [RING]",
 		Short: "Show what the instances of a ring have told of their handovers",
 		Long: `Show the events of a ring's instances, or of all rings, in order of time: who joined, gave or took over
 which hash keys, and why; and what went wrong. The API server keeps events for an hour, unless it is told
 otherwise (--event-ttl).`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			return history(command.Context(), client, args, command.OutOrStdout())
-		},
-	}
-	flags.AddFlags(command.Flags())
-	return command
+	}, func(ctx context.Context, s *cluster.Session) error {
+		return history(ctx, s.Client, s.Args, s.Out)
+	})
 }
 
 // history prints the events of the named ring's instances, or of all.
 func history(ctx context.Context, client kubernetes.Interface, names []string, out io.Writer) error {
-	rings, present, err := listPresent(ctx, client, nil)
+	rings, present, err := cluster.Present(ctx, client, nil)
 	if err != nil {
 		return err
 	}
@@ -72,7 +66,7 @@ func history(ctx context.Context, client kubernetes.Interface, names []string, o
 		return e.InvolvedObject.Kind != "ControllerInstance" || len(names) > 0 && !isOn(names[0], e.InvolvedObject.Name, rings)
 	})
 	if len(events) == 0 {
-		if err := known(names, present); err != nil {
+		if err := cluster.Known(names, present); err != nil {
 			return err
 		}
 		fmt.Fprintln(out, "No instance has told of a handover.")

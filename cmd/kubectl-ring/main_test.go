@@ -28,10 +28,8 @@ import (
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/utils/ptr"
 )
@@ -97,13 +95,6 @@ func TestARingThatNobodyKnowsIsAnError(t *testing.T) {
 	}
 }
 
-func TestTheServerSaysWhatIsTooMuchAtOnce(t *testing.T) {
-	flags := genericclioptions.NewTestConfigFlags().WithClientConfig(clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: "https://127.0.0.1"}}))
-	if config, err := configure(flags); err != nil || config.QPS >= 0 {
-		t.Errorf("got %+v, %v", config, err)
-	}
-}
-
 func TestUsageNamesThePlugin(t *testing.T) {
 	commands := newCommand().Commands()
 	for _, c := range commands {
@@ -162,7 +153,7 @@ func TestRunWatch(t *testing.T) {
 	out, read := outputFile(t)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, client, ringtable.NewScreen(out), nil, tableOptions{watch: true, contact: &contact{}})
+		ended <- run(ctx, client, ringtable.NewScreen(out), nil, tableOptions{watch: true, contact: &cluster.Contact{}})
 	}()
 
 	for _, wait := range []string{"1 instance,", "2 instances,"} {

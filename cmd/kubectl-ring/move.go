@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -30,15 +31,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
-	"k8s.io/kubernetes/pkg/ringtable"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 )
-
-// maxNames is how many names of instances an error lists.
-const maxNames = 20
 
 func newMoveCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 	dryRun := false
-	command := &cobra.Command{
+	command := cluster.Command(flags, &cobra.Command{
 		Use:   "move INSTANCE KEY",
 		Short: "Move the upper end of an instance's range",
 		Long: `Move the upper end of the range that an instance owns to KEY, in hexadecimal as the table shows it.
@@ -56,16 +54,10 @@ is released.`,
   # Who would give what to whom
   kubectl ring move workloads-x7k2p 5000000000000000 --dry-run`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(command *cobra.Command, args []string) error {
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			return move(command.Context(), client, args[0], args[1], dryRun, command.OutOrStdout())
-		},
-	}
+	}, func(ctx context.Context, s *cluster.Session) error {
+		return move(ctx, s.Client, s.Args[0], s.Args[1], dryRun, s.Out)
+	})
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "Only say who would give what to whom, after the server has checked it.")
-	flags.AddFlags(command.Flags())
 	return command
 }
 
@@ -76,7 +68,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 	if err != nil {
 		return fmt.Errorf("KEY: %w", err)
 	}
-	record, view, err := find(ctx, client, name)
+	record, view, err := cluster.Find(ctx, client, name)
 	if err != nil {
 		return err
 	}
@@ -92,7 +84,7 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 	if err := view.CheckMove(name, key); err != nil {
 		return fmt.Errorf("KEY %s %w", hashkey.Format(key), err)
 	}
-	if err := setNext(ctx, client, record, specFields{"nextHashKey": hashkey.Format(key)}, dryRun); err != nil {
+	if err := setNext(ctx, client, record, cluster.Fields{"nextHashKey": hashkey.Format(key)}, dryRun); err != nil {
 		return err
 	}
 	record.Next = &key
@@ -119,28 +111,21 @@ func move(ctx context.Context, client kubernetes.Interface, name, to string, dry
 }
 
 func newCancelCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
-	command := &cobra.Command{
+	return cluster.Command(flags, &cobra.Command{
 		Use:   "cancel INSTANCE",
 		Short: "Take back a move of the upper end of an instance's range",
 		Long: `Take back a move of the upper end of an instance's range, if it is not done yet. What was to change
 hands stays where it is, and is worked on again at once. A boundary that was pinned before stays pinned;
 one that was not is not pinned any more.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			return cancel(command.Context(), client, args[0], command.OutOrStdout())
-		},
-	}
-	flags.AddFlags(command.Flags())
-	return command
+	}, func(ctx context.Context, s *cluster.Session) error {
+		return cancel(ctx, s.Client, s.Args[0], s.Out)
+	})
 }
 
 // cancel takes a move of the end of the instance's range back.
 func cancel(ctx context.Context, client kubernetes.Interface, name string, out io.Writer) error {
-	record, _, err := find(ctx, client, name)
+	record, _, err := cluster.Find(ctx, client, name)
 	if err != nil {
 		return err
 	}
@@ -150,7 +135,7 @@ func cancel(ctx context.Context, client kubernetes.Interface, name string, out i
 	case record.Next == nil:
 		return fmt.Errorf("the end of the range of %s does not move: it is %s", name, hashkey.Format(*record.Key))
 	}
-	fields := specFields{"nextHashKey": nil}
+	fields := cluster.Fields{"nextHashKey": nil}
 	if record.PinnedKey != nil && *record.PinnedKey == *record.Next {
 		fields["pinnedHashKey"] = nil
 	}
@@ -164,51 +149,97 @@ func cancel(ctx context.Context, client kubernetes.Interface, name string, out i
 	return nil
 }
 
-// find returns the record of that name, and the view of its ring.
-func find(ctx context.Context, client kubernetes.Interface, name string) (ring.Record, *ring.View, error) {
-	rings, err := ringtable.List(ctx, client)
-	if err != nil {
-		return ring.Record{}, nil, err
-	}
-	var names []string
-	for _, r := range rings {
-		if record, ok := r.View().Get(name); ok {
-			return record, r.View(), nil
-		}
-		for _, i := range r.Instances {
-			names = append(names, i.Name)
-		}
-	}
-	if len(names) == 0 {
-		return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q: no ring has instances", name)
-	}
-	more := ""
-	if len(names) > maxNames {
-		more = "; kubectl ring lists them"
-	}
-	return ring.Record{}, nil, fmt.Errorf("there is no ControllerInstance %q; there are %s%s", name, firstOf(names, maxNames), more)
-}
-
-// firstOf returns the first most of the names, and how many more there are, for people.
-func firstOf(names []string, most int) string {
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
-
 // setNext writes fields of the instance's spec that say where the end of its range is to move, if its
 // spec is still as it was.
-func setNext(ctx context.Context, client kubernetes.Interface, record ring.Record, fields specFields, dryRun bool) error {
+func setNext(ctx context.Context, client kubernetes.Interface, record ring.Record, fields cluster.Fields, dryRun bool) error {
 	options := metav1.PatchOptions{}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	err := writeSpec(ctx, client, record, fields, true, options)
+	err := cluster.Write(ctx, client, record, fields, true, options)
 	if apierrors.IsInvalid(err) {
 		if now, getErr := client.ShardingV1alpha1().ControllerInstances().Get(ctx, record.Name, metav1.GetOptions{}); getErr == nil && now.Generation != record.Generation {
 			return fmt.Errorf("the range of %s has changed meanwhile: look at it, and try again (%w)", record.Name, err)
 		}
 	}
+	return err
+}
+
+func newReleaseCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
+	named := ""
+	command := cluster.Command(flags, &cobra.Command{
+		Use:   "release (INSTANCE | --ring=RING)",
+		Short: "Let the instances of a ring move a boundary that was moved by hand",
+		Long: `Let the instances of a ring move the upper end of an instance's range to even out the load, or all of a
+ring. One that was moved by hand is pinned: it stays where it is until it is released.`,
+		Example: `  # One boundary
+  kubectl ring release workloads-x7k2p
+
+  # All of a ring
+  kubectl ring release --ring=workloads`,
+		Args: cobra.MaximumNArgs(1),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			if (len(args) == 1) == (named != "") {
+				return errors.New("give either INSTANCE, or --ring for all of a ring")
+			}
+			return nil
+		},
+	}, func(ctx context.Context, s *cluster.Session) error {
+		if named != "" {
+			return releaseRing(ctx, s.Client, named, s.Out)
+		}
+		return release(ctx, s.Client, s.Args[0], s.Out)
+	})
+	command.Flags().StringVar(&named, "ring", "", "Release all boundaries of this ring.")
+	return command
+}
+
+// release unpins the end of the instance's range.
+func release(ctx context.Context, client kubernetes.Interface, name string, out io.Writer) error {
+	record, _, err := cluster.Find(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	if record.PinnedKey == nil {
+		_, err := fmt.Fprintf(out, "%s: the end of its range is not pinned\n", name)
+		return err
+	}
+	return unpin(ctx, client, record, out)
+}
+
+// releaseRing unpins all boundaries of the ring.
+func releaseRing(ctx context.Context, client kubernetes.Interface, name string, out io.Writer) error {
+	r, err := cluster.Ring(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	none := true
+	for _, record := range r.View().Records() {
+		if record.PinnedKey == nil {
+			continue
+		}
+		none = false
+		switch err := unpin(ctx, client, *record, out); {
+		case cluster.IsGone(err):
+			fmt.Fprintf(out, "%s: it is gone meanwhile, and its pin with it\n", record.Name)
+		case err != nil:
+			return err
+		}
+	}
+	if none {
+		fmt.Fprintf(out, "%s: no boundary is pinned\n", name)
+	}
+	return nil
+}
+
+func unpin(ctx context.Context, client kubernetes.Interface, record ring.Record, out io.Writer) error {
+	if err := cluster.Set(ctx, client, record, cluster.Fields{"pinnedHashKey": nil}); err != nil {
+		return err
+	}
+	what := "the end of its range is released: it was pinned to %s"
+	if !record.Pinned() {
+		what = "the end of its range was not pinned any more: it has left %s"
+	}
+	_, err := fmt.Fprintf(out, "%s: "+what+"\n", record.Name, hashkey.Format(*record.PinnedKey))
 	return err
 }

@@ -41,13 +41,14 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/ring"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 func newOwnerCommand() *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
-	command := &cobra.Command{
+	return cluster.Command(flags, &cobra.Command{
 		Use:   "owner KIND/NAME",
 		Short: "Say which instances work on an object, and why",
 		Long: `Say for each ring whose controllers work on an object, or on what it belongs to, which hash key decides
@@ -57,36 +58,29 @@ after six seconds by default.`,
 		Example: `  # Who makes the pods of a ReplicaSet
   kubectl ring owner replicaset/web-5d4f -n shop`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(command *cobra.Command, args []string) error {
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
-			if err != nil {
-				return err
-			}
-			infos, err := resource.NewBuilder(flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().
-				ResourceTypeOrNameArgs(false, args...).SingleResourceType().Latest().Flatten().Do().Infos()
-			if err != nil {
-				return err
-			}
-			if len(infos) != 1 {
-				return fmt.Errorf("got %d objects, want one: KIND/NAME", len(infos))
-			}
-			mapper, err := flags.ToRESTMapper()
-			if err != nil {
-				return err
-			}
-			object, ok := infos[0].Object.(*unstructured.Unstructured)
-			if !ok {
-				return fmt.Errorf("%s is a %T, want one object", args[0], infos[0].Object)
-			}
-			return owner(command.Context(), client, mapper, object, infos[0].Mapping.Resource.GroupResource(), command.OutOrStdout())
-		},
-	}
-	flags.AddFlags(command.Flags())
-	return command
+	}, func(ctx context.Context, s *cluster.Session) error {
+		namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+		if err != nil {
+			return err
+		}
+		infos, err := resource.NewBuilder(flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().
+			ResourceTypeOrNameArgs(false, s.Args...).SingleResourceType().Latest().Flatten().Do().Infos()
+		if err != nil {
+			return err
+		}
+		if len(infos) != 1 {
+			return fmt.Errorf("got %d objects, want one: KIND/NAME", len(infos))
+		}
+		mapper, err := flags.ToRESTMapper()
+		if err != nil {
+			return err
+		}
+		object, ok := infos[0].Object.(*unstructured.Unstructured)
+		if !ok {
+			return fmt.Errorf("%s is a %T, want one object", s.Args[0], infos[0].Object)
+		}
+		return owner(ctx, s.Client, mapper, object, infos[0].Mapping.Resource.GroupResource(), s.Out)
+	})
 }
 
 // owner prints which instances work on the object.

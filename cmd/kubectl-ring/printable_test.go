@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 	"sigs.k8s.io/yaml"
 )
@@ -107,7 +108,7 @@ func TestNoTextReachesTheTerminalAsItIs(t *testing.T) {
 func table(t *testing.T, o tableOptions) func(*fake.Clientset, io.Writer) error {
 	return func(client *fake.Clientset, out io.Writer) error {
 		file, read := outputFile(t)
-		o.contact = &contact{}
+		o.contact = &cluster.Contact{}
 		if err := run(t.Context(), client, ringtable.NewScreen(file), nil, o); err != nil {
 			return err
 		}

@@ -21,10 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
@@ -40,8 +38,8 @@ import (
 const statusPeriod = time.Second
 
 func newStatusCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
-	var waits *waiting
-	command := &cobra.Command{
+	var timeout *time.Duration
+	command := cluster.Command(flags, &cobra.Command{
 		Use:   "status [RING...]",
 		Short: "Say whether every hash key is owned and worked on",
 		Long: `Say of the rings that are named whether every hash key is owned and worked on, for all their
@@ -52,22 +50,12 @@ controller of a ring, nobody is on it: name the others.
 An instance that has died looks alive until its lease ends, after six seconds by default.`,
 		Example: `  # In a script, after controller managers were restarted
   kubectl ring status --wait --timeout=2m`,
-		RunE: func(command *cobra.Command, args []string) error {
-			timeout, err := waits.limit(command)
-			if err != nil {
-				return err
-			}
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return status(ctx, client, args, timeout, command.OutOrStdout())
-		},
-	}
-	waits = addWaiting(command, "Wait until it is so.")
-	flags.AddFlags(command.Flags())
+	}, func(ctx context.Context, s *cluster.Session) error {
+		ctx, stop := cluster.UntilSignal(ctx)
+		defer stop()
+		return status(ctx, s.Client, s.Args, *timeout, s.Out)
+	})
+	timeout = addWaiting(command, "Wait until it is so.")
 	return command
 }
 
@@ -93,7 +81,7 @@ func status(ctx context.Context, client kubernetes.Interface, names []string, ti
 	var failed error
 	err := wait.PollUntilContextTimeout(ctx, statusPeriod, timeout, true, func(ctx context.Context) (ok bool, err error) {
 		ok, failed = look(ctx)
-		if isRefused(failed) {
+		if cluster.IsRefused(failed) {
 			return false, failed
 		}
 		return ok && failed == nil, nil

@@ -19,20 +19,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
-	"net/http"
-	"net/url"
-	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,23 +34,15 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/member"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
+	"k8s.io/kubernetes/cmd/kubectl-ring/cluster"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
 
 const (
-	// viewsAtOnce is how many processes are asked at the same time.
-	viewsAtOnce = 32
-	// settleTime is how long a view that differs is asked for again: it may only lag.
-	settleTime = 2 * time.Second
 	// hangTime is how long ago an instance that does not hang has decided something.
 	hangTime = 10 * time.Second
-	// maxAnswer bounds an answer, in bytes.
-	maxAnswer = 64 << 20
 	// maxDifferences is how many differences a table shows of an instance, and how many instances it
 	// names that have the same settings.
 	maxDifferences = 3
@@ -67,7 +51,7 @@ const (
 func newViewsCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 	var output, authority string
 	timeout := 3 * time.Second
-	command := &cobra.Command{
+	command := cluster.Command(flags, &cobra.Command{
 		Use:   "views [RING]",
 		Short: "Ask each instance how it sees its ring, and say which of them the registry contradicts",
 		Long: `Ask each instance of a ring, or of all rings, how it sees the ring, and compare that with the registry. An
@@ -88,125 +72,28 @@ has is sent. An operator whose metrics are behind controller-runtime's filter ta
   # Does every replica of an operator, which takes tokens alone?
   kubectl ring views virtualmachines --controllers-ca=ca.crt --token="$(kubectl create token viewer)"`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if err := checkOutput(output, "json or yaml"); err != nil {
 				return err
 			}
 			if timeout <= 0 {
 				return fmt.Errorf("--timeout is %v, want more than 0", timeout)
 			}
-			client, err := connect(flags)
-			if err != nil {
-				return err
-			}
-			config, err := flags.ToRESTConfig()
-			if err != nil {
-				return err
-			}
-			asker, err := newAsker(config, authority, timeout)
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return views(ctx, client, asker, args, output, command.OutOrStdout())
+			return nil
 		},
-	}
+	}, func(ctx context.Context, s *cluster.Session) error {
+		asker, err := newAsker(s.Config, authority, timeout)
+		if err != nil {
+			return err
+		}
+		ctx, stop := cluster.UntilSignal(ctx)
+		defer stop()
+		return views(ctx, s.Client, asker, s.Args, output, s.Out)
+	})
 	command.Flags().StringVarP(&output, "output", "o", "", "Print json or yaml, for programs, in place of a table.")
 	command.Flags().DurationVar(&timeout, "timeout", timeout, "How long to wait for an answer.")
 	command.Flags().StringVar(&authority, "controllers-ca", "", "The certificate authority of the serving certificates of those that are asked: a file. Default: they are not verified.")
-	flags.AddFlags(command.Flags())
 	return command
-}
-
-// asker asks controller managers what they know of their rings.
-type asker struct {
-	client *http.Client
-	// withToken says that all credentials of the kubeconfig are sent.
-	withToken bool
-	// settle is for how long a view that differs is asked for again, a quarter of that apart.
-	settle time.Duration
-}
-
-// newAsker returns an asker that verifies serving certificates if authority names a file.
-func newAsker(config *rest.Config, authority string, timeout time.Duration) (*asker, error) {
-	own := rest.AnonymousClientConfig(config)
-	own.TLSClientConfig = rest.TLSClientConfig{
-		Insecure: true,
-		CertFile: config.CertFile, CertData: config.CertData, KeyFile: config.KeyFile, KeyData: config.KeyData,
-	}
-	if authority != "" {
-		own = rest.CopyConfig(config)
-		own.Insecure, own.ServerName, own.CAData, own.CAFile = false, "", nil, authority
-	}
-	own.Timeout = timeout
-	client, err := rest.HTTPClientFor(own)
-	if err != nil {
-		return nil, err
-	}
-	// The credentials are for the controller manager alone.
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &asker{client: client, withToken: authority != "", settle: settleTime}, nil
-}
-
-// answer is what a controller manager has answered.
-type answer struct {
-	process member.Process
-	// raw is the process as it was sent.
-	raw []byte
-	err error
-}
-
-// askAll asks the controller managers at these addresses (host and port).
-func (a *asker) askAll(ctx context.Context, addresses []string) map[string]answer {
-	answers := make([]answer, len(addresses))
-	for i := range answers {
-		answers[i].err = errors.New("there was no time left to ask it")
-	}
-	workqueue.ParallelizeUntil(ctx, viewsAtOnce, len(addresses), func(i int) { answers[i] = a.ask(ctx, addresses[i]) })
-	all := map[string]answer{}
-	for i, address := range addresses {
-		all[address] = answers[i]
-	}
-	return all
-}
-
-func (a *asker) ask(ctx context.Context, address string) (got answer) {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return answer{err: errors.New("its holder names no host and port, so it serves nothing")}
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Scheme: "https", Host: address, Path: "/ringz"}).String(), nil)
-	if err != nil {
-		return answer{err: err}
-	}
-	request.Header.Set("Accept", "application/json")
-	response, err := a.client.Do(request)
-	if err != nil {
-		if outer := (*url.Error)(nil); errors.As(err, &outer) {
-			if err = outer.Err; outer.Timeout() {
-				err = fmt.Errorf("no answer within %v", a.client.Timeout)
-			}
-		}
-		return answer{err: err}
-	}
-	defer response.Body.Close()
-	got.raw, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return answer{err: err}
-	case response.StatusCode == http.StatusNotFound:
-		return answer{err: errors.New("it has no /ringz: it is older, or is something else")}
-	case response.StatusCode != http.StatusOK:
-		err = fmt.Errorf("it answered %s", response.Status)
-		if !a.withToken && (response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden) {
-			err = fmt.Errorf("%w to the kubeconfig's client certificate; a token is sent only with --controllers-ca", err)
-		}
-		return answer{err: err}
-	}
-	if err := json.Unmarshal(got.raw, &got.process); err != nil {
-		return answer{err: fmt.Errorf("it answered no JSON of /ringz: %w", err)}
-	}
-	return got
 }
 
 // ringViews are a ring and how its instances see it, for programs.
@@ -298,18 +185,9 @@ func differentBalance(r ringViews) string {
 	})
 	var ways []string
 	for _, way := range rarest {
-		ways = append(ways, fmt.Sprintf("%s at %s", ring.Printable(way), firstOf(by[way], maxDifferences)))
+		ways = append(ways, fmt.Sprintf("%s at %s", ring.Printable(way), cluster.FirstOf(by[way], maxDifferences)))
 	}
 	return fmt.Sprintf("%s: the settings files even out the load in different ways: %s", r.Name, strings.Join(ways, "; "))
-}
-
-// silent says whether the ring is of another program that serves no /ringz.
-func silent(r *ringtable.Ring) bool {
-	_, described := catalogue.RingNamed(r.Name)
-	return !described && !slices.ContainsFunc(r.Instances, func(i ringtable.Instance) bool {
-		_, _, err := net.SplitHostPort(i.Host())
-		return err == nil
-	})
 }
 
 // settledViews asks the instances until all agree or, if some do not, for a moment. An instance that
@@ -318,7 +196,7 @@ func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker
 	agreed := map[types.UID]instanceView{}
 	var deadline time.Time
 	for {
-		rings, _, err := listPresent(ctx, client, names)
+		rings, _, err := cluster.Present(ctx, client, names)
 		if err != nil {
 			return nil, err
 		}

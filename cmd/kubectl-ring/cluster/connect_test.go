@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+package cluster
 
 import (
 	"errors"
@@ -24,7 +24,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
+
+func TestTheServerSaysWhatIsTooMuchAtOnce(t *testing.T) {
+	flags := genericclioptions.NewTestConfigFlags().WithClientConfig(clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: "https://127.0.0.1"}}))
+	if s, err := connect(flags); err != nil || s.Config.QPS >= 0 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
 
 type answers func() (*http.Response, error)
 
@@ -32,7 +43,7 @@ func (a answers) RoundTrip(*http.Request) (*http.Response, error) { return a() }
 
 func TestLostContactIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c contact
+		var c Contact
 		var response *http.Response
 		var failure error
 		client := c.wrap(answers(func() (*http.Response, error) { return response, failure }))
@@ -55,10 +66,10 @@ func TestLostContactIsSaid(t *testing.T) {
 			if got, err := client.RoundTrip(&http.Request{}); got != response || !errors.Is(err, failure) {
 				t.Errorf("%s: got %v, %v", step.what, got, err)
 			}
-			if got := c.text(time.Now()); got != step.want {
+			if got := c.Lost(time.Now()); got != step.want {
 				t.Errorf("%s: %q, want %q", step.what, got, step.want)
 			}
-			if got := c.text(time.Time{}); (got != "") != (step.want != "") || strings.Contains(got, " for ") {
+			if got := c.Lost(time.Time{}); (got != "") != (step.want != "") || strings.Contains(got, " for ") {
 				t.Errorf("%s, without ages: %q", step.what, got)
 			}
 			time.Sleep(7 * time.Second)
