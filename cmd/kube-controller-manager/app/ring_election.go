@@ -176,23 +176,27 @@ func (e *ringElection) prepare(ctx context.Context) (set []string) {
 	var views *ring.Views
 	var failed error
 	began := time.Now()
-	prepared := func() (ready bool) {
-		set, ready = e.candidate.Prepare(views, ringsOf(e.host.parts()), time.Since(began))
+	prepared := func(waited time.Duration) (ready bool) {
+		set, ready = e.candidate.Prepare(views, ringsOf(e.host.parts()), waited)
 		return ready
 	}
 	err := wait.PollUntilContextTimeout(ctx, registryPeriod, ring.LateLimit, true, func(ctx context.Context) (bool, error) {
+		waited := time.Since(began)
 		read, err := e.read(ctx)
 		if err == nil {
 			views, failed = &read, nil
-		} else if views == nil {
-			// What was read before stands: the limit may have cut this off.
+			return prepared(waited), nil
+		}
+		if views == nil {
 			failed = err
 		}
-		return prepared(), nil
+		// What was read before stands, for as long as is waited without.
+		prepared(waited)
+		return waited >= ring.RegistrationLimit, nil
 	})
 	if err != nil {
 		// The process stands with what it knows then.
-		prepared()
+		prepared(ring.LateLimit)
 	}
 	logger := klog.FromContext(ctx)
 	if failed != nil && ctx.Err() == nil {

@@ -70,6 +70,7 @@ func (h *ringHost) share(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a client for the ring: %w", err)
 	}
+	config.QPS = -1
 	return h.Connect(config)
 }
 
@@ -88,8 +89,9 @@ func (h *ringHost) rings() []catalogue.Ring {
 // settings list, too. It takes part in no ring without one of its controllers.
 func (h *ringHost) parts() []catalogue.Ring {
 	var parts []catalogue.Ring
+	listed := h.Listed(h.enabled)
 	for _, ring := range h.rings() {
-		if part := ring.With(h.Listed(h.enabled)); len(part.Controllers) > 0 {
+		if part := ring.With(listed); len(part.Controllers) > 0 {
 			parts = append(parts, part)
 		}
 	}

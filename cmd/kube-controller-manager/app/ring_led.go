@@ -149,4 +149,3 @@ func (e *ringElection) isIdle() bool {
 	defer e.lock.Unlock()
 	return e.underLease == 0
 }
-

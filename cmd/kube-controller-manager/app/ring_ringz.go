@@ -18,6 +18,7 @@ package app
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -43,9 +44,10 @@ func installRingz(mux interface{ Handle(string, http.Handler) }) {
 // ringSnapshots returns this process's parts in its rings, in order of the rings' names.
 func ringSnapshots() []member.Snapshot {
 	exitLock.Lock()
-	defer exitLock.Unlock()
+	hosts := slices.Collect(maps.Keys(exitHosts))
+	exitLock.Unlock()
 	snapshots := []member.Snapshot{}
-	for h := range exitHosts {
+	for _, h := range hosts {
 		snapshots = append(snapshots, h.Snapshots()...)
 	}
 	slices.SortFunc(snapshots, func(a, b member.Snapshot) int { return cmp.Compare(a.Ring, b.Ring) })

@@ -83,7 +83,7 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 		RetryPeriod:   election.RetryPeriod.Duration,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: s.lead,
-			// It is called by leave, where it is known whether the process ever led.
+			// It is called by conclude, where it is known whether the process ever led.
 			OnStoppedLeading: func() {},
 			OnNewLeader:      callbacks.OnNewLeader,
 		},
@@ -102,7 +102,7 @@ func (e *ringElection) stand(ctx context.Context, set []string, lock *wonLock, l
 	go s.endWhenUnfit()
 	go s.exitWhenDeposed()
 	elector.Run(s.electing)
-	return s.leave(ctx)
+	return s.conclude(ctx)
 }
 
 // lead runs what the leader runs while the set fits, for as long as the Lease is held.
@@ -134,8 +134,8 @@ func (s *standing) exitWhenDeposed() {
 	}
 }
 
-// leave does what is due when the elector has ended. It returns whether to stand again.
-func (s *standing) leave(ctx context.Context) (again bool) {
+// conclude does what is due when the elector has ended. It returns whether to stand again.
+func (s *standing) conclude(ctx context.Context) (again bool) {
 	logger := klog.FromContext(ctx)
 	changed := errors.Is(context.Cause(s.fits), errUnfit)
 	switch {

@@ -313,11 +313,11 @@ func (w *rosterWorld) unfit() bool {
 	return term.Decide(in).Read && term.Answer(in, true).Unfit
 }
 
-// mayBegin says whether the leader may begin all that it runs.
+// mayBegin says whether the leader may begin all that it runs, or would begin what it must not.
 func (w *rosterWorld) mayBegin() bool {
 	registry := w.registry()
-	_, later := w.candidate().Begin(w.lease.leader(), rosterControllers, &registry)
-	return len(later) == 0
+	now, later := w.candidate().Begin(w.lease.leader(), rosterControllers, &registry)
+	return len(later) == 0 || !w.idle(controllersOf(now))
 }
 
 func (w *rosterWorld) candidate() *Candidate {

@@ -142,7 +142,7 @@ type Host struct {
 }
 
 // New checks cfg, fills in its defaults and returns a Host. It reads the settings, and asks nothing of
-// the API server.
+// the API server. It fails, too, where no client can be made of cfg.REST.
 func New(cfg Config) (*Host, error) {
 	if cfg.REST == nil || cfg.Ring == "" || len(cfg.Controllers) == 0 {
 		return nil, errors.New("a ring's host needs REST, Ring and Controllers")
@@ -197,10 +197,9 @@ func (h *Host) NeedLeaderElection() bool { return false }
 // Start takes part in the ring until ctx ends, and then leaves it in good order: it returns when
 // another instance has the range, after two leases at the latest. The informers and the controllers must
 // go on until then. It begins when the program has asked for all informers of what its
-// controllers work on, own and read, and for their queues. It fails where a client cannot be made, and
-// where work goes on for a lease after the record of the instance has gone, or etcd was restored to an
-// earlier state: then the process should end, since it takes no part any more. What else fails is
-// logged, and tried again.
+// controllers work on, own and read, and for their queues. It fails where work goes on for a lease after
+// the record of the instance has gone, or etcd was restored to an earlier state: then the process should
+// end, since it takes no part any more. What else fails is logged, and tried again.
 func (h *Host) Start(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
@@ -222,8 +221,9 @@ func (h *Host) Start(ctx context.Context) error {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		h.process.Run(ctx, Ring{Name: h.cfg.Ring, Controllers: h.names(), Begin: func(_ context.Context, controllers []string) (*Part, error) {
-			return h.begin(ctx, controllers), nil
+		// Where the process should end it takes no part any more.
+		h.process.Run(watching, Ring{Name: h.cfg.Ring, Controllers: h.names(), Begin: func(_ context.Context, controllers []string) (*Part, error) {
+			return h.begin(watching, controllers), nil
 		}})
 	}()
 	select {
@@ -332,8 +332,8 @@ func (h *Host) describe(key int64) string {
 
 // Snapshot returns what the process knows of its part in the ring.
 func (h *Host) Snapshot() member.Snapshot {
-	if snapshots := h.process.Snapshots(); len(snapshots) > 0 {
-		return snapshots[0]
+	if last := h.process.part(h.cfg.Ring); last != nil {
+		return last.Snapshot()
 	}
 	return member.Snapshot{Ring: h.cfg.Ring, Holder: h.cfg.HolderIdentity}
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -32,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
@@ -170,6 +173,41 @@ func TestAHostTakesPartWithWhatTheSettingsList(t *testing.T) {
 			}
 		}
 		break
+	}
+}
+
+// After an exit the process is to end, and whoever does not end it must not be on the ring again.
+func TestAHostThatHasToEndTakesPartNoMore(t *testing.T) {
+	created := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case created <- struct{}{}:
+		default:
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	cfg := good()
+	cfg.REST = &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []runtime.Object{&v1.ConfigMap{}, &v1.Pod{}} {
+		h.NewInformer(&cache.ListWatch{}, object, 0, cache.Indexers{})
+	}
+	defer NewQueue[request](h)("c", workqueue.DefaultTypedControllerRateLimiter[request]()).ShutDown()
+	ended := make(chan error, 1)
+	go func() { ended <- h.Start(t.Context()) }()
+	<-created
+	h.process.diverge("another history")
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "another history") {
+		t.Errorf("Start failed with %v", err)
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return len(h.process.Snapshots()) == 0, nil
+	}); err != nil {
+		t.Error("it stays on the ring")
 	}
 }
 

@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/ring/balance"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
@@ -50,9 +49,9 @@ type ProcessConfig struct {
 	// Leadership says who leads. The rings leave to the leader what it runs itself. Default: nobody
 	// leads, ever.
 	Leadership member.Leadership
-	// Exit is told why the process should end with its part in that ring: work never ends, and only
-	// that lets go of what it holds; or, with "" for a ring, etcd was restored, and what the process
-	// has seen is of another history. Required.
+	// Exit is told why the process should end, with its part in that ring: work never ends, and only
+	// that lets go of what it holds; or etcd was restored, and what the process has seen is of another
+	// history. The ring is "" where the process is on none. Required.
 	Exit func(ring, reason string)
 }
 
@@ -66,11 +65,13 @@ type Process struct {
 	histories *member.Histories
 	heap      *member.Heap
 	client    *rest.Config
+	core      corev1.CoreV1Interface
 	presences *Presences
 
 	lock sync.Mutex
-	// members has the process's part in each ring that it takes part in now.
+	// members has the process's last part in each ring, and joined says where that goes on.
 	members   map[string]*member.Member
+	joined    map[string]bool
 	abandoned bool
 }
 
@@ -99,7 +100,7 @@ type Part struct {
 
 // NewProcess returns a Process. Connect has to be called before it takes part in a ring.
 func NewProcess(cfg ProcessConfig) *Process {
-	p := &Process{ProcessConfig: cfg, Made: time.Now(), heap: member.NewHeap(), members: map[string]*member.Member{}}
+	p := &Process{ProcessConfig: cfg, Made: time.Now(), heap: member.NewHeap(), members: map[string]*member.Member{}, joined: map[string]bool{}}
 	p.histories = member.NewHistories(p.diverge)
 	return p
 }
@@ -114,8 +115,9 @@ func (p *Process) WrapTransport(rt http.RoundTripper) http.RoundTripper {
 // where that cannot be.
 func (p *Process) Connect(client *rest.Config) (err error) {
 	p.client = rest.CopyConfig(client)
-	// Events are few, and a handover waits for none.
-	p.client.QPS = -1
+	if p.core, err = corev1.NewForConfig(p.client); err != nil {
+		return fmt.Errorf("making a client for events: %w", err)
+	}
 	p.presences, err = NewPresences(rest.CopyConfig(client))
 	return err
 }
@@ -139,13 +141,17 @@ func listed(settings *Settings, controllers []string) []string {
 func (p *Process) Run(ctx context.Context, r Ring) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", r.Name)
 	ctx = klog.NewContext(ctx, logger)
+	events := NewEventBroadcaster(context.WithoutCancel(ctx))
+	defer events.Shutdown()
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: p.core.Events("")})
+	recorder := events.NewRecorder(scheme.Scheme, v1.EventSource{Component: p.EventSource})
 	for ctx.Err() == nil && !p.Abandoned() {
 		settings, changed := p.Settings.Get()
 		controllers := listed(settings, r.Controllers)
 		var retry <-chan time.Time
 		if len(controllers) == 0 {
 			logger.Info("Not on the ring: the settings list none of its controllers")
-		} else if err := p.takePart(ctx, r, controllers, settings); err != nil {
+		} else if err := p.takePart(ctx, r, controllers, settings, recorder); err != nil {
 			logger.Error(err, "Could not take part in the ring; will try again", "controllers", controllers)
 			retry = time.After(retryPeriod)
 		} else {
@@ -161,15 +167,13 @@ func (p *Process) Run(ctx context.Context, r Ring) {
 
 // takePart works on the ring until ctx ends or the settings list other controllers. They work on
 // until the process has left the ring.
-func (p *Process) takePart(ctx context.Context, r Ring, controllers []string, settings *Settings) error {
+func (p *Process) takePart(ctx context.Context, r Ring, controllers []string, settings *Settings, events member.Events) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	part, err := r.Begin(work, controllers)
 	if err != nil {
 		return err
 	}
-	events := NewEventBroadcaster(work)
-	defer events.Shutdown()
 	instance, err := p.newMember(r, part, settings, events)
 	if err != nil || !p.joins(r.Name, instance) {
 		stop()
@@ -189,18 +193,13 @@ func (p *Process) takePart(ctx context.Context, r Ring, controllers []string, se
 }
 
 // newMember returns the process's part in the ring, as an instance of it.
-func (p *Process) newMember(r Ring, part *Part, settings *Settings, events record.EventBroadcaster) (*member.Member, error) {
+func (p *Process) newMember(r Ring, part *Part, settings *Settings, events member.Events) (*member.Member, error) {
 	cfg := part.Config
 	var err error
 	if cfg.Client, err = NewRegistry(rest.CopyConfig(p.client), cfg.Gate); err != nil {
 		return nil, err
 	}
-	core, err := corev1.NewForConfig(p.client)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for events: %w", err)
-	}
-	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: core.Events("")})
-	cfg.Events = events.NewRecorder(scheme.Scheme, v1.EventSource{Component: p.EventSource})
+	cfg.Events = events
 	if settings.Presence == PresenceEnabled {
 		cfg.Presences = p.presences
 	}
@@ -256,23 +255,33 @@ func (p *Process) joins(ring string, instance *member.Member) bool {
 	if p.abandoned {
 		return false
 	}
-	p.members[ring] = instance
+	p.members[ring], p.joined[ring] = instance, true
 	return true
 }
 
 func (p *Process) left(ring string) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	delete(p.members, ring)
+	delete(p.joined, ring)
 }
 
-// parts returns the process's parts in its rings, in order of the rings' names.
-func (p *Process) parts() []*member.Member {
+// part returns the process's last part in the ring, nil if it has taken none.
+func (p *Process) part(ring string) *member.Member {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.members[ring]
+}
+
+// parts returns the process's last parts in its rings, in order of the rings' names; those alone that
+// go on, if only they are asked for.
+func (p *Process) parts(joined bool) []*member.Member {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	var parts []*member.Member
 	for _, name := range slices.Sorted(maps.Keys(p.members)) {
-		parts = append(parts, p.members[name])
+		if !joined || p.joined[name] {
+			parts = append(parts, p.members[name])
+		}
 	}
 	return parts
 }
@@ -281,7 +290,7 @@ func (p *Process) parts() []*member.Member {
 // the rings' names.
 func (p *Process) Snapshots() []member.Snapshot {
 	snapshots := []member.Snapshot{}
-	for _, m := range p.parts() {
+	for _, m := range p.parts(true) {
 		snapshots = append(snapshots, m.Snapshot())
 	}
 	return snapshots
@@ -300,7 +309,8 @@ func (p *Process) Abandon(ctx context.Context) error {
 	p.lock.Lock()
 	p.abandoned = true
 	p.lock.Unlock()
-	parts := p.parts()
+	// One that could not leave in time has its record still.
+	parts := p.parts(false)
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, m := range parts {
@@ -312,7 +322,7 @@ func (p *Process) Abandon(ctx context.Context) error {
 
 // diverge ends the process's parts in its rings, as etcd has another history than what it has seen.
 func (p *Process) diverge(reason string) {
-	for _, m := range p.parts() {
+	for _, m := range p.parts(false) {
 		m.Diverge(context.Background(), reason)
 	}
 	p.Exit("", reason)
