@@ -50,6 +50,8 @@ type fault struct {
 	outage bool
 	// stock means that the fault applies to stock controller managers, too.
 	stock bool
+	// named means that it is injected only where -only names it.
+	named bool
 }
 
 var faults = []fault{
@@ -72,7 +74,7 @@ var faults = []fault{
 	{name: "kill-receiver", do: whileJoining(killReceiver)},
 	{name: "move", do: move},
 	{name: "rolling-restart", do: rollingRestart, stock: true},
-	{name: "weather", do: weather, outage: true},
+	{name: "weather", do: weather, outage: true, named: true},
 }
 
 func kill(ctx context.Context, r *run) ([]time.Duration, error) {

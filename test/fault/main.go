@@ -78,7 +78,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "../bin", "directory of the binaries")
 	flag.StringVar(&o.dir, "dir", "../faults", "directory for the cluster and the evidence; its content is deleted")
-	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all if empty")
+	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all but weather if empty")
 	flag.DurationVar(&o.duration, "duration", 0, "go on for at least this long, with all faults in each round")
 	flag.IntVar(&o.times, "times", 1, "inject each fault at least this many times")
 	flag.IntVar(&o.apiServers, "apiservers", 2, "number of API servers, at least 1; the controller managers take turns at them")
@@ -115,7 +115,7 @@ func (o *options) chosen() ([]fault, error) {
 	for _, f := range faults {
 		if i := slices.Index(names, f.name); i >= 0 {
 			names = slices.Delete(names, i, i+1)
-		} else if o.only != "" {
+		} else if o.only != "" || f.named {
 			continue
 		}
 		if f.stock || !o.stock {
