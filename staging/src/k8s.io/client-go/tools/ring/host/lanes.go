@@ -19,9 +19,14 @@ package host
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 )
 
 // lanes sends each request over a connection on which no other is unanswered: over one that is
@@ -38,13 +43,28 @@ type lanes struct {
 // go unanswered until one is sent over a new connection.
 const maxIdle = 2
 
-// lane has one connection, once it has been used. It is used again and again, for one request at a
-// time.
+// lane has one connection, once it has been used. That of a registry is used again and again, for one
+// request at a time.
 type lane struct {
 	http.RoundTripper
 	// hangUp closes the connection. The transport learns of it later than hangUp returns, so a lane
 	// that was hung up must not be used again.
 	hangUp func()
+}
+
+// laneTimeout bounds how long a connection of a lane takes to open, where config.Dial says nothing else.
+const laneTimeout = 5 * time.Second
+
+// openLane returns a lane of its own for that config.
+func openLane(config *rest.Config) (*lane, error) {
+	config = rest.CopyConfig(config)
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: laneTimeout, KeepAlive: laneTimeout}).DialContext
+	}
+	dialer := connrotation.NewDialer(config.Dial)
+	config.Dial = dialer.DialContext
+	transport, err := rest.TransportFor(config)
+	return &lane{RoundTripper: transport, hangUp: dialer.CloseAll}, err
 }
 
 // RoundTrip implements http.RoundTripper.

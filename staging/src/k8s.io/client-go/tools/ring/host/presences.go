@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -33,7 +32,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/client-go/tools/ring/member"
-	"k8s.io/client-go/util/connrotation"
 )
 
 // openTimeout is how long a server may take to answer a request that is to be a presence. The next
@@ -54,10 +52,9 @@ type Presences struct {
 	line *line
 }
 
-// line is a client with one connection.
+// line is a lane for several requests at a time.
 type line struct {
-	http.Client
-	hangUp func()
+	*lane
 	// uses are the requests that are under way on it, and dropped says that no other will be. The
 	// lock of the Presences guards both.
 	uses    int
@@ -70,9 +67,6 @@ func NewPresences(config *rest.Config) (*Presences, error) {
 	// A config with a function that chooses the proxy shares no transport with others.
 	if config.Proxy == nil {
 		config.Proxy = http.ProxyFromEnvironment
-	}
-	if config.Dial == nil {
-		config.Dial = (&net.Dialer{Timeout: openTimeout, KeepAlive: openTimeout}).DialContext
 	}
 	p := &Presences{config: config}
 	base, path, err := rest.DefaultServerUrlFor(config)
@@ -118,7 +112,7 @@ func (p *Presences) send(ctx context.Context, line *line, self fence.Identity, w
 	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	req.Header.Set(fence.Header, self.String())
 	req.Header.Set(fence.PresenceHeader, why)
-	resp, err := line.Do(req)
+	resp, err := (&http.Client{Transport: line.lane}).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -143,14 +137,11 @@ func (p *Presences) take() (*line, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	if p.line == nil {
-		config := rest.CopyConfig(p.config)
-		dialer := connrotation.NewDialer(config.Dial)
-		config.Dial = dialer.DialContext
-		transport, err := rest.TransportFor(config)
+		lane, err := openLane(p.config)
 		if err != nil {
 			return nil, err
 		}
-		p.line = &line{Client: http.Client{Transport: transport}, hangUp: dialer.CloseAll}
+		p.line = &line{lane: lane}
 	}
 	p.line.uses++
 	return p.line, nil

@@ -18,14 +18,11 @@ package host
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"time"
 
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/ring/member"
-	"k8s.io/client-go/util/connrotation"
 )
 
 // NewRegistry returns the client with which an instance writes and reads the registry, for
@@ -33,17 +30,8 @@ import (
 func NewRegistry(config *rest.Config, gate *member.Gate) (shardingclient.ControllerInstanceInterface, error) {
 	// A renewal waits for no other request: no rate limit, and no shared connection.
 	config.QPS, config.RateLimiter = -1, nil
-	if config.Dial == nil {
-		config.Dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}).DialContext
-	}
 	config.Wrap(gate.WrapRegistryTransport)
-	connections := &lanes{open: func() (*lane, error) {
-		config := rest.CopyConfig(config)
-		dialer := connrotation.NewDialer(config.Dial)
-		config.Dial = dialer.DialContext
-		transport, err := rest.TransportFor(config)
-		return &lane{RoundTripper: transport, hangUp: dialer.CloseAll}, err
-	}}
+	connections := &lanes{open: func() (*lane, error) { return openLane(config) }}
 	sharding, err := shardingclient.NewForConfigAndClient(config, &http.Client{Transport: connections, Timeout: config.Timeout})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the ring: %w", err)
