@@ -44,6 +44,7 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller/ring/catalogue"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -67,7 +68,7 @@ func leads(t *testing.T, controllers string, ring bool) (ControllerContext, info
 	c.ComponentConfig.Generic.Controllers = strings.Split(controllers, ",")
 	descriptors := NewControllerDescriptors()
 	if !ring {
-		for _, name := range ringControllers() {
+		for _, name := range catalogue.ControllerNames() {
 			delete(descriptors, name)
 		}
 	}

@@ -40,15 +40,6 @@ import (
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 )
 
-// ringControllers returns the names of the controllers that can run on a ring.
-func ringControllers() []string {
-	var names []string
-	for _, r := range catalogue.Rings() {
-		names = append(names, r.ControllerNames()...)
-	}
-	return names
-}
-
 // ringOf returns the name of the ring that a ring controller can run on.
 func ringOf(controller string) string {
 	for _, r := range catalogue.Rings() {
@@ -81,7 +72,7 @@ func startRings(ctx context.Context, c *config.CompletedConfig, rootClientBuilde
 	}
 	warnOfElection(ctx, c)
 	workers := map[string]int{}
-	for _, name := range ringControllers() {
+	for _, name := range catalogue.ControllerNames() {
 		workers[name] = int(ringConstructors[name].defaultWorkers(c))
 	}
 	settings, err := host.NewSettingsFile(c.ControllerRingConfigFile, workers)
@@ -147,7 +138,7 @@ func enabledRingControllers(c *config.CompletedConfig) []string {
 	controllers := ControllerContext{ComponentConfig: c.ComponentConfig}
 	known := NewControllerDescriptors()
 	var enabled []string
-	for _, name := range ringControllers() {
+	for _, name := range catalogue.ControllerNames() {
 		if controllers.IsControllerEnabled(known[name]) {
 			enabled = append(enabled, name)
 		}

@@ -56,7 +56,7 @@ const (
 func ofBoth(signed []string) []string {
 	return slices.DeleteFunc(slices.Clone(signed), func(s string) bool {
 		name, left := strings.CutPrefix(s, "-")
-		return left && !slices.Contains(both, name) && slices.Contains(ringControllers(), name)
+		return left && !slices.Contains(both, name) && slices.Contains(catalogue.ControllerNames(), name)
 	})
 }
 
@@ -94,7 +94,7 @@ func TestALeaderRunsWhatTheRingsDoNotShare(t *testing.T) {
 					t.Errorf("says that it runs %s: %t, and runs it: %t; want %t", c, leader.Runs(c), controllers[c] != nil, runs)
 				}
 			}
-			if len(controllers) != len(all)-len(ringControllers())+len(tc.runs) {
+			if len(controllers) != len(all)-len(catalogue.ControllerNames())+len(tc.runs) {
 				t.Errorf("%d controllers of %d", len(controllers), len(all))
 			}
 		})

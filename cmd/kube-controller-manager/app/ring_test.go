@@ -147,12 +147,12 @@ func TestAProcessRunsOnARingWhatIsEnabledAndListed(t *testing.T) {
 		})
 	}
 	c := testRingConfig()
-	if got := enabledRingControllers(c); !slices.Equal(got, ringControllers()) {
+	if got := enabledRingControllers(c); !slices.Equal(got, catalogue.ControllerNames()) {
 		t.Errorf("* enables %q", got)
 	}
-	for _, off := range ringControllers() {
+	for _, off := range catalogue.ControllerNames() {
 		c.ComponentConfig.Generic.Controllers = []string{"*", "-" + off}
-		want := slices.DeleteFunc(ringControllers(), func(name string) bool { return name == off })
+		want := slices.DeleteFunc(catalogue.ControllerNames(), func(name string) bool { return name == off })
 		if got := enabledRingControllers(c); !slices.Equal(got, want) {
 			t.Errorf("*,-%s enables %q", off, got)
 		}
