@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/proxy"
 )
 
@@ -119,17 +120,11 @@ func (r *run) freeze(ctx context.Context, process string, d time.Duration) error
 	if err := r.cluster.Signal(process, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
+	_ = harness.Sleep(ctx, d)
 	return r.cluster.Signal(process, syscall.SIGCONT)
 }
 
 // linger waits for a random time.
 func linger(ctx context.Context, random *rand.Rand, least, most time.Duration) {
-	select {
-	case <-time.After(least + time.Duration(random.Int64N(int64(most-least)))):
-	case <-ctx.Done():
-	}
+	_ = harness.Sleep(ctx, least+time.Duration(random.Int64N(int64(most-least))))
 }

@@ -29,17 +29,13 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	shardingclient "k8s.io/client-go/kubernetes/typed/sharding/v1alpha1"
 	"k8s.io/kubernetes/pkg/localcluster"
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 type bench struct {
@@ -61,37 +57,22 @@ func main() {
 	out := flag.String("out", "", "Markdown file for the results; standard output if empty")
 	flag.Parse()
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.run(ctx, *out); err != nil {
-		fmt.Fprintf(os.Stderr, "presences: %v\n", err)
-		stop()
-		os.Exit(1)
-	}
+	harness.Main("presences", func(ctx context.Context) error { return b.run(ctx, *out) })
 }
 
 func (b *bench) run(ctx context.Context, out string) (err error) {
-	dir, err := os.MkdirTemp("", "presences")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b.cluster, err = localcluster.Start(ctx, localcluster.Config{BinDir: b.bin, Dir: filepath.Join(dir, "cluster")})
+	b.cluster, err = localcluster.Start(ctx, localcluster.Config{BinDir: b.bin, WithoutNodes: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop(context.WithoutCancel(ctx))) }()
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
-	report, err := b.measure(ctx, lose)
+	text, err := b.measure(ctx, lose)
 	if err != nil {
 		return err
 	}
-	if out == "" {
-		fmt.Print(report)
-		return nil
-	}
-	return os.WriteFile(out, []byte(report), 0o644)
+	return report.Write(out, text)
 }
 
 func (b *bench) measure(ctx context.Context, lose func(error)) (string, error) {
@@ -106,7 +87,7 @@ func (b *bench) measure(ctx context.Context, lose func(error)) (string, error) {
 		phases = append(phases, p)
 		return nil
 	}
-	atRest := func(ctx context.Context) (string, error) { return "", sleep(ctx, b.rest) }
+	atRest := func(ctx context.Context) (string, error) { return "", harness.Sleep(ctx, b.rest) }
 	if err := take("nothing", atRest); err != nil {
 		return "", err
 	}
@@ -171,12 +152,7 @@ func (b *bench) register(ctx context.Context, lose func(error)) error {
 
 // each calls f for each process, for several at a time.
 func (b *bench) each(ctx context.Context, f func(context.Context, *process) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(10)
-	for _, p := range b.processes {
-		group.Go(func() error { return f(ctx, p) })
-	}
-	return group.Wait()
+	return harness.Parallel(ctx, 10, len(b.processes), func(ctx context.Context, i int) error { return f(ctx, b.processes[i]) })
 }
 
 // cut cuts all connections of presences at once, and waits until each instance has opened another.
@@ -191,7 +167,7 @@ func (b *bench) cut(ctx context.Context, times int) (string, error) {
 		return "", err
 	}
 	// What the ends bring about takes some seconds more.
-	return fmt.Sprintf("all open after %.1f s", open.Seconds()), sleep(ctx, max(0, settleTime-open))
+	return "all open after " + report.Seconds(open), harness.Sleep(ctx, max(0, settleTime-open))
 }
 
 // settleTime is in which the API server is done with the ends of presences.
@@ -199,19 +175,11 @@ const settleTime = 20 * time.Second
 
 // untilOpened waits until each instance has opened that many presences.
 func (b *bench) untilOpened(ctx context.Context, times int) error {
+	what := fmt.Sprintf("presence %d of each instance", times)
 	for _, p := range b.processes {
-		if err := p.untilOpened(ctx, times); err != nil {
+		if err := p.opened.Await(ctx, what, func(opened *int) bool { return *opened >= times }); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"log"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +37,8 @@ import (
 	"k8s.io/client-go/tools/ring/host"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/kubernetes/test/harness"
+	"k8s.io/kubernetes/test/harness/shared"
 )
 
 const (
@@ -60,10 +61,8 @@ type process struct {
 	renewNow chan struct{}
 	hurries  atomic.Bool
 
-	lock sync.Mutex
-	// opened is how many presences it has opened, and news is closed when that changes.
-	opened int
-	news   chan struct{}
+	// opened is how many presences it has opened.
+	opened *shared.State[*int]
 }
 
 func newProcess(config *rest.Config, n int) (*process, error) {
@@ -76,7 +75,7 @@ func newProcess(config *rest.Config, n int) (*process, error) {
 		},
 		dialer:   connrotation.NewDialer((&net.Dialer{}).DialContext),
 		renewNow: make(chan struct{}, 1),
-		news:     make(chan struct{}),
+		opened:   shared.New(new(int)),
 	}
 	own := rest.CopyConfig(config)
 	own.QPS, own.ContentType = -1, "application/vnd.kubernetes.protobuf"
@@ -160,14 +159,13 @@ func (p *process) bePresent(ctx context.Context) {
 			case time.Since(ended) < hurry:
 				pause = hurryPause
 			}
-			_ = sleep(ctx, pause)
+			_ = harness.Sleep(ctx, pause)
 			continue
 		}
-		p.lock.Lock()
-		p.opened++
-		close(p.news)
-		p.news = make(chan struct{})
-		p.lock.Unlock()
+		p.opened.Change(func(opened *int) error {
+			*opened++
+			return nil
+		})
 		if why = fence.PresenceLost; presence.Wait() {
 			why = fence.PresenceNext
 		}
@@ -186,25 +184,8 @@ func (p *process) hurry(ctx context.Context) {
 		case p.renewNow <- struct{}{}:
 		default:
 		}
-		if sleep(ctx, hurried) != nil {
+		if harness.Sleep(ctx, hurried) != nil {
 			return
-		}
-	}
-}
-
-// untilOpened waits until the process has opened that many presences.
-func (p *process) untilOpened(ctx context.Context, times int) error {
-	for {
-		p.lock.Lock()
-		opened, news := p.opened, p.news
-		p.lock.Unlock()
-		if opened >= times {
-			return nil
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
 }
