@@ -126,7 +126,7 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIn
 	shared, ok := i.byRead[read]
 	if !ok {
 		var err error
-		shared, err = newInformer(ctx, i.client, read.Resource, rangewatch.FieldPath(read.Path), i.resync, behind)
+		shared, err = newInformer(ctx, i.client, read.Resource, read.Path, i.resync, behind)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -148,7 +148,7 @@ func (i *Informers) Describe(key int64) string {
 }
 
 // newInformer returns an informer of a resource, of which it keeps what controllers read.
-func newInformer(ctx context.Context, client kubernetes.Interface, of schema.GroupResource, field rangewatch.FieldPath, resync time.Duration, behind func(bool)) (*informer, error) {
+func newInformer(ctx context.Context, client kubernetes.Interface, of schema.GroupResource, field string, resync time.Duration, behind func(bool)) (*informer, error) {
 	r, ok := resources[of]
 	if !ok {
 		return nil, fmt.Errorf("no informer is known for %s, which the catalogue of rings lists", of)

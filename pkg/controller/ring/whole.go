@@ -26,10 +26,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/rangewatch"
 )
 
 // Whole are the informers of what a process holds all of, whatever its ranges: one for each
@@ -58,7 +58,7 @@ func (w *Whole) part(resource schema.GroupResource, behind func(bool)) (*wholePa
 	shared, ok := w.informers[resource]
 	if !ok {
 		shared = &wholeInformer{parts: map[*wholePart]struct{}{}}
-		feed, err := newInformer(w.ctx, w.client, resource, rangewatch.ByHashKey, w.resync, shared.tellBehind)
+		feed, err := newInformer(w.ctx, w.client, resource, sharding.HashKeyPath, w.resync, shared.tellBehind)
 		if err != nil {
 			return nil, err
 		}

@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -45,7 +46,7 @@ import (
 type caseOf struct {
 	name  string
 	as    follower
-	field rangewatch.FieldPath
+	field string
 	// from and to are the part of all keys that the informer holds before and after.
 	from, to float64
 	// changed is the part of the pods that changes while the watch is cut. It is negative
@@ -98,7 +99,7 @@ var cases = []caseOf{
 	{name: "shrink by 50 %", as: ours, from: 1, to: 0.5, changed: -1},
 	{name: "blocked handler, 10 % changed, upstream", from: 1, to: 1, changed: -1, blocks: true},
 	{name: "blocked handler, 10 % changed", as: ours, from: 1, to: 1, changed: -1, blocks: true},
-	{name: "a quarter by controller", as: ours, initial: true, field: rangewatch.ByControllerHashKey, from: 0.25, to: 0.25, changed: -1},
+	{name: "a quarter by controller", as: ours, initial: true, field: sharding.ControllerHashKeyPath, from: 0.25, to: 0.25, changed: -1},
 }
 
 // result is what a case measured, in bytes unless noted.
@@ -200,7 +201,7 @@ func (c caseOf) run(ctx context.Context, kubeconfig string, pods int) (result, e
 // prepare makes the informer, with the meter on its connection.
 func (c caseOf) prepare(kubeconfig string, pods int) (*caseRun, error) {
 	if c.field == "" {
-		c.field = rangewatch.ByHashKey
+		c.field = sharding.HashKeyPath
 	}
 	const podSize = 5 << 10
 	m := &meter{every: int64(float64(pods)*max(c.from, c.to)) * podSize / 50, bodies: map[*body]struct{}{}}

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -43,7 +44,7 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "ours", start: func(lists cache.ListerWatcher, r hashkey.Ranges) (cache.SharedIndexInformer, error) {
-		source, err := rangewatch.NewSource(rangewatch.Config{Field: rangewatch.ByHashKey, ListWatch: lists, Object: &v1.Pod{}})
+		source, err := rangewatch.NewSource(rangewatch.Config{Field: sharding.HashKeyPath, ListWatch: lists, Object: &v1.Pod{}})
 		if err != nil {
 			return nil, err
 		}

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -52,7 +53,7 @@ func BenchmarkWaitFor(b *testing.B) {
 		}
 	}
 	var lists, watches atomic.Int64
-	source, err := rangewatch.NewSource(rangewatch.Config{Field: rangewatch.ByHashKey, Object: &v1.Secret{}, ListWatch: &cache.ListWatch{
+	source, err := rangewatch.NewSource(rangewatch.Config{Field: sharding.HashKeyPath, Object: &v1.Secret{}, ListWatch: &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			lists.Add(1)
 			return secrets.List(ctx, options)

@@ -28,6 +28,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -55,7 +56,7 @@ func TestMetadataAndStreamsFollowRanges(t *testing.T) {
 		}
 	}
 	config := func() rangewatch.Config {
-		cfg, err := rangewatch.ForMetadata(metadata.NewForConfigOrDie(server.ClientConfig), v1.SchemeGroupVersion.WithResource("configmaps"), rangewatch.ByHashKey)
+		cfg, err := rangewatch.ForMetadata(metadata.NewForConfigOrDie(server.ClientConfig), v1.SchemeGroupVersion.WithResource("configmaps"), sharding.HashKeyPath)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func TestMetadataAndStreamsFollowRanges(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		list, err := configMaps.List(ctx, metav1.ListOptions{ShardSelector: r.Selector(string(rangewatch.ByHashKey))})
+		list, err := configMaps.List(ctx, metav1.ListOptions{ShardSelector: r.Selector(sharding.HashKeyPath)})
 		if err != nil {
 			t.Fatal(err)
 		}

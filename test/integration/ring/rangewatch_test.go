@@ -35,6 +35,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -61,14 +62,14 @@ func TestInformersFollowRanges(t *testing.T) {
 			config := rest.CopyConfig(server.ClientConfig)
 			config.QPS = -1
 			client := kubernetes.NewForConfigOrDie(config)
-			list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{Limit: 1, ShardSelector: hashkey.All().Selector(string(rangewatch.ByHashKey))})
+			list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{Limit: 1, ShardSelector: hashkey.All().Selector(sharding.HashKeyPath)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := list.ShardInfo != nil; got != selects {
 				t.Fatalf("the server knows the selector: %t", got)
 			}
-			for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
+			for _, field := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 				for _, pages := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%s/pages=%t", field, pages), func(t *testing.T) {
 						newFollower(t, func() kubernetes.Interface { return client }, field, pages, selects).test()
@@ -86,10 +87,10 @@ func TestInformersFollowRangesOfAServerThatRefusesThem(t *testing.T) {
 	config := rest.CopyConfig(server.ClientConfig)
 	config.QPS = -1
 	client := kubernetes.NewForConfigOrDie(config)
-	if _, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ShardSelector: hashkey.All().Selector(string(rangewatch.ByHashKey))}); err == nil {
+	if _, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ShardSelector: hashkey.All().Selector(sharding.HashKeyPath)}); err == nil {
 		t.Fatal("the server takes the selector")
 	}
-	newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, false, false).test()
+	newFollower(t, func() kubernetes.Interface { return client }, sharding.ControllerHashKeyPath, false, false).test()
 }
 
 // A server without a watch cache sends no bookmarks. It refuses to say how far it is, and is listed.
@@ -103,7 +104,7 @@ func TestInformersFollowRangesWithoutAWatchCache(t *testing.T) {
 			client := kubernetes.NewForConfigOrDie(config)
 			for _, pages := range []bool{false, true} {
 				t.Run(fmt.Sprintf("pages=%t", pages), func(t *testing.T) {
-					newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, pages, true).test()
+					newFollower(t, func() kubernetes.Interface { return client }, sharding.ControllerHashKeyPath, pages, true).test()
 				})
 			}
 		})
@@ -127,7 +128,7 @@ func TestInformersFollowRangesInAnotherEtcd(t *testing.T) {
 	config := rest.CopyConfig(server.ClientConfig)
 	config.QPS = -1
 	client := kubernetes.NewForConfigOrDie(config)
-	f := newFollower(t, func() kubernetes.Interface { return client }, rangewatch.ByControllerHashKey, false, true)
+	f := newFollower(t, func() kubernetes.Interface { return client }, sharding.ControllerHashKeyPath, false, true)
 	f.round()
 	for higher := false; !higher; {
 		pods, err := client.CoreV1().Pods("").List(f.ctx, metav1.ListOptions{Limit: 1})
@@ -178,7 +179,7 @@ func TestInformersOutliveServers(t *testing.T) {
 	}
 	defer storage.Close()
 	var followers []*follower
-	for _, field := range []rangewatch.FieldPath{rangewatch.ByHashKey, rangewatch.ByControllerHashKey} {
+	for _, field := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 		for _, pages := range []bool{false, true} {
 			followers = append(followers, newFollower(t, client, field, pages, true))
 		}
@@ -215,7 +216,7 @@ type follower struct {
 	*rand.Rand
 	ctx    context.Context
 	client func() kubernetes.Interface
-	field  rangewatch.FieldPath
+	field  string
 	// tellsProgress is set for a server that supports progress requests of watches.
 	tellsProgress bool
 	requests      *requests
@@ -234,7 +235,7 @@ type follower struct {
 type counts struct{ writes, rangeChanges, waits, cuts, expiries, told atomic.Int64 }
 
 // newFollower returns a follower. If pages is set, it lists in pages.
-func newFollower(t *testing.T, client func() kubernetes.Interface, field rangewatch.FieldPath, pages, tellsProgress bool) *follower {
+func newFollower(t *testing.T, client func() kubernetes.Interface, field string, pages, tellsProgress bool) *follower {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	namespace := strings.ToLower("follow-" + string(field[strings.LastIndex(string(field), "metadata.")+len("metadata."):]))
 	namespace = strings.ReplaceAll(fmt.Sprintf("%s-%t", namespace, pages), ".", "-")
@@ -509,7 +510,7 @@ func (f *follower) controller() []metav1.OwnerReference {
 
 // in reports whether the pod is in r.
 func (f *follower) in(pod *v1.Pod, r hashkey.Ranges) bool {
-	if f.field == rangewatch.ByHashKey {
+	if f.field == sharding.HashKeyPath {
 		return r.Contains(metav1.HashKeyOf(pod))
 	}
 	key, ok := metav1.HashKeyOfController(pod)

@@ -87,6 +87,8 @@ var keyPaths = [NumKeyPaths]struct {
 	optional bool
 	// only is the one resource whose objects have the key, if others have none.
 	only schema.GroupResource
+	// beyondMetadata is the one resource whose objects have the key outside their metadata.
+	beyondMetadata schema.GroupResource
 }{
 	KeyPathOwn: {
 		fieldPath: HashKeyPath,
@@ -94,19 +96,25 @@ var keyPaths = [NumKeyPaths]struct {
 	},
 	KeyPathController: {
 		fieldPath: ControllerHashKeyPath,
-		keyOf:     hashKeyed.GetControllerHashKey, optional: true,
+		keyOf:     hashKeyed.GetControllerHashKey,
+		optional:  true,
 	},
 	KeyPathHome: {
 		fieldPath: HomeHashKeyPath,
 		keyOf:     hashKeyed.GetControllerHashKey,
 	},
 	KeyPathNamespace: {
-		fieldPath: NamespaceHashKeyPath,
-		keyOf:     hashKeyed.GetNamespaceHashKey, optional: true,
+		fieldPath:      NamespaceHashKeyPath,
+		keyOf:          hashKeyed.GetNamespaceHashKey,
+		optional:       true,
+		beyondMetadata: schema.GroupResource{Resource: "namespaces"},
 	},
 	KeyPathClaim: {
-		fieldPath: ClaimHashKeyPath,
-		keyOf:     claimKeyOf, optional: true, only: persistentVolumes,
+		fieldPath:      ClaimHashKeyPath,
+		keyOf:          claimKeyOf,
+		optional:       true,
+		only:           persistentVolumes,
+		beyondMetadata: persistentVolumes,
 	},
 }
 
@@ -133,6 +141,13 @@ func (p KeyPath) Optional() bool { return keyPaths[p].optional }
 func (p KeyPath) Only() (schema.GroupResource, bool) {
 	only := keyPaths[p].only
 	return only, !only.Empty()
+}
+
+// InMetadata says whether this key of a resource's objects follows from what
+// PartialObjectMetadata has of them.
+func (p KeyPath) InMetadata(resource schema.GroupResource) bool {
+	only, one := p.Only()
+	return resource != keyPaths[p].beyondMetadata && (!one || resource == only)
 }
 
 // KeyOf returns the key of obj at this path, and whether obj has one: only an

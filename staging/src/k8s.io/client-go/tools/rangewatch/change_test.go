@@ -23,10 +23,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 )
 
 func TestShrinkingDeletesWhatLeavesInItsLastState(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -48,10 +49,10 @@ func TestShrinkingDeletesWhatLeavesInItsLastState(t *testing.T) {
 		t.Errorf("the handler was told %v", events)
 	}
 	for _, r := range h.server.taken() {
-		if r.watch && r.selector != percents(0, 40).Selector(string(ByHashKey)) {
+		if r.watch && r.selector != percents(0, 40).Selector(sharding.HashKeyPath) {
 			t.Errorf("then watched: %s", r.selector)
 		}
-		if !r.watch && r.selector != percents(0, 40).Selector(string(ByHashKey)) {
+		if !r.watch && r.selector != percents(0, 40).Selector(sharding.HashKeyPath) {
 			t.Errorf("listed: %s", r.selector)
 		}
 	}
@@ -67,7 +68,7 @@ func TestShrinkingDeletesWhatLeavesInItsLastState(t *testing.T) {
 }
 
 func TestStoreFollowsEveryChangeOfRanges(t *testing.T) {
-	for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
+	for _, field := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 		t.Run(string(field), func(t *testing.T) {
 			h := newHarness(t, field)
 			for i := range 100 {
@@ -93,7 +94,7 @@ func TestStoreFollowsEveryChangeOfRanges(t *testing.T) {
 // They stay as long as any range is held. An object that gets or loses its controller may leave or
 // enter.
 func TestObjectsWithoutControllerAreInEveryRange(t *testing.T) {
-	h := newHarness(t, ByControllerHashKey)
+	h := newHarness(t, sharding.ControllerHashKeyPath)
 	h.put("orphan", -1)
 	h.put("a", 10)
 	h.put("b", 60)
@@ -122,7 +123,7 @@ func TestObjectsWithoutControllerAreInEveryRange(t *testing.T) {
 }
 
 func TestRecreatedObjectIsDeletedThenAdded(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("x", 10)
 	h.put("y", 60)
 	h.source.SetRanges(percents(0, 50))
@@ -164,7 +165,7 @@ func TestRecreatedObjectIsDeletedThenAdded(t *testing.T) {
 }
 
 func TestHeldChangedSignalsEachChange(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for _, r := range []hashkey.Ranges{percents(0, 50), percents(0, 80), percents(40, 60), nil} {
 		h.source.SetRanges(r)
 		for !h.source.Held().Equal(r) {
@@ -183,7 +184,7 @@ func TestHeldChangedSignalsEachChange(t *testing.T) {
 
 // A change takes no longer than its requests.
 func TestChangesDoNotMeetTheReflectorBackoff(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -202,7 +203,7 @@ func TestChangesDoNotMeetTheReflectorBackoff(t *testing.T) {
 
 // A server takes no more than 128 ranges in a selector.
 func TestAnyNumberOfRangesCanBeFollowed(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}

@@ -26,12 +26,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
 func TestWatchThatEndsIsResumedWhereItWas(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("a", 10)
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
@@ -48,7 +49,7 @@ func TestWatchThatEndsIsResumedWhereItWas(t *testing.T) {
 
 // A server may end watches with a temporary error.
 func TestWatchThatFailsIsResumedWithoutAList(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("a", 10)
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
@@ -73,7 +74,7 @@ func TestWatchThatFailsIsResumedWithoutAList(t *testing.T) {
 }
 
 func TestFailedRequestsAreRetriedWhileRangesStayHeld(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}

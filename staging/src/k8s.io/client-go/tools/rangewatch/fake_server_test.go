@@ -32,13 +32,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
 // fakeServer is a collection of pods whose revisions, selectors, pages and watches behave as an API
 // server's do: lists are consistent, and watches report what enters and leaves their selection.
 type fakeServer struct {
-	field FieldPath
+	field string
 
 	mu       sync.Mutex
 	changed  *sync.Cond
@@ -95,7 +96,7 @@ type request struct {
 	objects  int
 }
 
-func newFakeServer(field FieldPath) *fakeServer {
+func newFakeServer(field string) *fakeServer {
 	s := &fakeServer{field: field, revision: 100, shown: -1, pods: map[string]*v1.Pod{}, snapshots: map[string]*v1.PodList{}}
 	s.changed = sync.NewCond(&s.mu)
 	return s
@@ -266,7 +267,7 @@ func (s *fakeServer) matches(pod *v1.Pod, r hashkey.Ranges) bool {
 	if pod == nil || r.Empty() {
 		return false
 	}
-	if s.field == ByHashKey {
+	if s.field == sharding.HashKeyPath {
 		return r.Contains(metav1.HashKeyOf(pod))
 	}
 	key, ok := metav1.HashKeyOfController(pod)

@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -113,7 +114,7 @@ func (s *slowHandler) end(percent int) {
 }
 
 func TestFilterDropsWhatWasAddedBeforeTheOpening(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)
 	h.put("old", 10)
 	h.source.SetRanges(percents(0, 50))
@@ -143,7 +144,7 @@ func TestFilterDropsWhatWasAddedBeforeTheOpening(t *testing.T) {
 // A late MODIFIED or DELETED would lower the expectations of what the controller has deleted since, as a
 // late ADDED would those of what it has created.
 func TestFilterDropsWhatWasModifiedOrDeletedBeforeTheOpening(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)
 	all := percents(0, 50)
 	h.put("a", 10)
@@ -176,7 +177,7 @@ func TestFilterDropsWhatWasModifiedOrDeletedBeforeTheOpening(t *testing.T) {
 }
 
 func TestFilterDropsWhatIsNotOpen(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
@@ -195,7 +196,7 @@ func TestFilterDropsWhatIsNotOpen(t *testing.T) {
 }
 
 func TestFilterTellsOfDeletionsAlone(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)
 	for i := range 5 {
 		h.put(fmt.Sprintf("pod-%d", i), 10*i)
@@ -237,7 +238,7 @@ func TestFilterTellsOfDeletionsAlone(t *testing.T) {
 
 // Ranges that are not wanted are not open when they return.
 func TestRangesThatLeaveAreShut(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)
 	h.put("a", 10)
 	h.put("b", 40)

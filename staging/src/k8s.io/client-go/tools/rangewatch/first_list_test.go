@@ -23,11 +23,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 )
 
 func TestInformerWithoutRangesSyncsWithoutARequest(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("a", 10)
 	if !cache.WaitFor(h.ctx, "sync", h.informer.HasSyncedChecker()) {
 		t.Fatal("an informer without ranges does not sync")
@@ -48,12 +49,12 @@ func TestRangesSetBeforeTheStartAreInTheFirstList(t *testing.T) {
 }
 
 func testRangesSetBeforeTheStart(t *testing.T, old bool) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	server.old = old
 	for i := range 20 {
-		server.write(newPod(ByHashKey, fmt.Sprintf("pod-%d", i), i*5), false)
+		server.write(newPod(sharding.HashKeyPath, fmt.Sprintf("pod-%d", i), i*5), false)
 	}
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func testRangesSetBeforeTheStart(t *testing.T, old bool) {
 	if got := len(informer.GetStore().ListKeys()); got != 10 {
 		t.Errorf("%d pods when synced, want 10", got)
 	}
-	server.write(newPod(ByHashKey, "more", 0), false)
+	server.write(newPod(sharding.HashKeyPath, "more", 0), false)
 	if err := source.WaitFor(ctx, percents(0, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +80,10 @@ func testRangesSetBeforeTheStart(t *testing.T, old bool) {
 
 // Nothing of the interrupted list may be left.
 func TestInterruptedFirstListStartsOver(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	server.streams = true
 	for i := range 30 {
-		server.write(newPod(ByHashKey, fmt.Sprintf("pod-%02d", i), i), false)
+		server.write(newPod(sharding.HashKeyPath, fmt.Sprintf("pod-%02d", i), i), false)
 	}
 	server.setOnPage(func(_ context.Context, page int) {
 		if page == 1 {
@@ -93,7 +94,7 @@ func TestInterruptedFirstListStartsOver(t *testing.T) {
 			server.cutWatches()
 		}
 	})
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}

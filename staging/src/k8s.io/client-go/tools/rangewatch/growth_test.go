@@ -24,13 +24,14 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
 // The old part is followed meanwhile, and no gap is left between the list and the watch.
 func TestGrowthListsOnlyTheNewPartAndMissesNothing(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -95,7 +96,7 @@ func TestGrowthListsOnlyTheNewPartAndMissesNothing(t *testing.T) {
 }
 
 func TestGrowthIsHeldOnlyWhenTheNewWatchHasReachedTheList(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -125,7 +126,7 @@ func TestGrowthIsHeldOnlyWhenTheNewWatchHasReachedTheList(t *testing.T) {
 
 // Nothing else would show that the new watch has reached the list.
 func TestGrowthAsksAgainWhenItsWatchEnds(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("a", 10)
 	h.put("b", 60)
 	h.source.SetRanges(percents(0, 50))
@@ -146,7 +147,7 @@ func TestGrowthAsksAgainWhenItsWatchEnds(t *testing.T) {
 
 // The answer to a list may arrive when the watch has passed its revision.
 func TestGrowthMissesNothingWhenTheWatchOvertakesTheList(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -182,7 +183,7 @@ func TestGrowthIsHeldOnlyWhenTheNewWatchHasReachedTheOldOne(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, ByControllerHashKey)
+			h := newHarness(t, sharding.ControllerHashKeyPath)
 			for i := range 100 {
 				h.put(fmt.Sprintf("pod-%02d", i), i)
 			}
@@ -215,7 +216,7 @@ func TestGrowthIsHeldOnlyWhenTheNewWatchHasReachedTheOldOne(t *testing.T) {
 			h.eventually("the new watch", func() bool {
 				return h.server.has(func() bool {
 					n := len(h.server.requests)
-					return n > 0 && h.server.requests[n-1].selector == percents(0, 70).Selector(string(ByControllerHashKey))
+					return n > 0 && h.server.requests[n-1].selector == percents(0, 70).Selector(sharding.ControllerHashKeyPath)
 				})
 			})
 			// What was held before stays held, as of the revision that it had reached.

@@ -47,7 +47,7 @@ type harness struct {
 	ctx      context.Context
 }
 
-func newHarness(t *testing.T, field FieldPath) *harness {
+func newHarness(t *testing.T, field string) *harness {
 	return newHarnessFor(t, newFakeServer(field), cache.Indexers{})
 }
 

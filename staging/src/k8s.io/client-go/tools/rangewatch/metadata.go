@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -32,8 +33,8 @@ import (
 // PartialObjectMetadata of resource in all namespaces. The server sends nothing else, so an informer
 // needs a fraction of the memory. It fails for a key that cannot be seen in metadata: that of a
 // claim, and that of a namespace's own name.
-func ForMetadata(client metadata.Interface, resource schema.GroupVersionResource, field FieldPath) (Config, error) {
-	if field == ByClaimHashKey || field == ByNamespaceHashKey && resource.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
+func ForMetadata(client metadata.Interface, resource schema.GroupVersionResource, field string) (Config, error) {
+	if path, ok := sharding.ParseKeyPath(field); ok && !path.InMetadata(resource.GroupResource()) {
 		return Config{}, fmt.Errorf("the metadata of %s does not have the key at %s: follow the whole objects", resource.GroupResource(), field)
 	}
 	objects := client.Resource(resource)

@@ -21,6 +21,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/metadata/fake"
 )
 
@@ -28,16 +29,16 @@ func TestForMetadataRefusesKeysThatMetadataLacks(t *testing.T) {
 	client := fake.NewSimpleMetadataClient(fake.NewTestScheme())
 	for _, c := range []struct {
 		resource string
-		field    FieldPath
+		field    string
 		ok       bool
 	}{
-		{"pods", ByHashKey, true},
-		{"pods", ByControllerHashKey, true},
-		{"pods", ByNamespaceHashKey, true},
-		{"namespaces", ByHashKey, true},
-		{"namespaces", ByNamespaceHashKey, false},
-		{"persistentvolumes", ByHomeHashKey, true},
-		{"persistentvolumes", ByClaimHashKey, false},
+		{"pods", sharding.HashKeyPath, true},
+		{"pods", sharding.ControllerHashKeyPath, true},
+		{"pods", sharding.NamespaceHashKeyPath, true},
+		{"namespaces", sharding.HashKeyPath, true},
+		{"namespaces", sharding.NamespaceHashKeyPath, false},
+		{"persistentvolumes", sharding.HomeHashKeyPath, true},
+		{"persistentvolumes", sharding.ClaimHashKeyPath, false},
 	} {
 		cfg, err := ForMetadata(client, v1.SchemeGroupVersion.WithResource(c.resource), c.field)
 		if (err == nil) != c.ok {
@@ -50,7 +51,7 @@ func TestForMetadataRefusesKeysThatMetadataLacks(t *testing.T) {
 		}
 	}
 	// A resource of that name in another group is not that of Namespaces.
-	if _, err := ForMetadata(client, schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "namespaces"}, ByNamespaceHashKey); err != nil {
+	if _, err := ForMetadata(client, schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "namespaces"}, sharding.NamespaceHashKeyPath); err != nil {
 		t.Error(err)
 	}
 }

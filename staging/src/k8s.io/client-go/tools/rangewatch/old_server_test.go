@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -35,7 +36,7 @@ import (
 
 // An old server does not know the selector and sends everything.
 func TestOldServerIsFilteredByTheClient(t *testing.T) {
-	for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
+	for _, field := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 		t.Run(string(field), func(t *testing.T) {
 			server := newFakeServer(field)
 			server.old = true
@@ -43,7 +44,7 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 			for i := range 40 {
 				h.put(fmt.Sprintf("pod-%02d", i), i*2)
 			}
-			if field == ByControllerHashKey {
+			if field == sharding.ControllerHashKeyPath {
 				h.put("orphan", -1)
 			}
 			for _, r := range []hashkey.Ranges{percents(0, 50), percents(0, 70), percents(10, 40), percents(50, 90)} {
@@ -59,7 +60,7 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 				h.settled(r)
 			}
 			h.record.taken()
-			if field == ByControllerHashKey {
+			if field == sharding.ControllerHashKeyPath {
 				before := h.stored(percents(50, 90))["pod-31"]
 				gone := h.change("pod-31", 10)
 				h.eventually("the watch", func() bool { return h.stored(percents(50, 90))["pod-31"] == nil })
@@ -79,7 +80,7 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 // The watch of an old server brings events of ranges that are still being listed. It ignores questions,
 // and its bookmarks come in time.
 func TestOldServerWatchLeavesTheGrowthToTheList(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	server.old, server.streams, server.patient = true, true, true
 	h := newHarnessFor(t, server, cache.Indexers{})
 	for i := range 40 {
@@ -114,10 +115,10 @@ func TestOldServerWatchLeavesTheGrowthToTheList(t *testing.T) {
 }
 
 func TestOldServerWarnsOnce(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	server.old = true
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

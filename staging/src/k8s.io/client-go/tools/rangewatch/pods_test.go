@@ -24,15 +24,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 var uids atomic.Int64
 
 // newPod returns a pod with a new UID and, in field, a hash key at percent of the line of keys. By
-// ByControllerHashKey, that is its controller's key, and it has no controller if percent is
-// negative.
-func newPod(field FieldPath, name string, percent int) *v1.Pod {
+// sharding.ControllerHashKeyPath, that is its controller's key, and it has no controller if percent
+// is negative.
+func newPod(field, name string, percent int) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:          name,
 		UID:           types.UID(fmt.Sprintf("uid-%d", uids.Add(1))),
@@ -44,9 +45,9 @@ func newPod(field FieldPath, name string, percent int) *v1.Pod {
 
 // setPercent moves pod to percent of the line of keys, as in newPod. What is moved by its own key
 // has another UID then.
-func setPercent(field FieldPath, pod *v1.Pod, percent int) {
+func setPercent(field string, pod *v1.Pod, percent int) {
 	switch {
-	case field == ByHashKey:
+	case field == sharding.HashKeyPath:
 		pod.UID = uidAt("uid", uids.Add(1), max(percent, 0))
 	case percent < 0:
 		pod.OwnerReferences = nil

@@ -27,6 +27,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -36,7 +37,7 @@ import (
 func TestClaimsHoldWhateverHappens(t *testing.T) {
 	const seeds, rounds, steps = 8, 10, 25
 	for seed := range int64(seeds) {
-		for _, field := range []FieldPath{ByHashKey, ByControllerHashKey} {
+		for _, field := range []string{sharding.HashKeyPath, sharding.ControllerHashKeyPath} {
 			for variant := range 4 {
 				old, streams := variant&1 != 0, variant&2 != 0
 				t.Run(fmt.Sprintf("%d/%s/old=%t/streams=%t", seed, field, old, streams), func(t *testing.T) {
@@ -181,13 +182,13 @@ func (r *random) write() uint64 {
 	switch {
 	case !exists:
 		percent := r.Intn(100)
-		if r.server.field == ByControllerHashKey && percent < 10 {
+		if r.server.field == sharding.ControllerHashKeyPath && percent < 10 {
 			percent = -1
 		}
 		return r.put(name, percent)
 	case r.Intn(3) == 0:
 		return r.delete(pod.Name)
-	case r.server.field == ByHashKey:
+	case r.server.field == sharding.HashKeyPath:
 		return r.server.write(pod, false)
 	}
 	pod = pod.DeepCopy()

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -29,7 +30,7 @@ import (
 func TestServerThatRefusesTheSelectorIsFilteredUntilItTakesIt(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
-			server := newFakeServer(ByHashKey)
+			server := newFakeServer(sharding.HashKeyPath)
 			server.old, server.refuses, server.streams = true, true, streams
 			h := newHarnessFor(t, server, cache.Indexers{})
 			for i := range 40 {
@@ -54,7 +55,7 @@ func TestServerThatRefusesTheSelectorIsFilteredUntilItTakesIt(t *testing.T) {
 
 // Nor is a question refused with an internal error: WaitFor would take a minute then.
 func TestInternalErrorsThatPassAreNoRefusal(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("a", 10)
 	h.server.setFailing(5, 3)
 	h.source.SetRanges(percents(0, 50))
@@ -68,7 +69,7 @@ func TestInternalErrorsThatPassAreNoRefusal(t *testing.T) {
 
 // Nothing is left of what was opened for calls of WaitFor.
 func TestEachRequestEndsWithItsContext(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("a", 10)
 	open := make(chan context.Context, 1000)
 	h.source.listWatch = cache.ToListerWatcherWithContext(interceptedServer{fakeServer: h.server, opening: func(ctx context.Context) { open <- ctx }})

@@ -21,11 +21,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/sharding"
 )
 
 // The server no longer has the events that the watch needs.
 func TestRangesStayHeldUntilAnExpiredWatchIsRelisted(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 20 {
 		h.put(fmt.Sprintf("pod-%02d", i), i*5)
 	}
@@ -51,7 +53,7 @@ func TestRangesStayHeldUntilAnExpiredWatchIsRelisted(t *testing.T) {
 func TestRelistKeepsUnchangedObjects(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
-			h := newHarness(t, ByHashKey)
+			h := newHarness(t, sharding.HashKeyPath)
 			h.server.streams = streams
 			for i := range 40 {
 				h.put(fmt.Sprintf("pod-%02d", i), i)
@@ -98,7 +100,7 @@ func TestRelistKeepsUnchangedObjects(t *testing.T) {
 func TestRelistUpdatesInPlace(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
-			h := newHarness(t, ByHashKey)
+			h := newHarness(t, sharding.HashKeyPath)
 			h.server.streams = streams
 			for i := range 40 {
 				h.put(fmt.Sprintf("pod-%02d", i), i)
@@ -156,7 +158,7 @@ func TestRelistUpdatesInPlace(t *testing.T) {
 
 // The handler is told what has changed, and nothing else.
 func TestRelistThatOnlyUpdatesReportsOnlyChanges(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 40 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -180,7 +182,7 @@ func TestRelistThatOnlyUpdatesReportsOnlyChanges(t *testing.T) {
 
 // The server no longer has the events from the base of the growth on.
 func TestGrowthWhoseWatchHasExpiredIsRelisted(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 20 {
 		h.put(fmt.Sprintf("pod-%02d", i), i*5)
 	}

@@ -24,13 +24,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 )
 
 // All that a restored server has is older than what the informer has, though its revision is later.
 func TestARestoredServerIsBelieved(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
-			h := newHarness(t, ByHashKey)
+			h := newHarness(t, sharding.HashKeyPath)
 			h.server.streams = streams
 			h.put("changed", 10)
 			h.put("deleted", 20)
@@ -57,7 +58,7 @@ func TestARestoredServerIsBelieved(t *testing.T) {
 
 // What comes late of before the opening is no news, though much was restored after it.
 func TestWhatWasRestoredIsToldOnce(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)
 	h.put("old", 10)
 	h.put("deleted", 20)
@@ -75,7 +76,7 @@ func TestWhatWasRestoredIsToldOnce(t *testing.T) {
 
 // A list that grows from nothing has what a restored server has, too: nothing was watched beside it.
 func TestAGrowthThatWasGivenUpIsNotNewerThanARestoredServer(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("pod", 10)
 	backup := h.server.backup()
 	h.change("pod", 10)
@@ -91,7 +92,7 @@ func TestAGrowthThatWasGivenUpIsNotNewerThanARestoredServer(t *testing.T) {
 func TestAServerThatIsRewoundIsNoticed(t *testing.T) {
 	for name, wait := range map[string]bool{"by the watch": false, "by who waits": true} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, ByHashKey)
+			h := newHarness(t, sharding.HashKeyPath)
 			h.put("pod", 10)
 			backup, revision := h.server.backup(), h.server.current()
 			h.put("made", 20)

@@ -39,30 +39,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// FieldPath names the hash key by which objects are selected, as in a shard selector.
-type FieldPath string
-
-const (
-	// ByHashKey selects objects by their own hash key.
-	ByHashKey FieldPath = sharding.HashKeyPath
-	// ByControllerHashKey selects objects by the hash key of their controller. An object without
-	// a controller is in every range.
-	ByControllerHashKey FieldPath = sharding.ControllerHashKeyPath
-	// ByHomeHashKey selects objects by the hash key of their controller, or by their own if they
-	// have none.
-	ByHomeHashKey FieldPath = sharding.HomeHashKeyPath
-	// ByNamespaceHashKey selects objects by the hash key of their namespace, and Namespaces by that
-	// of their own name. An object without a namespace is in every range.
-	ByNamespaceHashKey FieldPath = sharding.NamespaceHashKeyPath
-	// ByClaimHashKey selects PersistentVolumes by the hash key of their claim. One without a claim
-	// is in every range.
-	ByClaimHashKey FieldPath = sharding.ClaimHashKeyPath
-)
-
 // Config is what a Source needs.
 type Config struct {
-	// Field is the hash key that has to lie in the ranges. Required.
-	Field FieldPath
+	// Field is the field path of the hash key that has to lie in the ranges, such as
+	// sharding.HashKeyPath. Required.
+	Field string
 	// ListWatch lists and watches the whole collection. It must pass the options that it is given
 	// to the server unchanged. Required.
 	ListWatch cache.ListerWatcher
@@ -157,9 +138,9 @@ func (s *stored) bookmark() {
 // NewSource returns a Source that holds no ranges. It fails if cfg is invalid, or if the client-go
 // feature gate AtomicFIFO is off: without it, a store does not say which revision it has reached.
 func NewSource(cfg Config) (*Source, error) {
-	path, ok := sharding.ParseKeyPath(string(cfg.Field))
+	path, ok := sharding.ParseKeyPath(cfg.Field)
 	if !ok {
-		return nil, fmt.Errorf("unknown Config.Field %q: use a path of hash keys, such as %q", cfg.Field, ByHashKey)
+		return nil, fmt.Errorf("unknown Config.Field %q: use a path of hash keys, such as %q", cfg.Field, sharding.HashKeyPath)
 	}
 	if cfg.ListWatch == nil || cfg.Object == nil {
 		return nil, errors.New("Config.ListWatch and Config.Object must be set")

@@ -30,14 +30,14 @@ import (
 )
 
 func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	for name, cfg := range map[string]Config{
 		"no field":      {ListWatch: server, Object: &v1.Pod{}},
 		"unknown field": {Field: "object.metadata.name", ListWatch: server, Object: &v1.Pod{}},
-		"no list-watch": {Field: ByHashKey, Object: &v1.Pod{}},
-		"no object":     {Field: ByHashKey, ListWatch: server},
-		"a list":        {Field: ByHashKey, ListWatch: server, Object: &v1.PodList{}},
-		"a page size":   {Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}, PageSize: -1},
+		"no list-watch": {Field: sharding.HashKeyPath, Object: &v1.Pod{}},
+		"no object":     {Field: sharding.HashKeyPath, ListWatch: server},
+		"a list":        {Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.PodList{}},
+		"a page size":   {Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}, PageSize: -1},
 	} {
 		if _, err := NewSource(cfg); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -45,15 +45,15 @@ func TestNewSourceRefusesAnInvalidConfig(t *testing.T) {
 	}
 	featurestesting.SetFeatureDuringTest(t, features.UnlockWhileProcessingFIFO, false)
 	featurestesting.SetFeatureDuringTest(t, features.AtomicFIFO, false)
-	if _, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}}); err == nil || !strings.Contains(err.Error(), "AtomicFIFO") {
+	if _, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}}); err == nil || !strings.Contains(err.Error(), "AtomicFIFO") {
 		t.Errorf("without AtomicFIFO: %v", err)
 	}
 }
 
 func TestIdentifyReadsNameRevisionAndControllerKey(t *testing.T) {
-	path, _ := sharding.ParseKeyPath(string(ByControllerHashKey))
+	path, _ := sharding.ParseKeyPath(sharding.ControllerHashKeyPath)
 	s := &Source{path: path}
-	pod := newPod(ByControllerHashKey, "a", 10)
+	pod := newPod(sharding.ControllerHashKeyPath, "a", 10)
 	pod.Namespace, pod.ResourceVersion = "ns", "7"
 	got, err := s.identify(pod)
 	if err != nil || got != (follower.Object{ID: follower.ID{Namespace: "ns", Name: "a"}, Revision: 7, Key: follower.KeyOf(hashkey.OfUID(pod.OwnerReferences[0].UID))}) {

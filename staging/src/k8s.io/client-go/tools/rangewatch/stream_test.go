@@ -24,6 +24,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2/ktesting"
 )
@@ -115,10 +116,10 @@ func (r *reader) has(ranges hashkey.Ranges, events ...string) {
 func TestStreamNeedsNoStore(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams=%t", streams), func(t *testing.T) {
-			server := newFakeServer(ByHashKey)
+			server := newFakeServer(sharding.HashKeyPath)
 			server.streams = streams
 			for i := range 4 {
-				server.write(newPod(ByHashKey, fmt.Sprintf("pod-%d", i), i*20), false)
+				server.write(newPod(sharding.HashKeyPath, fmt.Sprintf("pod-%d", i), i*20), false)
 			}
 			r := newReader(t, server)
 			r.source.SetRanges(percents(0, 50))
@@ -136,13 +137,13 @@ func TestStreamNeedsNoStore(t *testing.T) {
 
 			// The server loses its events.
 			server.hold()
-			server.write(newPod(ByHashKey, "pod-1", 20), false)
-			server.write(&v1.Pod{ObjectMeta: newPod(ByHashKey, "pod-2", 40).ObjectMeta}, true)
+			server.write(newPod(sharding.HashKeyPath, "pod-1", 20), false)
+			server.write(&v1.Pod{ObjectMeta: newPod(sharding.HashKeyPath, "pod-2", 40).ObjectMeta}, true)
 			server.forget()
 			server.release()
 			r.has(percents(10, 70), "MODIFIED pod-1", "DELETED pod-2")
 
-			server.write(newPod(ByHashKey, "pod-3", 60), true)
+			server.write(newPod(sharding.HashKeyPath, "pod-3", 60), true)
 			r.has(percents(10, 70), "DELETED pod-3")
 			if held := r.source.Held(); !held.Equal(percents(10, 70)) {
 				t.Errorf("held: %s", held)
@@ -157,7 +158,7 @@ func TestStreamNeedsNoStore(t *testing.T) {
 }
 
 func TestSourceFeedsOne(t *testing.T) {
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: newFakeServer(ByHashKey), Object: &v1.Pod{}})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: newFakeServer(sharding.HashKeyPath), Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}

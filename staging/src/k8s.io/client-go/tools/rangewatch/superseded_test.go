@@ -24,12 +24,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 )
 
 // A change back cancels the growth.
 func TestNewRangesSupersedeAGrowthBeingListed(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -65,7 +66,7 @@ func TestNewRangesSupersedeAGrowthBeingListed(t *testing.T) {
 }
 
 func TestSlowWatchDoesNotDelayItsReplacement(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 100 {
 		h.put(fmt.Sprintf("pod-%02d", i), i)
 	}
@@ -113,19 +114,19 @@ func TestSlowWatchDoesNotDelayItsReplacement(t *testing.T) {
 
 // The first list is the reflector's own.
 func TestNewRangesSupersedeTheFirstList(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	hanging := make(chan struct{})
 	server.setOnPage(func(ctx context.Context, _ int) {
 		server.setOnPage(nil)
 		close(hanging)
 		<-ctx.Done()
 	})
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.write(newPod(ByHashKey, "a", 10), false)
-	server.write(newPod(ByHashKey, "b", 60), false)
+	server.write(newPod(sharding.HashKeyPath, "a", 10), false)
+	server.write(newPod(sharding.HashKeyPath, "b", 60), false)
 	source.SetRanges(percents(0, 50))
 	informer := source.NewInformer(cache.SharedIndexInformerOptions{})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

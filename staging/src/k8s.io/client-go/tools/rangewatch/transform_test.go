@@ -24,6 +24,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -34,8 +35,8 @@ type summary struct{ metav1.ObjectMeta }
 
 // An object that leaves the ranges cannot be sent as deleted in such a state.
 func TestTransformMayMakeAnotherType(t *testing.T) {
-	server := newFakeServer(ByHashKey)
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	server := newFakeServer(sharding.HashKeyPath)
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +50,8 @@ func TestTransformMayMakeAnotherType(t *testing.T) {
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) { deleted <- obj }}); err != nil {
 		t.Fatal(err)
 	}
-	server.write(newPod(ByHashKey, "a", 10), false)
-	server.write(newPod(ByHashKey, "b", 60), false)
+	server.write(newPod(sharding.HashKeyPath, "a", 10), false)
+	server.write(newPod(sharding.HashKeyPath, "b", 60), false)
 	source.SetRanges(percents(0, 100))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -58,7 +59,7 @@ func TestTransformMayMakeAnotherType(t *testing.T) {
 	if err := source.WaitFor(ctx, percents(0, 100)); err != nil {
 		t.Fatal(err)
 	}
-	server.write(newPod(ByHashKey, "c", 70), false)
+	server.write(newPod(sharding.HashKeyPath, "c", 70), false)
 	if err := source.WaitFor(ctx, percents(0, 100)); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +84,9 @@ func TestTransformMayMakeAnotherType(t *testing.T) {
 }
 
 func TestTransformWithoutMetadataIsAnErrorAtTheStart(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestTransformWithoutMetadataIsAnErrorAtTheStart(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	server.write(newPod(ByHashKey, "a", 10), false)
+	server.write(newPod(sharding.HashKeyPath, "a", 10), false)
 	source.SetRanges(percents(0, 100))
 	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logger), patience)
 	defer cancel()

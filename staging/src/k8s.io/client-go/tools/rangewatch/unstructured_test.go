@@ -27,16 +27,17 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
 func TestUnstructuredObjectsAreFollowed(t *testing.T) {
-	server := newFakeServer(ByControllerHashKey)
+	server := newFakeServer(sharding.ControllerHashKeyPath)
 	example := &unstructured.Unstructured{}
 	example.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
-	source, err := NewSource(Config{Field: ByControllerHashKey, ListWatch: unstructuredServer{server}, Object: example})
+	source, err := NewSource(Config{Field: sharding.ControllerHashKeyPath, ListWatch: unstructuredServer{server}, Object: example})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +45,8 @@ func TestUnstructuredObjectsAreFollowed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	go informer.RunWithContext(ctx)
-	server.write(newPod(ByControllerHashKey, "a", 10), false)
-	server.write(newPod(ByControllerHashKey, "b", 60), false)
+	server.write(newPod(sharding.ControllerHashKeyPath, "a", 10), false)
+	server.write(newPod(sharding.ControllerHashKeyPath, "b", 60), false)
 	for _, want := range []struct {
 		ranges hashkey.Ranges
 		keys   string

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -34,7 +35,7 @@ import (
 
 // A quiet collection brings no events that would show its progress.
 func TestWaitForOpensOneWatchAndListsNothing(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	for i := range 30 {
 		h.put(fmt.Sprintf("pod-%02d", i), i*3)
 	}
@@ -51,7 +52,7 @@ func TestWaitForOpensOneWatchAndListsNothing(t *testing.T) {
 
 // What the server says to a question that was under way may be older than the call.
 func TestWaitersShareTheNextQuestionNotTheOneUnderWay(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("before", 10)
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
@@ -97,7 +98,7 @@ func TestWaitersShareTheNextQuestionNotTheOneUnderWay(t *testing.T) {
 }
 
 func TestWaitForReturnsOnlyAfterTheLastEvent(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.put("changed", 10)
 	h.put("deleted", 20)
 	h.put("replaced", 30)
@@ -141,7 +142,7 @@ func TestWaitForReturnsOnlyAfterTheLastEvent(t *testing.T) {
 
 // The store is slow here: it hangs in an index function.
 func TestWaitForWaitsForTheStoreNotTheStream(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	reached, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	h := newHarnessFor(t, server, cache.Indexers{"slow": func(obj any) ([]string, error) {
@@ -183,10 +184,10 @@ func TestWaitForWaitsForTheStoreNotTheStream(t *testing.T) {
 
 // A list that was under way may be older than the call.
 func TestWaitForAsksAfterAListThatWasUnderWay(t *testing.T) {
-	server := newFakeServer(ByHashKey)
-	server.write(newPod(ByHashKey, "deleted", 10), false)
+	server := newFakeServer(sharding.HashKeyPath)
+	server.write(newPod(sharding.HashKeyPath, "deleted", 10), false)
 	listed, answer := make(chan struct{}), make(chan struct{})
-	source, err := NewSource(Config{Field: ByHashKey, Object: &v1.Pod{}, ListWatch: interceptedServer{fakeServer: server, listed: func() {
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, Object: &v1.Pod{}, ListWatch: interceptedServer{fakeServer: server, listed: func() {
 		close(listed)
 		<-answer
 	}}})
@@ -201,8 +202,8 @@ func TestWaitForAsksAfterAListThatWasUnderWay(t *testing.T) {
 	go informer.RunWithContext(ctx)
 	<-listed
 	server.hold()
-	server.write(newPod(ByHashKey, "written", 20), false)
-	server.write(newPod(ByHashKey, "deleted", 10), true)
+	server.write(newPod(sharding.HashKeyPath, "written", 20), false)
+	server.write(newPod(sharding.HashKeyPath, "deleted", 10), true)
 	waited := make(chan error, 1)
 	go func() { waited <- source.WaitFor(ctx, percents(0, 50)) }()
 	until := func(condition func() bool) {
@@ -238,7 +239,7 @@ func waiting(s *Source) int {
 func TestWhatAServerDoesNotAnswerIsListed(t *testing.T) {
 	for _, ignores := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ignores=%t", ignores), func(t *testing.T) {
-			server := newFakeServer(ByHashKey)
+			server := newFakeServer(sharding.HashKeyPath)
 			server.old, server.streams = true, ignores
 			h := newHarnessFor(t, server, cache.Indexers{})
 			h.put("before", 10)
@@ -259,7 +260,7 @@ func TestWhatAServerDoesNotAnswerIsListed(t *testing.T) {
 
 // Each of these does not come while something else goes wrong, and people are told.
 func TestASourceSaysWhatItWaitsFor(t *testing.T) {
-	server := newFakeServer(ByHashKey)
+	server := newFakeServer(sharding.HashKeyPath)
 	server.impatient = true
 	h := newHarnessFor(t, server, cache.Indexers{})
 	says := func(what string) {
@@ -296,7 +297,7 @@ func TestWaitForAsksAgainWhenItsQuestionIsLost(t *testing.T) {
 	} {
 		for _, streams := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/streams=%t", name, streams), func(t *testing.T) {
-				h := newHarness(t, ByHashKey)
+				h := newHarness(t, sharding.HashKeyPath)
 				h.server.streams = streams
 				h.put("deleted", 10)
 				h.put("changed", 20)
@@ -327,9 +328,9 @@ func TestWaitForAsksAgainWhenItsQuestionIsLost(t *testing.T) {
 }
 
 func TestWaitForIsServedByTheFirstListThatBeginsAfterIt(t *testing.T) {
-	server := newFakeServer(ByHashKey)
-	server.write(newPod(ByHashKey, "a", 10), false)
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: server, Object: &v1.Pod{}})
+	server := newFakeServer(sharding.HashKeyPath)
+	server.write(newPod(sharding.HashKeyPath, "a", 10), false)
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: server, Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +364,7 @@ func TestWaitForIsServedByTheFirstListThatBeginsAfterIt(t *testing.T) {
 }
 
 func TestWaitForNoRangesReturnsAtOnce(t *testing.T) {
-	source, err := NewSource(Config{Field: ByHashKey, ListWatch: newFakeServer(ByHashKey), Object: &v1.Pod{}})
+	source, err := NewSource(Config{Field: sharding.HashKeyPath, ListWatch: newFakeServer(sharding.HashKeyPath), Object: &v1.Pod{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +376,7 @@ func TestWaitForNoRangesReturnsAtOnce(t *testing.T) {
 }
 
 func TestWaitForEndsWithItsContext(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	ctx, cancel := context.WithCancelCause(h.ctx)
 	cancel(errors.New("enough"))
 	if err := h.source.WaitFor(ctx, percents(0, 10)); err == nil || !strings.Contains(err.Error(), "enough") {

@@ -20,10 +20,11 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 )
 
 func TestHandlerSeesEachChangeInTheRangeOnce(t *testing.T) {
-	h := newHarness(t, ByHashKey)
+	h := newHarness(t, sharding.HashKeyPath)
 	h.source.SetRanges(percents(0, 50))
 	h.settled(percents(0, 50))
 	a1 := h.put("a", 10)
@@ -36,7 +37,7 @@ func TestHandlerSeesEachChangeInTheRangeOnce(t *testing.T) {
 
 // One watch is open while ranges are wanted, and none otherwise.
 func TestReplacedWatchesAreClosed(t *testing.T) {
-	h := newHarness(t, ByControllerHashKey)
+	h := newHarness(t, sharding.ControllerHashKeyPath)
 	h.put("orphan", -1)
 	h.put("a", 10)
 	for _, r := range []hashkey.Ranges{percents(0, 50), percents(0, 70), percents(20, 30)} {

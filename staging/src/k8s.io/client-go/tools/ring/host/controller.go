@@ -22,9 +22,9 @@ import (
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/tools/ring/guard"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -42,16 +42,16 @@ func (h *Host) newController(described Controller) (*controller, error) {
 	if described.Name == "" || described.Works == nil {
 		return nil, fmt.Errorf("controller %q needs Name and Works", described.Name)
 	}
-	if err := h.addRead(Read{described.Works, rangewatch.ByHashKey}, true); err != nil {
+	if err := h.addRead(Read{described.Works, sharding.HashKeyPath}, true); err != nil {
 		return nil, err
 	}
 	i := h.read(described.Works)
 	if err := described.checkWorks(i); err != nil {
 		return nil, err
 	}
-	by, writes := rangewatch.ByControllerHashKey, shardingv1alpha1.GoverningKeyHome
-	if i.By == rangewatch.ByNamespaceHashKey {
-		by, writes = rangewatch.ByNamespaceHashKey, shardingv1alpha1.GoverningKeyNamespace
+	by, writes := sharding.ControllerHashKeyPath, shardingv1alpha1.GoverningKeyHome
+	if i.By == sharding.NamespaceHashKeyPath {
+		by, writes = sharding.NamespaceHashKeyPath, shardingv1alpha1.GoverningKeyNamespace
 	}
 	if described.Writes == nil {
 		described.Writes = []Write{{Group: "*", Resource: "*", By: writes}}
@@ -66,7 +66,7 @@ func (h *Host) newController(described Controller) (*controller, error) {
 	}
 	// The informer brings its own store.
 	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	c := &controller{Controller: described, host: h, subjects: guard.NewSubjects(h.gate.For(described.Name), none, i.By == rangewatch.ByNamespaceHashKey)}
+	c := &controller{Controller: described, host: h, subjects: guard.NewSubjects(h.gate.For(described.Name), none, i.By == sharding.NamespaceHashKeyPath)}
 	i.subjects = c.subjects
 	return c, nil
 }

@@ -33,7 +33,6 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/tools/ring/member"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -105,7 +104,7 @@ type Write struct {
 // Whole divides nothing: each instance that has a range, or fills its caches for one, holds all objects. An
 // instance without a range holds none, so what is asked before that, such as a webhook, must not read
 // them; an informer that the configuration does not list holds all at any time, and no work waits for it.
-const Whole rangewatch.FieldPath = "*"
+const Whole = "*"
 
 // Read is what an informer of the program holds. A controller begins to work on a range only when all
 // of these informers hold it. The program must ask for each of them.
@@ -113,8 +112,9 @@ type Read struct {
 	// Object is an example of the objects, as the program asks for the informer: of their type and,
 	// if that is PartialObjectMetadata or Unstructured, of their kind.
 	Object runtime.Object
-	// By is the hash key that has to lie in the instance's range, or Whole.
-	By rangewatch.FieldPath
+	// By is the field path of the hash key that has to lie in the instance's range, such as
+	// sharding.ControllerHashKeyPath, or Whole.
+	By string
 }
 
 // Host runs a process's controllers on a ring. Its methods may be called from any goroutine.

@@ -33,11 +33,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -60,7 +60,7 @@ func TestABadConfigurationIsRefused(t *testing.T) {
 		"an unknown key":                  {func(c *Config) { c.Reads = []Read{{&v1.Node{}, "spec.x"}} }, `*v1.Node by "spec.x": use a path of hash keys`},
 		"no example":                      {func(c *Config) { c.Reads = []Read{{nil, Whole}} }, "without an example"},
 		"a read twice":                    {func(c *Config) { c.Reads = []Read{{&v1.Node{}, Whole}, {&v1.Node{}, Whole}} }, "Reads lists *v1.Node, all twice"},
-		"works on what is in every range": {func(c *Config) { c.Reads = []Read{{&v1.ConfigMap{}, rangewatch.ByControllerHashKey}} }, `c works on *v1.ConfigMap, which Reads divides by "object.metadata.controllerRef.hashKey": use`},
+		"works on what is in every range": {func(c *Config) { c.Reads = []Read{{&v1.ConfigMap{}, sharding.ControllerHashKeyPath}} }, `c works on *v1.ConfigMap, which Reads divides by "object.metadata.controllerRef.hashKey": use`},
 		"a controller twice":              {func(c *Config) { c.Controllers = append(c.Controllers, Controller{Name: "c", Works: &v1.Secret{}}) }, `Controllers lists "c" twice`},
 		"one's objects twice":             {func(c *Config) { c.Controllers = append(c.Controllers, Controller{Name: "d", Works: &v1.ConfigMap{}}) }, "d works on *v1.ConfigMap, as another controller does"},
 		"another's objects owned": {func(c *Config) {
@@ -96,12 +96,12 @@ func TestByDefaultTheHomeKeyGovernsWrites(t *testing.T) {
 // What lies in one namespace is with one instance then, whoever its controller is.
 func TestAControllerByNamespaceHasAllByNamespace(t *testing.T) {
 	cfg := good()
-	cfg.Reads = []Read{{&v1.ConfigMap{}, rangewatch.ByNamespaceHashKey}}
+	cfg.Reads = []Read{{&v1.ConfigMap{}, sharding.NamespaceHashKeyPath}}
 	h, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := h.read(&v1.Pod{}).By; got != rangewatch.ByNamespaceHashKey {
+	if got := h.read(&v1.Pod{}).By; got != sharding.NamespaceHashKeyPath {
 		t.Errorf("it holds pods by %s", got)
 	}
 	if got := h.controllers[0].Writes; len(got) != 1 || got[0] != (Write{"*", "*", shardingv1alpha1.GoverningKeyNamespace}) {
@@ -220,7 +220,7 @@ func TestAHostIsNotReadyBeforeTheProgramHasAskedForAll(t *testing.T) {
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	h.NewInformer(&cache.ListWatch{}, &v1.ConfigMap{}, 0, indexers)
 	NewQueue[request](h)("c", workqueue.DefaultTypedControllerRateLimiter[request]()).ShutDown()
-	if err := h.Ready(nil); err == nil || !strings.Contains(err.Error(), "has not asked for an informer of *v1.Pod by "+string(rangewatch.ByControllerHashKey)) {
+	if err := h.Ready(nil); err == nil || !strings.Contains(err.Error(), "has not asked for an informer of *v1.Pod by "+sharding.ControllerHashKeyPath) {
 		t.Errorf("ready: %v", err)
 	}
 	h.NewInformer(&cache.ListWatch{}, &v1.Pod{}, 0, indexers)
@@ -256,12 +256,12 @@ func TestInformersOfMetadataAreToldApartByKind(t *testing.T) {
 		return m
 	}
 	cfg := good()
-	cfg.Reads = []Read{{metadata("A"), Whole}, {metadata("B"), rangewatch.ByControllerHashKey}}
+	cfg.Reads = []Read{{metadata("A"), Whole}, {metadata("B"), sharding.ControllerHashKeyPath}}
 	h, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind, want := range map[string]rangewatch.FieldPath{"A": Whole, "B": rangewatch.ByControllerHashKey} {
+	for kind, want := range map[string]string{"A": Whole, "B": sharding.ControllerHashKeyPath} {
 		if i := h.read(metadata(kind)); i == nil || i.By != want {
 			t.Errorf("kind %s is read as %v, want by %s", kind, i, want)
 		}

@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/rangewatch"
 	"k8s.io/client-go/tools/ring/guard"
@@ -99,7 +100,7 @@ func (h *Host) NewInformer(lw cache.ListerWatcher, object runtime.Object, resync
 	}
 	by := i.By
 	if by == Whole {
-		by = rangewatch.ByHashKey
+		by = sharding.HashKeyPath
 	}
 	var err error
 	i.source, err = rangewatch.NewSource(rangewatch.Config{

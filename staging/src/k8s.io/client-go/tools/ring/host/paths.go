@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/rangewatch"
 )
 
 // What is divided by another key than what a controller works on is silently missing where it is
@@ -50,7 +49,7 @@ func (r Read) checkObject() error {
 		return fmt.Errorf("the ring's host is to read objects by %q without an example of them", r.By)
 	}
 	if _, ok := sharding.ParseKeyPath(string(r.By)); !ok && r.By != Whole {
-		return fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", r.Object, r.By, rangewatch.ByHashKey)
+		return fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", r.Object, r.By, sharding.HashKeyPath)
 	}
 	_, metadata := r.Object.(*metav1.PartialObjectMetadata)
 	if _, ok := r.Object.(runtime.Unstructured); ok || metadata {
@@ -59,9 +58,9 @@ func (r Read) checkObject() error {
 		}
 	}
 	switch kind := kindOf(r.Object); {
-	case r.By == rangewatch.ByClaimHashKey && kind != volumeKind:
+	case r.By == sharding.ClaimHashKeyPath && kind != volumeKind:
 		return fmt.Errorf("Reads lists %s by %q, which PersistentVolumes alone have: the API server refuses it", kind.Kind, r.By)
-	case metadata && (r.By == rangewatch.ByClaimHashKey || r.By == rangewatch.ByNamespaceHashKey && kind == namespaceKind):
+	case metadata && (r.By == sharding.ClaimHashKeyPath || r.By == sharding.NamespaceHashKeyPath && kind == namespaceKind):
 		return fmt.Errorf("Reads lists metadata of %s by %q, which is not in it: read the whole objects", kind.Kind, r.By)
 	}
 	return nil
@@ -70,10 +69,10 @@ func (r Read) checkObject() error {
 // checkWorks says why the controller cannot work on what is divided so.
 func (c *Controller) checkWorks(i *informed) error {
 	switch {
-	case i.By != rangewatch.ByHashKey && i.By != rangewatch.ByNamespaceHashKey:
-		return fmt.Errorf("%s works on %T, which Reads divides by %q: use %q or %q", c.Name, c.Works, i.By, rangewatch.ByHashKey, rangewatch.ByNamespaceHashKey)
-	case i.By == rangewatch.ByNamespaceHashKey && kindOf(c.Works) == namespaceKind:
-		return fmt.Errorf("%s works on namespaces, which Reads divides by %q: they are in no namespace; use %q", c.Name, i.By, rangewatch.ByHashKey)
+	case i.By != sharding.HashKeyPath && i.By != sharding.NamespaceHashKeyPath:
+		return fmt.Errorf("%s works on %T, which Reads divides by %q: use %q or %q", c.Name, c.Works, i.By, sharding.HashKeyPath, sharding.NamespaceHashKeyPath)
+	case i.By == sharding.NamespaceHashKeyPath && kindOf(c.Works) == namespaceKind:
+		return fmt.Errorf("%s works on namespaces, which Reads divides by %q: they are in no namespace; use %q", c.Name, i.By, sharding.HashKeyPath)
 	case i.subjects != nil:
 		return fmt.Errorf("%s works on %T, as another controller does", c.Name, c.Works)
 	}
@@ -82,9 +81,9 @@ func (c *Controller) checkWorks(i *informed) error {
 
 // checkOwns says why the controller would not find all that it owns where this is divided so. by is
 // what it works on is divided by, and owned what it owns is divided by if Reads says nothing.
-func (c *Controller) checkOwns(i *informed, by, owned rangewatch.FieldPath) error {
+func (c *Controller) checkOwns(i *informed, by, owned string) error {
 	switch {
-	case i.By == Whole, i.By == owned, i.By == rangewatch.ByHomeHashKey && by == rangewatch.ByHashKey:
+	case i.By == Whole, i.By == owned, i.By == sharding.HomeHashKeyPath && by == sharding.HashKeyPath:
 		return nil
 	case i.isDefault:
 		return fmt.Errorf("%s owns %T, which is divided by %q for another controller: one informer cannot do for both; give each a Host, with a ring of its own", c.Name, i.Object, i.By)
@@ -100,25 +99,25 @@ func (h *Host) checkReads() error {
 			continue
 		}
 		// divides says whether a controller works on what is divided so, and of which that is true.
-		divides := func(by rangewatch.FieldPath, is func(runtime.Object) bool) bool {
+		divides := func(by string, is func(runtime.Object) bool) bool {
 			return slices.ContainsFunc(h.controllers, func(c *controller) bool { return h.read(c.Works).By == by && is(c.Works) })
 		}
 		any := func(runtime.Object) bool { return true }
 		var ok bool
 		var otherwise string
 		switch i.By {
-		case rangewatch.ByHashKey:
+		case sharding.HashKeyPath:
 			ok = divides(i.By, func(works runtime.Object) bool { return isSame(works, i.Object) })
 			otherwise = "if a controller works on them or owns them, say so in its Works or Owns"
-		case rangewatch.ByControllerHashKey, rangewatch.ByHomeHashKey:
-			ok = divides(rangewatch.ByHashKey, any)
-			otherwise = fmt.Sprintf("for those in the namespaces of what is worked on, use %q", rangewatch.ByNamespaceHashKey)
-		case rangewatch.ByNamespaceHashKey:
+		case sharding.ControllerHashKeyPath, sharding.HomeHashKeyPath:
+			ok = divides(sharding.HashKeyPath, any)
+			otherwise = fmt.Sprintf("for those in the namespaces of what is worked on, use %q", sharding.NamespaceHashKeyPath)
+		case sharding.NamespaceHashKeyPath:
 			ok = divides(i.By, any)
 			otherwise = "to work by namespace, list what is worked on so too"
-		case rangewatch.ByClaimHashKey:
-			ok = divides(rangewatch.ByHashKey, func(works runtime.Object) bool { return kindOf(works) == claimKind })
-			otherwise = fmt.Sprintf("it goes with claims that are worked on by %q", rangewatch.ByHashKey)
+		case sharding.ClaimHashKeyPath:
+			ok = divides(sharding.HashKeyPath, func(works runtime.Object) bool { return kindOf(works) == claimKind })
+			otherwise = fmt.Sprintf("it goes with claims that are worked on by %q", sharding.HashKeyPath)
 		}
 		if !ok {
 			return fmt.Errorf("Reads lists %s, by which no controller's objects are divided: an instance would lack most of those that belong to its own; use host.Whole or, %s", i, otherwise)

@@ -25,21 +25,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/rangewatch"
 )
 
 // TestEveryPathInEveryRole has what an operator can list, in each role, by each path. What would be
 // silently missing is refused.
 func TestEveryPathInEveryRole(t *testing.T) {
 	const (
-		own        = rangewatch.ByHashKey
-		controller = rangewatch.ByControllerHashKey
-		home       = rangewatch.ByHomeHashKey
-		namespace  = rangewatch.ByNamespaceHashKey
-		claim      = rangewatch.ByClaimHashKey
+		own        = sharding.HashKeyPath
+		controller = sharding.ControllerHashKeyPath
+		home       = sharding.HomeHashKeyPath
+		namespace  = sharding.NamespaceHashKeyPath
+		claim      = sharding.ClaimHashKeyPath
 	)
-	paths := []rangewatch.FieldPath{own, controller, home, namespace, claim, Whole}
+	paths := []string{own, controller, home, namespace, claim, Whole}
 	metadata := func(kind string) runtime.Object {
 		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
 	}
@@ -58,35 +58,35 @@ func TestEveryPathInEveryRole(t *testing.T) {
 		controller Controller
 		// object is listed in Reads by each path. Right are those that are not refused.
 		object runtime.Object
-		right  []rangewatch.FieldPath
+		right  []string
 		// wrong has what the refusal says of the others, where it is not what it says of most.
-		wrong map[rangewatch.FieldPath]string
+		wrong map[string]string
 	}{
-		{"worked on", nil, works(secret), secret, []rangewatch.FieldPath{own, namespace}, nil},
-		{"a volume worked on", nil, works(volume), volume, []rangewatch.FieldPath{own, namespace}, nil},
-		{"metadata worked on", nil, works(metadata("Secret")), metadata("Secret"), []rangewatch.FieldPath{own, namespace}, nil},
-		{"unstructured worked on", nil, works(whole("Secret")), whole("Secret"), []rangewatch.FieldPath{own, namespace}, nil},
-		{"a Namespace worked on", nil, works(&v1.Namespace{}), &v1.Namespace{}, []rangewatch.FieldPath{own}, map[rangewatch.FieldPath]string{namespace: "they are in no namespace"}},
-		{"metadata of a Namespace worked on", nil, works(metadata("Namespace")), metadata("Namespace"), []rangewatch.FieldPath{own}, map[rangewatch.FieldPath]string{namespace: "which is not in it"}},
+		{"worked on", nil, works(secret), secret, []string{own, namespace}, nil},
+		{"a volume worked on", nil, works(volume), volume, []string{own, namespace}, nil},
+		{"metadata worked on", nil, works(metadata("Secret")), metadata("Secret"), []string{own, namespace}, nil},
+		{"unstructured worked on", nil, works(whole("Secret")), whole("Secret"), []string{own, namespace}, nil},
+		{"a Namespace worked on", nil, works(&v1.Namespace{}), &v1.Namespace{}, []string{own}, map[string]string{namespace: "they are in no namespace"}},
+		{"metadata of a Namespace worked on", nil, works(metadata("Namespace")), metadata("Namespace"), []string{own}, map[string]string{namespace: "which is not in it"}},
 
-		{"owned by own key", nil, owns(config, secret), secret, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"owned by namespace", byNamespace(config), owns(config, secret), secret, []rangewatch.FieldPath{namespace, Whole}, nil},
-		{"a volume owned", nil, owns(config, volume), volume, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"a volume owned by claims", nil, owns(claimed, volume), volume, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"metadata owned", nil, owns(config, metadata("Secret")), metadata("Secret"), []rangewatch.FieldPath{controller, home, Whole}, nil},
+		{"owned by own key", nil, owns(config, secret), secret, []string{controller, home, Whole}, nil},
+		{"owned by namespace", byNamespace(config), owns(config, secret), secret, []string{namespace, Whole}, nil},
+		{"a volume owned", nil, owns(config, volume), volume, []string{controller, home, Whole}, nil},
+		{"a volume owned by claims", nil, owns(claimed, volume), volume, []string{controller, home, Whole}, nil},
+		{"metadata owned", nil, owns(config, metadata("Secret")), metadata("Secret"), []string{controller, home, Whole}, nil},
 
-		{"read by own key", nil, works(config), secret, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"read by namespace", byNamespace(config), works(config), secret, []rangewatch.FieldPath{namespace, Whole}, nil},
-		{"a Namespace read by own key", nil, works(config), &v1.Namespace{}, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"a Namespace read by namespace", byNamespace(config), works(config), &v1.Namespace{}, []rangewatch.FieldPath{namespace, Whole}, nil},
-		{"a volume read", nil, works(config), volume, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"a volume read for claims", nil, works(claimed), volume, []rangewatch.FieldPath{controller, home, claim, Whole}, nil},
-		{"a volume read for claims by namespace", byNamespace(claimed), works(claimed), volume, []rangewatch.FieldPath{namespace, Whole}, nil},
-		{"unstructured volumes read for claims", nil, works(whole("PersistentVolumeClaim")), whole("PersistentVolume"), []rangewatch.FieldPath{controller, home, claim, Whole}, nil},
-		{"metadata of volumes read for claims", nil, works(claimed), metadata("PersistentVolume"), []rangewatch.FieldPath{controller, home, Whole}, map[rangewatch.FieldPath]string{claim: "which is not in it"}},
-		{"metadata of what is worked on", nil, works(config), metadata("ConfigMap"), []rangewatch.FieldPath{own, controller, home, Whole}, nil},
-		{"a kind of another group", nil, works(&v1.Service{}), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "serving.knative.dev/v1", "kind": "Service"}}, []rangewatch.FieldPath{controller, home, Whole}, nil},
-		{"metadata of what is worked on by namespace", byNamespace(config), works(config), metadata("ConfigMap"), []rangewatch.FieldPath{namespace, Whole}, nil},
+		{"read by own key", nil, works(config), secret, []string{controller, home, Whole}, nil},
+		{"read by namespace", byNamespace(config), works(config), secret, []string{namespace, Whole}, nil},
+		{"a Namespace read by own key", nil, works(config), &v1.Namespace{}, []string{controller, home, Whole}, nil},
+		{"a Namespace read by namespace", byNamespace(config), works(config), &v1.Namespace{}, []string{namespace, Whole}, nil},
+		{"a volume read", nil, works(config), volume, []string{controller, home, Whole}, nil},
+		{"a volume read for claims", nil, works(claimed), volume, []string{controller, home, claim, Whole}, nil},
+		{"a volume read for claims by namespace", byNamespace(claimed), works(claimed), volume, []string{namespace, Whole}, nil},
+		{"unstructured volumes read for claims", nil, works(whole("PersistentVolumeClaim")), whole("PersistentVolume"), []string{controller, home, claim, Whole}, nil},
+		{"metadata of volumes read for claims", nil, works(claimed), metadata("PersistentVolume"), []string{controller, home, Whole}, map[string]string{claim: "which is not in it"}},
+		{"metadata of what is worked on", nil, works(config), metadata("ConfigMap"), []string{own, controller, home, Whole}, nil},
+		{"a kind of another group", nil, works(&v1.Service{}), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "serving.knative.dev/v1", "kind": "Service"}}, []string{controller, home, Whole}, nil},
+		{"metadata of what is worked on by namespace", byNamespace(config), works(config), metadata("ConfigMap"), []string{namespace, Whole}, nil},
 	} {
 		isVolume := kindOf(tc.object) == volumeKind
 		for _, path := range paths {
@@ -126,10 +126,10 @@ func TestAPathIsRightForAllWhoOwn(t *testing.T) {
 		err   string
 	}{
 		{nil, ""},
-		{[]Read{{&v1.Secret{}, rangewatch.ByNamespaceHashKey}}, `d owns *v1.Pod, which is divided by "object.metadata.controllerRef.hashKey" for another controller`},
-		{[]Read{{&v1.Secret{}, rangewatch.ByNamespaceHashKey}, {&v1.Pod{}, Whole}}, ""},
-		{[]Read{{&v1.Secret{}, rangewatch.ByNamespaceHashKey}, {&v1.Pod{}, rangewatch.ByNamespaceHashKey}}, `c owns *v1.Pod, which Reads divides by "object.metadata.namespace.hashKey", and works on *v1.ConfigMap by "object.metadata.hashKey"`},
-		{[]Read{{&v1.Secret{}, rangewatch.ByNamespaceHashKey}, {&v1.Service{}, rangewatch.ByNamespaceHashKey}, {&v1.Pod{}, Whole}, {&v1.ServiceAccount{}, rangewatch.ByHomeHashKey}}, ""},
+		{[]Read{{&v1.Secret{}, sharding.NamespaceHashKeyPath}}, `d owns *v1.Pod, which is divided by "object.metadata.controllerRef.hashKey" for another controller`},
+		{[]Read{{&v1.Secret{}, sharding.NamespaceHashKeyPath}, {&v1.Pod{}, Whole}}, ""},
+		{[]Read{{&v1.Secret{}, sharding.NamespaceHashKeyPath}, {&v1.Pod{}, sharding.NamespaceHashKeyPath}}, `c owns *v1.Pod, which Reads divides by "object.metadata.namespace.hashKey", and works on *v1.ConfigMap by "object.metadata.hashKey"`},
+		{[]Read{{&v1.Secret{}, sharding.NamespaceHashKeyPath}, {&v1.Service{}, sharding.NamespaceHashKeyPath}, {&v1.Pod{}, Whole}, {&v1.ServiceAccount{}, sharding.HomeHashKeyPath}}, ""},
 	} {
 		cfg := good()
 		cfg.Controllers, cfg.Reads = []Controller{one, two}, tc.reads
