@@ -151,34 +151,13 @@ type Governs struct {
 	// Resource is the plural name of the resource, without subresource; "*" is every one.
 	Resource string
 
-	// By is the governing key: Own, Controller, Home, Namespace or Claim.
+	// By is the governing key.
 	By GoverningKey
 }
 
-// GoverningKey says whose hash key an instance has to own to write an object.
+// GoverningKey says whose hash key an instance has to own to write an object. It is one of
+// GoverningKeys in k8s.io/apimachinery/pkg/sharding.
 type GoverningKey string
-
-// These are the governing keys. A write of an object that has none needs no key.
-const (
-	// GoverningKeyOwn is the key of the object.
-	GoverningKeyOwn GoverningKey = "Own"
-
-	// GoverningKeyController is the key of the object's controller, before and after the
-	// write. An object without a controller has none.
-	GoverningKeyController GoverningKey = "Controller"
-
-	// GoverningKeyHome is the key of the object's controller, before and after the write;
-	// where it has a controller neither before nor after, the key of the object.
-	GoverningKeyHome GoverningKey = "Home"
-
-	// GoverningKeyNamespace is the key of the name of the object's namespace, for a
-	// Namespace of its own name. Any other object without a namespace has none.
-	GoverningKeyNamespace GoverningKey = "Namespace"
-
-	// GoverningKeyClaim is the key of a PersistentVolume's claim, before and after the write,
-	// from the UID in spec.claimRef. A volume that names no UID, and any other object, has none.
-	GoverningKeyClaim GoverningKey = "Claim"
-)
 
 // InstancePhase is where an instance stands in the protocol of the ring.
 type InstancePhase string

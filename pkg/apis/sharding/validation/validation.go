@@ -28,6 +28,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/hashkey"
+	apisharding "k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -82,7 +83,7 @@ var (
 	leaseDurationMessage = fmt.Sprintf("must be between %d and %d seconds, inclusive", minLeaseDurationSeconds, maxLeaseDurationSeconds)
 
 	phases        = sets.New(sharding.InstanceInit, sharding.InstanceLocked, sharding.InstanceWait, sharding.InstanceActive, sharding.InstanceLeaving)
-	governingKeys = sets.New(sharding.GoverningKeyOwn, sharding.GoverningKeyController, sharding.GoverningKeyHome, sharding.GoverningKeyNamespace, sharding.GoverningKeyClaim)
+	governingKeys = sets.New(apisharding.GoverningKeys()...)
 )
 
 // validateName says what is wrong with the name of a ControllerInstance.
@@ -296,7 +297,7 @@ func validateGoverns(lines []sharding.Governs, path *field.Path) field.ErrorList
 		if line.Resource != "*" {
 			errs = append(errs, validateLabel(line.Resource, at.Child("resource"), "the plural name of a resource, or \"*\" for every one")...)
 		}
-		if !governingKeys.Has(line.By) {
+		if !governingKeys.Has(string(line.By)) {
 			errs = append(errs, field.NotSupported(at.Child("by"), line.By, sets.List(governingKeys)))
 		}
 	}

@@ -49,7 +49,7 @@ func manyControllers(n int) []string {
 }
 
 func manyLines(n int) []sharding.Governs {
-	return slices.Repeat([]sharding.Governs{{Controller: "*", Resource: "pods", By: sharding.GoverningKeyOwn}}, n)
+	return slices.Repeat([]sharding.Governs{{Controller: "*", Resource: "pods", By: "Own"}}, n)
 }
 
 // ranges returns those with these first and last keys, in turn.
@@ -325,7 +325,7 @@ func TestValidateControllerInstanceUpdate(t *testing.T) {
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.controllers", "field is immutable"}},
 		},
 		"governs": {
-			change: func(i *sharding.ControllerInstance) { i.Spec.Governs[0].By = sharding.GoverningKeyHome },
+			change: func(i *sharding.ControllerInstance) { i.Spec.Governs[0].By = "Home" },
 			want:   []wantErr{{field.ErrorTypeInvalid, "spec.governs", "field is immutable"}},
 		},
 		"held, by less": {

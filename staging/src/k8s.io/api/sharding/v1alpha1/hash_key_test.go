@@ -20,12 +20,23 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/sharding"
 )
+
+// Whoever reads the schema is to find every name that a record may have, and no other.
+func TestGoverningKeysAreThoseOfTheTable(t *testing.T) {
+	want := sharding.GoverningKeys()
+	got := []string{string(GoverningKeyOwn), string(GoverningKeyController), string(GoverningKeyHome), string(GoverningKeyNamespace), string(GoverningKeyClaim)}
+	if !slices.Equal(got, want) {
+		t.Errorf("the API has the governing keys %q, the table of key paths %q", got, want)
+	}
+}
 
 func TestHashKeysAreText(t *testing.T) {
 	for key, want := range map[HashKey]string{

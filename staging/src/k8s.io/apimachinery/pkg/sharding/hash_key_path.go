@@ -80,6 +80,8 @@ const (
 var keyPaths = [NumKeyPaths]struct {
 	// fieldPath names the path in selectors.
 	fieldPath string
+	// governs names the path in spec.governs of a ControllerInstance.
+	governs string
 	// keyOf returns the key of an object, and whether it has one.
 	keyOf func(hashKeyed) (int64, bool)
 	// optional says that objects may lack the key. Where they may not, an object for which
@@ -92,25 +94,30 @@ var keyPaths = [NumKeyPaths]struct {
 }{
 	KeyPathOwn: {
 		fieldPath: HashKeyPath,
+		governs:   "Own",
 		keyOf:     none,
 	},
 	KeyPathController: {
 		fieldPath: ControllerHashKeyPath,
+		governs:   "Controller",
 		keyOf:     hashKeyed.GetControllerHashKey,
 		optional:  true,
 	},
 	KeyPathHome: {
 		fieldPath: HomeHashKeyPath,
+		governs:   "Home",
 		keyOf:     hashKeyed.GetControllerHashKey,
 	},
 	KeyPathNamespace: {
 		fieldPath:      NamespaceHashKeyPath,
+		governs:        "Namespace",
 		keyOf:          hashKeyed.GetNamespaceHashKey,
 		optional:       true,
 		beyondMetadata: schema.GroupResource{Resource: "namespaces"},
 	},
 	KeyPathClaim: {
 		fieldPath:      ClaimHashKeyPath,
+		governs:        "Claim",
 		keyOf:          claimKeyOf,
 		optional:       true,
 		only:           persistentVolumes,

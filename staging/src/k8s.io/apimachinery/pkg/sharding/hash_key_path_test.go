@@ -168,6 +168,13 @@ func TestKeysDoNotAllocate(t *testing.T) {
 		"unstructured":   asUnstructured(t, inNamespace(keyed())),
 		"volume":         &typedVolume{*orphan(), ownKey},
 	} {
+		keys, err := KeysOf(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if allocs := testing.AllocsPerRun(100, func() { _, _ = KeysOf(obj); _, _ = Governing("Home", keys, keys) }); allocs != 0 {
+			t.Errorf("%s: the keys that govern a write take %v allocations", name, allocs)
+		}
 		for p := range NumKeyPaths {
 			if allocs := testing.AllocsPerRun(100, func() { _, _, _ = p.KeyOf(obj) }); allocs != 0 {
 				t.Errorf("%s: %s takes %v allocations", name, p, allocs)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
 	"k8s.io/client-go/tools/ring/fence"
@@ -142,7 +143,7 @@ func (w *write) from(before runtime.Object) change {
 	if w.store.resource == controllerInstances {
 		return w.fromRecord(before)
 	}
-	return &objectChange{write: w, before: w.subjectOf(before), condemned: condemned(before)}
+	return &objectChange{write: w, before: subjectOf(before), condemned: condemned(before)}
 }
 
 // objectChange is one of an object that a controller works on.
@@ -165,7 +166,7 @@ func condemned(object runtime.Object) bool {
 }
 
 func (c *objectChange) to(ctx context.Context, object runtime.Object) error {
-	after := c.subjectOf(object)
+	after := subjectOf(object)
 	judge := func(seen *rings) *refusal { return c.judge(seen, after) }
 	still := func(i *instance) *refusal {
 		refused := alive(c.identity, i)
@@ -188,7 +189,7 @@ func (c *objectChange) judge(seen *rings, after subject) *refusal {
 		return &refusal{reasonUnknown, fmt.Sprintf("ControllerInstance %s does not say which hash key governs what controller %q writes to %s: its spec.controllers and a line of spec.governs have to cover it", i.Name, c.identity.Controller, c.store.resource)}
 	}
 	view := seen.view(i.Ring)
-	keys, n := governingKeys(by, c.before, after)
+	keys, n := sharding.Governing(string(by), c.before.keys, after.keys)
 	for _, key := range keys[:n] {
 		owner, ok := view.Owner(key)
 		if ok && owner.Name == i.Name {
@@ -215,15 +216,7 @@ func (i *instance) governing(controller string, resource schema.GroupResource) (
 type subject struct {
 	exists bool
 	name   string
-	// namespace is that of the object, for a Namespace its own name.
-	namespace string
-	own       int64
-	// controller is the key of the object's controller, if it is controlled.
-	controller int64
-	controlled bool
-	// claim is the key of a volume's claim, if it is claimed.
-	claim   int64
-	claimed bool
+	keys   sharding.Keys
 }
 
 // existing returns the metadata of an object, if there is one. One without a UID does not
@@ -240,58 +233,11 @@ func existing(object runtime.Object) (metav1.Object, bool) {
 }
 
 // subjectOf takes a subject from an object.
-func (w *write) subjectOf(object runtime.Object) subject {
+func subjectOf(object runtime.Object) subject {
 	accessor, ok := existing(object)
 	if !ok {
 		return subject{}
 	}
-	s := subject{name: accessor.GetName(), namespace: accessor.GetNamespace(), own: metav1.HashKeyOf(accessor), exists: true}
-	if w.store.resource == (schema.GroupResource{Resource: "namespaces"}) {
-		s.namespace = s.name
-	}
-	s.controller, s.controlled = metav1.HashKeyOfController(accessor)
-	if volume, ok := object.(interface{ GetClaimHashKey() (int64, bool) }); ok {
-		s.claim, s.claimed = volume.GetClaimHashKey()
-	}
-	return s
-}
-
-// governingKeys returns the keys, n of them, that an instance must own to make
-// the write.
-func governingKeys(by shardingv1alpha1.GoverningKey, before, after subject) (keys [2]int64, n int) {
-	add := func(key int64) {
-		keys[n] = key
-		n++
-	}
-	one := after
-	if !after.exists {
-		one = before
-	}
-	if by == shardingv1alpha1.GoverningKeyController || by == shardingv1alpha1.GoverningKeyHome {
-		for _, s := range [...]subject{before, after} {
-			if s.controlled {
-				add(s.controller)
-			}
-		}
-	}
-	switch by {
-	case shardingv1alpha1.GoverningKeyOwn:
-		add(one.own)
-	case shardingv1alpha1.GoverningKeyHome:
-		if n == 0 {
-			add(one.own)
-		}
-	case shardingv1alpha1.GoverningKeyClaim:
-		for _, s := range [...]subject{before, after} {
-			if s.claimed {
-				add(s.claim)
-			}
-		}
-	case shardingv1alpha1.GoverningKeyNamespace:
-		// The key of a name is made as that of a UID is.
-		if one.namespace != "" {
-			add(hashkey.OfNamespace(one.namespace))
-		}
-	}
-	return keys, n
+	keys, _ := sharding.KeysOf(object) // it has metadata
+	return subject{exists: true, name: accessor.GetName(), keys: keys}
 }

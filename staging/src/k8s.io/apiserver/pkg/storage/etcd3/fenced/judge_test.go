@@ -26,12 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
-)
-
-var (
-	pods       = schema.GroupResource{Resource: "pods"}
-	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
 func TestTheKeysThatGovernAWrite(t *testing.T) {
@@ -44,41 +40,33 @@ func TestTheKeysThatGovernAWrite(t *testing.T) {
 	set := func(uid types.UID) *v1.Pod { return pod("p", uid) }
 	free := pod("p", "")
 	free.OwnerReferences = nil
-	none := (*v1.Pod)(nil)
+	none := runtime.Object(nil)
 	for what, tc := range map[string]struct {
 		by            shardingv1alpha1.GoverningKey
-		resource      schema.GroupResource
-		before, after *v1.Pod
+		before, after runtime.Object
 		want          []types.UID
 	}{
-		"own, create":                     {own, pods, none, set("x"), []types.UID{"uid-of-p"}},
-		"own, delete":                     {own, pods, set("x"), none, []types.UID{"uid-of-p"}},
-		"own, update":                     {own, pods, set("x"), set("y"), []types.UID{"uid-of-p"}},
-		"controller, create":              {controller, pods, none, set("x"), []types.UID{"x"}},
-		"controller, create by update":    {controller, pods, &v1.Pod{}, set("x"), []types.UID{"x"}},
-		"controller, delete":              {controller, pods, set("x"), none, []types.UID{"x"}},
-		"controller, from one to another": {controller, pods, set("x"), set("y"), []types.UID{"x", "y"}},
-		"controller, adoption":            {controller, pods, free, set("y"), []types.UID{"y"}},
-		"controller, release":             {controller, pods, set("x"), free, []types.UID{"x"}},
-		"controller, none":                {controller, pods, free, free, nil},
-		"home, from one to another":       {home, pods, set("x"), set("y"), []types.UID{"x", "y"}},
-		"home, adoption":                  {home, pods, free, set("y"), []types.UID{"y"}},
-		"home, release":                   {home, pods, set("x"), free, []types.UID{"x"}},
-		"home, no controller":             {home, pods, free, free, []types.UID{"uid-of-p"}},
-		"home, created without":           {home, pods, none, free, []types.UID{"uid-of-p"}},
-		"namespace":                       {namespace, pods, none, set("x"), []types.UID{"ns"}},
-		"namespace, delete":               {namespace, pods, set("x"), none, []types.UID{"ns"}},
-		"namespace, of a Namespace":       {namespace, namespaces, none, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, []types.UID{"n"}},
-		"namespace, of what is in no one": {namespace, pods, none, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, nil},
+		"own, create":                     {own, none, set("x"), []types.UID{"uid-of-p"}},
+		"own, delete":                     {own, set("x"), none, []types.UID{"uid-of-p"}},
+		"own, update":                     {own, set("x"), set("y"), []types.UID{"uid-of-p"}},
+		"controller, create":              {controller, none, set("x"), []types.UID{"x"}},
+		"controller, create by update":    {controller, &v1.Pod{}, set("x"), []types.UID{"x"}},
+		"controller, delete":              {controller, set("x"), none, []types.UID{"x"}},
+		"controller, from one to another": {controller, set("x"), set("y"), []types.UID{"x", "y"}},
+		"controller, adoption":            {controller, free, set("y"), []types.UID{"y"}},
+		"controller, release":             {controller, set("x"), free, []types.UID{"x"}},
+		"controller, none":                {controller, free, free, nil},
+		"home, from one to another":       {home, set("x"), set("y"), []types.UID{"x", "y"}},
+		"home, adoption":                  {home, free, set("y"), []types.UID{"y"}},
+		"home, release":                   {home, set("x"), free, []types.UID{"x"}},
+		"home, no controller":             {home, free, free, []types.UID{"uid-of-p"}},
+		"home, created without":           {home, none, free, []types.UID{"uid-of-p"}},
+		"namespace":                       {namespace, none, set("x"), []types.UID{"ns"}},
+		"namespace, delete":               {namespace, set("x"), none, []types.UID{"ns"}},
+		"namespace, of a Namespace":       {namespace, none, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, []types.UID{"n"}},
+		"namespace, of what is in no one": {namespace, none, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, nil},
 	} {
-		w := &write{store: &store{resource: tc.resource}}
-		object := func(p *v1.Pod) runtime.Object {
-			if p == nil {
-				return nil
-			}
-			return p
-		}
-		keys, n := governingKeys(tc.by, w.subjectOf(object(tc.before)), w.subjectOf(object(tc.after)))
+		keys, n := sharding.Governing(string(tc.by), subjectOf(tc.before).keys, subjectOf(tc.after).keys)
 		key := hashkey.OfUID
 		if tc.by == namespace {
 			key = func(name types.UID) int64 { return hashkey.OfNamespace(string(name)) }
@@ -94,8 +82,6 @@ func TestTheKeysThatGovernAWrite(t *testing.T) {
 }
 
 func TestAVolumeIsGovernedByItsClaim(t *testing.T) {
-	volumes := schema.GroupResource{Resource: "persistentvolumes"}
-	w := &write{store: &store{resource: volumes}}
 	volume := func(claim types.UID) runtime.Object {
 		v := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "uid-of-v"}}
 		if claim != "" {
@@ -115,7 +101,7 @@ func TestAVolumeIsGovernedByItsClaim(t *testing.T) {
 		"unclaimed":    {volume(""), volume(""), nil},
 		"not a volume": {nil, pod("p", "x"), nil},
 	} {
-		keys, n := governingKeys(shardingv1alpha1.GoverningKeyClaim, w.subjectOf(tc.before), w.subjectOf(tc.after))
+		keys, n := sharding.Governing(string(shardingv1alpha1.GoverningKeyClaim), subjectOf(tc.before).keys, subjectOf(tc.after).keys)
 		var want []int64
 		for _, uid := range tc.want {
 			want = append(want, hashkey.OfUID(uid))
