@@ -21,6 +21,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -75,7 +76,7 @@ type Config[T comparable] struct {
 // names of namespaced objects. What the gate does not let in is forgotten; to queue it again when the
 // gate opens is for Config.Acquired.
 func Beside(env *Env, q *workqueue.TypedRateLimitingInterface[string]) {
-	s := guard.NewSubjects(env.Gate, cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), true)
+	s := guard.NewSubjects(env.Gate, cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), sharding.KeyPathNamespace)
 	inner := *q
 	s.Queue = inner.Add
 	env.beside(s)

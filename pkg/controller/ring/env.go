@@ -102,7 +102,8 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 			seen.SharedIndexInformer = seen.filter.Informer(seen.SharedIndexInformer)
 		}
 		if read.Resource == described.Workloads {
-			env.subjects = guard.NewSubjects(gate, informer.GetIndexer(), read.Path == sharding.NamespaceHashKeyPath)
+			path, _ := sharding.ParseKeyPath(read.Path) // Whole is worked on by own keys
+			env.subjects = guard.NewSubjects(gate, informer.GetIndexer(), path)
 			if err := env.subjects.HearOf(seen); err != nil {
 				return nil, fmt.Errorf("%s: %w", described.Name, err)
 			}

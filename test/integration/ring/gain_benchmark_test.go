@@ -281,7 +281,7 @@ type gainController struct {
 }
 
 func newGainController(gate guard.Gate, store cache.Indexer) *gainController {
-	c := &gainController{subjects: guard.NewSubjects(gate, store, false)}
+	c := &gainController{subjects: guard.NewSubjects(gate, store, sharding.KeyPathOwn)}
 	c.subjects.Forget = func(string, types.UID) {}
 	c.queue = guard.Queue[string]{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),

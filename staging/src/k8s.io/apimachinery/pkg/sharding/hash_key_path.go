@@ -87,6 +87,8 @@ var keyPaths = [NumKeyPaths]struct {
 	// optional says that objects may lack the key. Where they may not, an object for which
 	// keyOf finds none has its own key in its place.
 	optional bool
+	// ofNamespace returns the key of all objects in a namespace, if its name tells it.
+	ofNamespace func(name string) int64
 	// only is the one resource whose objects have the key, if others have none.
 	only schema.GroupResource
 	// beyondMetadata is the one resource whose objects have the key outside their metadata.
@@ -113,6 +115,7 @@ var keyPaths = [NumKeyPaths]struct {
 		governs:        "Namespace",
 		keyOf:          hashKeyed.GetNamespaceHashKey,
 		optional:       true,
+		ofNamespace:    hashkey.OfNamespace,
 		beyondMetadata: schema.GroupResource{Resource: "namespaces"},
 	},
 	KeyPathClaim: {
@@ -142,6 +145,15 @@ func (p KeyPath) String() string { return keyPaths[p].fieldPath }
 
 // Optional says whether objects may lack this key.
 func (p KeyPath) Optional() bool { return keyPaths[p].optional }
+
+// OfNamespace returns the key that all objects in the namespace of that name have at this path.
+// It returns false if they need not share one, or if the name does not tell it.
+func (p KeyPath) OfNamespace(name string) (key int64, ok bool) {
+	if of := keyPaths[p].ofNamespace; of != nil {
+		return of(name), true
+	}
+	return 0, false
+}
 
 // Only returns the one resource whose objects have this key, and false if it is not one alone.
 // The API server refuses the path for any other.

@@ -161,6 +161,18 @@ func TestOnlyOptionalKeysCanBeMissing(t *testing.T) {
 	}
 }
 
+func TestTheKeyOfANamespaceIsThatOfItsObjects(t *testing.T) {
+	for p := range NumKeyPaths {
+		key, ok := p.OfNamespace("team")
+		if ok != (p == KeyPathNamespace) {
+			t.Errorf("%s: the objects of a namespace share a key: %t", p, ok)
+		}
+		if got, _, err := p.KeyOf(inNamespace(keyed())); ok && (err != nil || got != key) {
+			t.Errorf("%s: an object has the key %x, %v; its namespace has %x", p, got, err, key)
+		}
+	}
+}
+
 func TestKeysDoNotAllocate(t *testing.T) {
 	for name, obj := range map[string]runtime.Object{
 		"typed":          inNamespace(keyed()),

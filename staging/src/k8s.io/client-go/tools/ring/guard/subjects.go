@@ -24,8 +24,9 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
@@ -47,7 +48,8 @@ type Subjects struct {
 	Steady bool
 
 	gate Gate
-	// byNamespace says that the key of an object is that of its namespace. Then a name alone tells
+	path sharding.KeyPath
+	// byNamespace says that the path gives all of a namespace one key. Then a name alone tells
 	// the key, and the caches have all of a namespace whose key the gate is open for, or none.
 	byNamespace bool
 
@@ -78,10 +80,11 @@ type work struct {
 	anew bool
 }
 
-// NewSubjects returns the subjects among objects whose work passes that gate by their own hash key or,
-// byNamespace, by that of their namespace.
-func NewSubjects(gate Gate, objects cache.Indexer, byNamespace bool) *Subjects {
-	return &Subjects{Indexer: objects, gate: gate, byNamespace: byNamespace, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
+// NewSubjects returns the subjects among objects whose work passes that gate by their hash keys at
+// that path.
+func NewSubjects(gate Gate, objects cache.Indexer, path sharding.KeyPath) *Subjects {
+	_, byNamespace := path.OfNamespace("")
+	return &Subjects{Indexer: objects, gate: gate, path: path, byNamespace: byNamespace, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
 // HearOf queues the objects of the informer when they are gone. Not every controller does so itself,
@@ -121,10 +124,13 @@ func (s *Subjects) of(obj any) (subject, bool) {
 	if err != nil {
 		return subject{}, false
 	}
-	if s.byNamespace {
-		return subject{hashkey.OfNamespace(accessor.GetNamespace()), accessor.GetUID()}, true
+	// One instance works on what is in no namespace, though it is in every range.
+	key, found := s.path.OfNamespace(accessor.GetNamespace())
+	if !found {
+		object, _ := obj.(runtime.Object)
+		key, found, _ = s.path.KeyOf(object)
 	}
-	return subject{metav1.HashKeyOf(accessor), accessor.GetUID()}, true
+	return subject{key, accessor.GetUID()}, found
 }
 
 // Has says whether the caches have the object with that name and UID, even while another of that name
@@ -160,7 +166,8 @@ func (s *Subjects) Waiting() int {
 func (s *Subjects) absent(name string) (int64, bool) {
 	if s.byNamespace {
 		namespace, _, err := cache.SplitMetaNamespaceKey(name)
-		return hashkey.OfNamespace(namespace), err == nil
+		key, _ := s.path.OfNamespace(namespace)
+		return key, err == nil
 	}
 	s.lock.Lock()
 	defer s.lock.Unlock()

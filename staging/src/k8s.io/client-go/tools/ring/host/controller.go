@@ -64,9 +64,10 @@ func (h *Host) newController(described Controller) (*controller, error) {
 			return nil, err
 		}
 	}
+	path, _ := sharding.ParseKeyPath(i.By)
 	// The informer brings its own store.
 	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	c := &controller{Controller: described, host: h, subjects: guard.NewSubjects(h.gate.For(described.Name), none, i.By == sharding.NamespaceHashKeyPath)}
+	c := &controller{Controller: described, host: h, subjects: guard.NewSubjects(h.gate.For(described.Name), none, path)}
 	i.subjects = c.subjects
 	return c, nil
 }
