@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/util/feature"
@@ -74,10 +75,8 @@ func (jm *Controller) putOnRing(ctx context.Context, env *ring.Env) (*ring.Contr
 
 // homeKey returns the key that governs the removal of a pod's finalizer.
 func homeKey(pod *v1.Pod) int64 {
-	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-		return metav1.HashKeyOfOwner(ref)
-	}
-	return metav1.HashKeyOf(pod)
+	key, _, _ := sharding.KeyPathHome.KeyOf(pod) // a pod always has one
+	return key
 }
 
 // enterOrphan takes a pod that seems to have no Job to finish it through the gate, and returns it as
