@@ -35,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/sharding"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -115,7 +114,7 @@ func owner(ctx context.Context, client kubernetes.Interface, mapper meta.RESTMap
 			instance, host = c.owner.Name, c.owner.Host()
 			phase, since = cmp.Or(string(c.owner.Phase), "-"), c.owner.Since(time.Now())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), keyNames[c.by], instance, host, phase, since, c.gate(), strings.Join(c.controllers, ","))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ring.Name, hashkey.Format(c.key), whose(c.by), instance, host, phase, since, c.gate(), strings.Join(c.controllers, ","))
 	}
 	return w.Flush()
 }
@@ -130,17 +129,13 @@ type claim struct {
 	controllers []string
 }
 
-// keyNames say whose a governing key is, and keyPaths where it is found.
-var (
-	keyNames = map[shardingv1alpha1.GoverningKey]string{
-		shardingv1alpha1.GoverningKeyOwn: "itself", shardingv1alpha1.GoverningKeyController: "controller", shardingv1alpha1.GoverningKeyHome: "home",
-		shardingv1alpha1.GoverningKeyNamespace: "namespace", shardingv1alpha1.GoverningKeyClaim: "claim",
+// whose says whose key governs, for people.
+func whose(by shardingv1alpha1.GoverningKey) string {
+	if by == shardingv1alpha1.GoverningKeyOwn {
+		return "itself"
 	}
-	keyPaths = map[shardingv1alpha1.GoverningKey]sharding.KeyPath{
-		shardingv1alpha1.GoverningKeyOwn: sharding.KeyPathOwn, shardingv1alpha1.GoverningKeyController: sharding.KeyPathController,
-		shardingv1alpha1.GoverningKeyHome: sharding.KeyPathHome, shardingv1alpha1.GoverningKeyNamespace: sharding.KeyPathNamespace,
-	}
-)
+	return strings.ToLower(string(by))
+}
 
 // claimsOf returns the parts of a ring's instances in the object, by what their records say governs
 // what their controllers write; on a ring without instances, by the catalogue. Of controllers that
@@ -203,16 +198,9 @@ func isFor(c catalogue.Controller, by shardingv1alpha1.GoverningKey, of, control
 
 // keyOf returns the governing key of the object, and whether it has one.
 func keyOf(by shardingv1alpha1.GoverningKey, object *unstructured.Unstructured) (int64, bool) {
-	if by == shardingv1alpha1.GoverningKeyClaim {
-		uid, _, _ := unstructured.NestedString(object.Object, "spec", "claimRef", "uid")
-		return hashkey.OfUID(types.UID(uid)), uid != ""
-	}
-	path, ok := keyPaths[by]
-	if !ok {
-		return 0, false
-	}
-	key, found, err := path.KeyOf(object)
-	return key, found && err == nil
+	keys, _ := sharding.KeysOf(object) // it has metadata
+	governing, n := sharding.Governing(string(by), keys, sharding.Keys{})
+	return governing[0], n > 0
 }
 
 // gate says whether the owner works on the key, and if not, why not.

@@ -78,6 +78,7 @@ func TestOwner(t *testing.T) {
 	}
 	ownerKey := hashkey.Format(hashkey.OfUID("owner-0")) // low's
 	volume := object("PersistentVolume", "", "v", nil)
+	volume.SetAPIVersion("v1")
 	volume.Object["spec"] = map[string]any{"claimRef": map[string]any{"uid": "c"}}
 	own := hashkey.Format(hashkey.OfUID("uid-1"))
 	for name, tc := range map[string]struct {
