@@ -51,9 +51,7 @@ func KeysOf(obj runtime.Object) (Keys, error) {
 	}
 	keys := Keys{own: hashkey.OfUID(keyed.GetUID())}
 	for p := range keyPaths {
-		if keyOf := keyPaths[p].keyOf; keyOf != nil {
-			keys.found[p].key, keys.found[p].ok = keyOf(keyed)
-		}
+		keys.found[p].key, keys.found[p].ok = keyPaths[p].keyOf(keyed)
 	}
 	return keys, nil
 }
