@@ -135,9 +135,10 @@ func (b Balanced) Consult(in Input, work []int64, keys func(hashkey.Ranges) []in
 		in.Keys = keys(d.Owned)
 		advice = ask()
 	}
-	if len(advice.Shifts) > 0 {
+	if d.Turn != nil {
+		// As if it had been decided with them.
 		in.Shifts = advice.Shifts
-		d = b.Decide(in)
+		b.decideShift(in, &d)
 	}
 	if advice.Wake > 0 {
 		d.wakeAt(advice.Wake)

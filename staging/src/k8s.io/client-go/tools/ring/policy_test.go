@@ -230,7 +230,7 @@ func TestAPolicyIsAskedWithEachDecision(t *testing.T) {
 	}
 	in := Input{Serving: keys(100, 200)}
 
-	w := &witness{advice: []Advice{{Wake: 9}}}
+	w := &witness{advice: []Advice{{Shifts: []Shift{shift}, Wake: 9}}}
 	if d := consult(w, Input{}); d.Write != nil || len(w.turns) != 1 || w.turns[0] != nil || d.Wake != 9 {
 		t.Errorf("it may move nothing: asked %v, writes %+v, wakes at %v", w.turns, d.Write, d.Wake)
 	}
