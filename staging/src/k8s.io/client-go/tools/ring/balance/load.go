@@ -27,10 +27,9 @@ const (
 	// idleWork is the work, in thousandths, that does not count as load. A worker that has more
 	// to do counts, and one that never rests as much as an even share of the ring.
 	idleWork = 500
-	// baseBytes is about what a process holds without objects; what it holds beside them counts
-	// from sideBytes on.
-	baseBytes = 16 << 20
-	sideBytes = 16 << 20
+	// processBytes is about what a process holds without objects. What it holds beside them counts as
+	// far as it is above as much again: less is not worth a handover.
+	processBytes = 16 << 20
 	// fewObjects are too few to say how large one is, and to make up for what a process holds beside
 	// them. Three times as many make up for all of it.
 	fewObjects = 1000
@@ -50,32 +49,37 @@ type Part struct {
 	// counts up to two thirds of what one has on average.
 	Own int64
 
-	// grown is by how much more its process holds now than what Own counts, in objects, if that is of
-	// before: it is to get as much less. It gives nothing for that by itself, as heaps swing, but may
-	// come down to it where it passes load on.
+	// These are measured. grown is by how much more its process holds now than what Own counts, in
+	// objects, if that is of before: it is to get as much less. It gives nothing for that by itself, as
+	// heaps swing, but may come down to it where it passes load on.
 	grown int64
 	// pinned says that the upper end of its range is.
 	pinned bool
 	// heaviest is the load that cannot be taken from it, before and after what comes before and after
-	// it in the range. It is fixed if that alone is more than it should have: it gets nothing then.
+	// it in the range.
 	heaviest, before, after int64
-	fixed                   bool
+
+	// These follow from what it should have. It is fixed if its heaviest key alone is more than that: it
+	// gets nothing then.
+	fixed bool
 	// tolerated is how much more it may have than wanted; of too little it may have twice that.
 	tolerated int64
 	// surplus is what it has too much, room how much more it can have without being near too much, and
-	// least what it is to keep.
+	// least what it is to keep, which is less where it makes room for a heavy key.
 	surplus, room, least int64
-	// lumps are what lies at the lower and at the upper end of its range up to its heaviest key, with
-	// that key, if the key is in the way of load that is to pass there; else 0.
+
+	// These follow from what is to flow. lumps are what lies at the lower and at the upper end of its
+	// range up to its heaviest key, with that key, if the key is in the way of load that is to pass
+	// there; else 0.
 	lumps [2]int64
 	// passes is what it is to get from its predecessor and to give to its successor; negative: the other
 	// way round.
 	passes int64
 }
 
-// parts returns the parts of all that own a range, in order of key, without what they should have. What
+// measure returns the parts of all that own a range, in order of key, without what they should have. What
 // processes hold beside their rings is that of heaps, an earlier view or the same; nil: nothing.
-func parts(view *ring.View, settings Settings, heaps *ring.View) []Part {
+func measure(view *ring.View, settings Settings, heaps *ring.View) []Part {
 	owners := view.Ring()
 	out := make([]Part, len(owners))
 	total := total(view)
@@ -142,7 +146,7 @@ func bytesOfObject(view *ring.View) float64 {
 	var all []float64
 	for _, r := range view.Ring() {
 		if tellsHeap(r) {
-			all = append(all, float64(r.LiveBytes-baseBytes)/float64(r.HeapObjects))
+			all = append(all, float64(r.LiveBytes-processBytes)/float64(r.HeapObjects))
 		}
 	}
 	if len(all) == 0 {
@@ -153,7 +157,7 @@ func bytesOfObject(view *ring.View) float64 {
 }
 
 // tellsHeap says whether the instance has told of a heap that says how large an object is.
-func tellsHeap(r *ring.Record) bool { return r.HeapObjects >= fewObjects && r.LiveBytes > baseBytes }
+func tellsHeap(r *ring.Record) bool { return r.HeapObjects >= fewObjects && r.LiveBytes > processBytes }
 
 // comparesHeaps says whether two processes or more have told of their heaps: what one alone holds can be
 // compared with nothing.
@@ -191,6 +195,6 @@ func shareOfHeaps(view *ring.View) float64 {
 // own returns the share that counts of what the instance's process holds beside its rings, in objects
 // of so many bytes.
 func own(r *ring.Record, bytes, share float64) int64 {
-	side := float64(r.LiveBytes) - baseBytes - sideBytes - bytes*float64(r.HeapObjects)
+	side := float64(r.LiveBytes) - 2*processBytes - bytes*float64(r.HeapObjects)
 	return int64(max(0, min(share*side/bytes, mostLoad)))
 }

@@ -116,14 +116,20 @@ type Flow struct {
 // an instance may give half of what it should have before it gets as much from its other neighbour. In
 // others it passes no more than is tolerated on, as what it waits for may never come.
 func NewPlan(view *ring.View, settings Settings, free bool, heaps *ring.View) *Plan {
+	pass := 0.5
 	if !free {
-		heaps = view
+		heaps, pass = view, settings.Tolerance
 	}
-	p := &Plan{Parts: parts(view, settings, heaps)}
-	pass := settings.Tolerance
-	if free {
-		pass = 0.5
-	}
+	p := &Plan{Parts: measure(view, settings, heaps)}
+	flows := p.evenOut(settings, pass)
+	p.makeRoom(flows)
+	p.limit(flows, settings)
+	return p
+}
+
+// evenOut sets what each part should have, and returns what is to flow over the upper end of each range:
+// to its successor or, if it is negative, from it.
+func (p *Plan) evenOut(settings Settings, pass float64) []int64 {
 	n := len(p.Parts)
 	flows := make([]int64, n)
 	first := slices.IndexFunc(p.Parts, func(part Part) bool { return part.pinned }) + 1
@@ -141,40 +147,49 @@ func NewPlan(view *ring.View, settings Settings, free bool, heaps *ring.View) *P
 		}
 		begin = end
 	}
-	// across returns who gives and gets what passes the upper end of a range, how much that is, and which
-	// end of the donor's range it is, the lower or the upper one.
-	across := func(i int) (donor, receiver *Part, flow int64, end int) {
-		self, successor := &p.Parts[i], &p.Parts[(i+1)%n]
-		if flows[i] < 0 {
-			return successor, self, -flows[i], 0
-		}
-		return self, successor, flows[i], 1
+	return flows
+}
+
+// across returns who gives and gets what flows over the upper end of a range, how much that is, and
+// which end of the donor's range it is: 0 is the lower one, 1 the upper one.
+func (p *Plan) across(flows []int64, i int) (donor, receiver *Part, flow int64, end int) {
+	self, successor := &p.Parts[i], &p.Parts[(i+1)%len(p.Parts)]
+	if flows[i] < 0 {
+		return successor, self, -flows[i], 0
 	}
+	return self, successor, flows[i], 1
+}
+
+// makeRoom finds the heavy keys that are in the way of more load than they have. Such a key is given
+// whole, unless the donor has little, and gets more before, or nothing else. The receiver is to pass as
+// much on, and makes room for it.
+func (p *Plan) makeRoom(flows []int64) {
 	for i := range flows {
-		donor, receiver, flow, end := across(i)
+		donor, receiver, flow, end := p.across(flows, i)
 		side := donor.sides()[end]
 		lump := side + donor.heaviest
 		if load := min(flow, donor.spare(side), receiver.room); side > load || lump <= load || lump > flow {
 			continue
 		}
-		// A key is in the way of more than it has. It is given whole, unless the donor has little, and gets
-		// more before, or nothing else.
 		if donor.Load >= donor.least && lump < donor.Load {
 			donor.lumps[end] = lump
 		}
 	}
 	for i := range flows {
-		// The receiver is to pass as much on, and makes room for it.
-		if donor, receiver, _, end := across(i); donor.lumps[end] > 0 {
+		if donor, receiver, _, end := p.across(flows, i); donor.lumps[end] > 0 {
 			receiver.least = min(receiver.least, max(0, receiver.Wanted+receiver.tolerated/2-donor.lumps[end]))
 		}
 	}
+}
+
+// limit sets which part of the flows changes hands now. One that passes load on does so before it gets
+// more: else it would have too much, and give it back.
+func (p *Plan) limit(flows []int64, settings Settings) {
+	n := len(flows)
 	for i, flow := range flows {
 		before := flows[(i+n-1)%n]
 		p.Parts[i].passes = max(0, min(before, flow)) + min(0, max(before, flow))
-		// One that passes load on does so before it gets more: else it would have too much, and give it
-		// back.
-		donor, receiver, flow, end := across(i)
+		donor, receiver, flow, end := p.across(flows, i)
 		load := min(flow, donor.spare(donor.sides()[end]), receiver.room)
 		if lump := donor.lumps[end]; lump <= receiver.room {
 			load = max(load, lump)
@@ -183,7 +198,6 @@ func NewPlan(view *ring.View, settings Settings, free bool, heaps *ring.View) *P
 			p.Flows = append(p.Flows, Flow{Boundary: p.Parts[i].Name, Donor: donor.Name, Receiver: receiver.Name, Load: load})
 		}
 	}
-	return p
 }
 
 // from returns what the instance may give, the best first: what the plan says, and then half of what it

@@ -88,9 +88,9 @@ func holds(v *ring.View, own ...int64) *ring.View {
 	const bytes = 20000
 	for i := range v.Ring() {
 		r := *v.Ring()[i]
-		r.HeapObjects, r.LiveBytes = r.Weight, baseBytes+bytes*(r.Weight+own[i])
+		r.HeapObjects, r.LiveBytes = r.Weight, processBytes+bytes*(r.Weight+own[i])
 		if own[i] > 0 {
-			r.LiveBytes += sideBytes
+			r.LiveBytes += processBytes
 		}
 		v = v.With(r)
 	}
