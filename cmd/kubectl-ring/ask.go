@@ -49,6 +49,8 @@ type asker struct {
 	client *http.Client
 	// withToken says that all credentials of the kubeconfig are sent.
 	withToken bool
+	// recorded has them tell what they have recorded, too.
+	recorded bool
 	// settle is for how long a view that differs is asked for again, a quarter of that apart.
 	settle time.Duration
 }
@@ -100,7 +102,11 @@ func (a *asker) ask(ctx context.Context, address string) (got answer) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return answer{err: errors.New("its holder names no host and port, so it serves nothing")}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Scheme: "https", Host: address, Path: "/ringz"}).String(), nil)
+	where := url.URL{Scheme: "https", Host: address, Path: "/ringz"}
+	if a.recorded {
+		where.RawQuery = "recording=true"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), nil)
 	if err != nil {
 		return answer{err: err}
 	}

@@ -64,8 +64,8 @@ func newBundleCommand(flags *genericclioptions.ConfigFlags) *cobra.Command {
 		Short: "Collect what a bug report on the rings needs, in one archive",
 		Long: `Collect what a bug report on the rings needs, in one archive: the ControllerInstances, their events, the
 leader's Lease, the tables that the other commands print, what each controller manager that can be reached
-tells of its rings, and the metrics of the API server that answers about them. What cannot be read is
-listed in errors.txt.
+tells of its rings and of what it has decided lately, and the metrics of the API server that answers about
+them. What cannot be read is listed in errors.txt.
 
 It has no Secrets, no tokens and no kubeconfig; it does name hosts, processes and ControllerInstances.`,
 		Args: cobra.NoArgs,
@@ -85,6 +85,7 @@ It has no Secrets, no tokens and no kubeconfig; it does name hosts, processes an
 		if err != nil {
 			return err
 		}
+		asker.recorded = true
 		ctx, stop := cluster.UntilSignal(ctx)
 		defer stop()
 		b := bundler{

@@ -97,6 +97,18 @@ func testAsker(t *testing.T, config *rest.Config, authority string) *asker {
 	return a
 }
 
+func TestWhatIsRecordedIsAskedForOnlyForABundle(t *testing.T) {
+	m := newManager(t)
+	m.process = func() member.Process { return member.Process{} }
+	a := testAsker(t, &rest.Config{}, "")
+	for recorded, want := range map[bool]string{false: "", true: "recording=true"} {
+		a.recorded = recorded
+		if got := a.ask(t.Context(), m.Listener.Addr().String()); got.err != nil || m.got.Load().URL.RawQuery != want {
+			t.Errorf("asks with %q, %v; want %q", m.got.Load().URL.RawQuery, got.err, want)
+		}
+	}
+}
+
 func TestViews(t *testing.T) {
 	const half = 1 << 62
 	for name, tc := range map[string]struct {

@@ -432,12 +432,14 @@ func (p *simulatedProcess) advance(next *simulatedView, seen int, missed bool) {
 	view := *next
 	p.view, p.seen = &view, seen
 	if missed {
-		p.balanced().Replace(view.View)
+		p.decider().Replace(view.View)
 		p.grew = slices.DeleteFunc(p.grew, func(revision int64) bool { return revision <= view.Revision })
 		return
 	}
 	p.machine.advance(view.View)
-	p.balanced().observe()
+	if p.policy != nil {
+		p.policy.Observe(view.View)
+	}
 	// What lies between the two views is made up for.
 	for len(p.grew) > 0 && p.grew[0] <= view.Revision {
 		p.machine.gainedAt = max(p.machine.gainedAt, p.grew[0])
@@ -455,11 +457,11 @@ func (p *simulatedProcess) remember() {
 	}
 }
 
-func (p *simulatedProcess) balanced() Balanced {
+func (p *simulatedProcess) decider() Decider {
 	if p.policy == nil {
-		return Balanced{Machine: p.machine}
+		return Decider{Machine: p.machine}
 	}
-	return Balanced{p.machine, p.policy}
+	return Decider{Machine: p.machine, Policy: p.policy}
 }
 
 func (p *simulatedProcess) decide() {
@@ -488,7 +490,7 @@ func (p *simulatedProcess) decide() {
 			in.Draining = in.Draining.Union(w.ranges)
 		}
 	}
-	decision := p.balanced().Consult(in, p.samples, d.objects.list)
+	decision := p.decider().Consult(in, p.samples, d.objects.list)
 	if decision.Gone {
 		p.lose("the log says so")
 		return

@@ -225,12 +225,12 @@ func TestADonorRestsAfterADrainThatDidNotEnd(t *testing.T) {
 
 func TestADonorsRestsAreItsOwn(t *testing.T) {
 	m := NewMachine("d", NewView(1, member("d", at(hashkey.Max)), joining("n", "d", nil), joining("o", "d", nil)), limits)
-	n, o := registration{name: "n"}, registration{name: "o"}
+	n, o := registration{Name: "n"}, registration{Name: "o"}
 	m.rest(n, time.Minute)
 	m.rest(o, 2*time.Minute)
 	for of, want := range map[registration]time.Duration{n: time.Minute + 4*limits.Step, o: 2*time.Minute + 4*limits.Step} {
-		if until := m.restsUntil(Record{Name: of.name}, nil); until != want {
-			t.Errorf("rests for %s until %v, want %v", of.name, until, want)
+		if until := m.restsUntil(Record{Name: of.Name}, nil); until != want {
+			t.Errorf("rests for %s until %v, want %v", of.Name, until, want)
 		}
 	}
 	m.rest(o, time.Hour)

@@ -39,45 +39,45 @@ const firstPiece = 8
 
 // filling is what an instance does about keys that it owns and does not hold.
 type filling struct {
-	// unfilled are the keys that it owns and has not begun to fill.
-	unfilled hashkey.Ranges
-	// begun is what it was filling when it was last looked at, since then.
-	begun hashkey.Ranges
-	since time.Duration
-	// limited says that the process cannot hold any number of objects.
-	limited bool
+	// Unfilled are the keys that it owns and has not begun to fill.
+	Unfilled hashkey.Ranges
+	// Begun is what it was filling when it was last looked at, since then.
+	Begun hashkey.Ranges
+	Since time.Duration
+	// Limited says that the process cannot hold any number of objects.
+	Limited bool
 }
 
 // observe takes note of what has come cold: keys that nobody owned, and those that a donor gave that the
 // caches were not told to follow. What comes by a death does, too, if room is limited.
 func (f *filling) observe(before, next *View, name string, follow hashkey.Ranges) {
-	f.unfilled = f.unfilled.Intersect(next.Owned(name))
+	f.Unfilled = f.Unfilled.Intersect(next.Owned(name))
 	for _, r := range next.ReceivedSince(before, name) {
-		if (r.Kind == KindCrash || r.Kind == KindLeave) && !f.limited {
+		if (r.Kind == KindCrash || r.Kind == KindLeave) && !f.Limited {
 			continue
 		}
-		f.unfilled = f.unfilled.Union(r.Ranges.Minus(follow))
+		f.Unfilled = f.Unfilled.Union(r.Ranges.Minus(follow))
 	}
 }
 
 // decideFill begins to fill the next piece once all that was begun is worked on.
 func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges, handovers []Handover) {
 	f := &m.fill
-	f.limited = in.Room != nil
-	filled := owned.Minus(f.unfilled)
+	f.Limited = in.Room != nil
+	filled := owned.Minus(f.Unfilled)
 	missing := filled.Minus(in.Serving)
-	if !missing.Equal(f.begun) {
-		f.begun, f.since = missing, in.Now
+	if !missing.Equal(f.Begun) {
+		f.Begun, f.Since = missing, in.Now
 	}
 	if !missing.Empty() {
 		m.putBack(self, in, owned, missing)
 		return
 	}
-	if f.unfilled.Empty() {
+	if f.Unfilled.Empty() {
 		return
 	}
 	for i := range handovers {
-		if h := &handovers[i]; h.Donor == m.name && !h.Share(m.name, owned).Intersect(f.unfilled).Empty() {
+		if h := &handovers[i]; h.Donor == m.name && !h.Share(m.name, owned).Intersect(f.Unfilled).Empty() {
 			// It is given as it is.
 			return
 		}
@@ -86,19 +86,19 @@ func (m *Machine) decideFill(self Record, in Input, owned hashkey.Ranges, handov
 		return
 	}
 	width := max(filled.Width(), owned.Width()/firstPiece, m.limits.Piece, 1)
-	piece := upperPart(*self.Key, owned, f.unfilled, m.fits(width, filled.Width(), self.Weight, in.Room))
-	f.unfilled = f.unfilled.Minus(piece)
+	piece := upperPart(*self.Key, owned, f.Unfilled, m.fits(width, filled.Width(), self.Weight, in.Room))
+	f.Unfilled = f.Unfilled.Minus(piece)
 }
 
 // putBack gives half of what could not be filled in time up, for a while.
 func (m *Machine) putBack(self Record, in Input, owned, missing hashkey.Ranges) {
 	f, least := &m.fill, max(m.limits.Piece, 1)
 	half := missing.Width() / 2 / least * least
-	if in.Now-f.since < m.limits.Fill || half == 0 || m.give != (give{}) {
+	if in.Now-f.Since < m.limits.Fill || half == 0 || m.give != (give{}) {
 		return
 	}
-	f.unfilled = f.unfilled.Union(missing.Minus(upperPart(*self.Key, owned, missing, missing.Width()-half)))
-	f.since = in.Now
+	f.Unfilled = f.Unfilled.Union(missing.Minus(upperPart(*self.Key, owned, missing, missing.Width()-half)))
+	f.Since = in.Now
 }
 
 // awaitsReturn says whether those that have lost their records like this instance are given time to
@@ -107,7 +107,7 @@ func (m *Machine) awaitsReturn(self Record, filled hashkey.Ranges, now time.Dura
 	if self.Held.Empty() || filled.Empty() {
 		return false
 	}
-	return now < m.began+m.limits.Leave/2 || now < m.moved+m.limits.Step && m.isHeld(m.fill.unfilled)
+	return now < m.began+m.limits.Leave/2 || now < m.moved+m.limits.Step && m.isHeld(m.fill.Unfilled)
 }
 
 // isHeld says whether one that joins holds any of these keys.
@@ -190,7 +190,7 @@ func (a Arc) top(keys hashkey.Ranges) uint64 {
 // toReceive returns what the caches are to follow for a handover in which this instance is the
 // receiver: all that it will own or, of what the donor does not hold, a first piece.
 func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
-	after := h.OwnedAfter(m.name).Minus(m.fill.unfilled)
+	after := h.OwnedAfter(m.name).Minus(m.fill.Unfilled)
 	donor, _ := m.view.Get(h.Donor)
 	gain := after.Minus(m.view.Owned(m.name))
 	cold := gain.Minus(donor.Cached).Minus(m.follow)
@@ -269,7 +269,7 @@ func (m *Machine) cutToReturn(r, self Record, in Input, d *Decision) (int64, boo
 // cutUnfilled returns the key that gives away half of what this instance has not begun to fill, if that
 // is the lower part of its range: at the end of a range that has gone, if one is near the middle.
 func (m *Machine) cutUnfilled(self Record, owned hashkey.Ranges) (int64, bool) {
-	unfilled := m.fill.unfilled
+	unfilled := m.fill.Unfilled
 	if unfilled.Empty() {
 		return 0, false
 	}

@@ -38,25 +38,25 @@ const (
 type history struct {
 	// view is the one that was observed last.
 	view *View
-	// alive holds those that have owned a range.
-	alive map[registration]life
-	// slots holds those where the last process died young.
-	slots map[string]strikes
+	// Alive holds those that have owned a range.
+	Alive map[registration]life
+	// Slots holds those where the last process died young.
+	Slots map[string]strikes
 }
 
 // life is that of an instance, as far as it was seen.
 type life struct {
-	holder  string
-	since   time.Duration
-	leaving bool
+	Holder  string
+	Since   time.Duration
+	Leaving bool
 }
 
 type strikes struct {
-	// holder is the last that died.
-	holder string
-	times  int
-	// until is when the next may get a range.
-	until time.Duration
+	// Holder is the last that died.
+	Holder string
+	Times  int
+	// Until is when the next may get a range.
+	Until time.Duration
 }
 
 // Place returns the place of a process, which outlives it: what comes before the last two parts
@@ -82,11 +82,11 @@ func (h *history) observe(view *View, now time.Duration) {
 	var alive map[registration]life
 	change := func() {
 		if alive == nil {
-			alive = maps.Clone(h.alive)
+			alive = maps.Clone(h.Alive)
 			if alive == nil {
 				alive = map[registration]life{}
 			}
-			h.slots = maps.Clone(h.slots)
+			h.Slots = maps.Clone(h.Slots)
 		}
 	}
 	for _, r := range view.Records() {
@@ -94,53 +94,53 @@ func (h *history) observe(view *View, now time.Duration) {
 		if s == "" {
 			continue
 		}
-		if h.slots[s].holder == r.Holder {
+		if h.Slots[s].Holder == r.Holder {
 			// It lives, and has lost its record only.
 			change()
-			delete(h.slots, s)
+			delete(h.Slots, s)
 		}
-		l, known := h.alive[r.registration()]
-		if known && l.leaving == r.leaving() || !known && r.Key == nil {
+		l, known := h.Alive[r.registration()]
+		if known && l.Leaving == r.leaving() || !known && r.Key == nil {
 			continue
 		}
 		change()
 		if !known {
-			l = life{holder: r.Holder, since: now}
+			l = life{Holder: r.Holder, Since: now}
 		}
-		l.leaving = r.leaving()
+		l.Leaving = r.leaving()
 		alive[r.registration()] = l
 	}
-	for reg, l := range h.alive {
-		if r, ok := view.Get(reg.name); ok && r.UID == reg.uid {
+	for reg, l := range h.Alive {
+		if r, ok := view.Get(reg.Name); ok && r.UID == reg.UID {
 			continue
 		}
 		change()
 		delete(alive, reg)
-		s := Place(l.holder)
-		if l.leaving || now-l.since >= youngAge {
-			delete(h.slots, s)
+		s := Place(l.Holder)
+		if l.Leaving || now-l.Since >= youngAge {
+			delete(h.Slots, s)
 			continue
 		}
-		if h.slots == nil {
-			h.slots = map[string]strikes{}
+		if h.Slots == nil {
+			h.Slots = map[string]strikes{}
 		}
-		n := h.slots[s].times + 1
-		h.slots[s] = strikes{holder: l.holder, times: n, until: now + min(firstRest<<min(n-1, 16), maxRest)}
+		n := h.Slots[s].Times + 1
+		h.Slots[s] = strikes{Holder: l.Holder, Times: n, Until: now + min(firstRest<<min(n-1, 16), maxRest)}
 	}
 	if alive != nil {
-		h.alive = alive
+		h.Alive = alive
 	}
 }
 
 // doubtedUntil is until when the instance counts as one of a crash loop, which may still go on as soon
 // as it gets a range; 0: it does not.
 func (h *history) doubtedUntil(r Record) time.Duration {
-	s := h.slots[Place(r.Holder)]
-	if s.times == 0 {
+	s := h.Slots[Place(r.Holder)]
+	if s.Times == 0 {
 		return 0
 	}
-	return s.until + youngAge<<min(s.times-1, 4)
+	return s.Until + youngAge<<min(s.Times-1, 4)
 }
 
 // restsUntil is when the instance may get a range, as Input.Now counts; 0: at once.
-func (h *history) restsUntil(r Record) time.Duration { return h.slots[Place(r.Holder)].until }
+func (h *history) restsUntil(r Record) time.Duration { return h.Slots[Place(r.Holder)].Until }

@@ -51,7 +51,7 @@ func (m *Machine) decideJoin(self Record, handovers []Handover, in Input, d *Dec
 		m.wait = waiting{}
 		return
 	}
-	since := m.await(waiting{peer: self.Donor, named: named}, in.Now)
+	since := m.await(waiting{Peer: self.Donor, Named: named}, in.Now)
 	overdue := in.Now-since >= limit
 	if !overdue {
 		d.waitUntil(since + limit)
@@ -85,7 +85,7 @@ func (m *Machine) decideJoin(self Record, handovers []Handover, in Input, d *Dec
 // left.
 func (m *Machine) heir() bool {
 	for _, o := range m.older() {
-		if r, ok := m.view.Get(o.name); ok && !r.leaving() {
+		if r, ok := m.view.Get(o.Name); ok && !r.leaving() {
 			return false
 		}
 	}

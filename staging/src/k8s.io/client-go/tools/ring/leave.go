@@ -38,25 +38,25 @@ func (m *Machine) decideToLeave(self Record, in Input, d *Decision) {
 	}
 	asked := in.Leaving || self.Deleting
 	switch {
-	case l.begun && !asked && (!drained || !spare && !l.shut):
+	case l.Begun && !asked && (!drained || !spare && !l.Shut):
 		m.reopen()
 		*l = leaving{}
-	case !l.begun && (asked || drained && spare):
-		*l = leaving{begun: true, since: in.Now}
+	case !l.Begun && (asked || drained && spare):
+		*l = leaving{Begun: true, Since: in.Now}
 	}
-	if in.Leaving && !l.hurries {
-		l.hurries, l.since = true, in.Now
+	if in.Leaving && !l.Hurries {
+		l.Hurries, l.Since = true, in.Now
 	}
 }
 
 // reopen has the gate open again that was shut to leave. As when a handover is called off, what was in
 // work may still be on its way.
 func (m *Machine) reopen() {
-	if m.leave.shut {
+	if m.leave.Shut {
 		m.epoch++
 		m.gainedAt = m.view.Revision
 	}
-	m.leave.shut, m.leave.heldSince = false, 0
+	m.leave.Shut, m.leave.HeldSince = false, 0
 }
 
 // spare says whether another instance can own the range of this one: it does not leave, is not drained,
@@ -85,33 +85,33 @@ func (m *Machine) decideLeave(self Record, handovers []Handover, in Input, d *De
 	d.Phase = shardingv1alpha1.InstanceLeaving
 	if giving := m.toGive(handovers); giving == nil || !m.give.of(giving) {
 		m.endGive()
-	} else if m.give.draining {
+	} else if m.give.Draining {
 		// The grant may be under way.
 		d.Open = d.Open.Intersect(in.Serving)
 	}
 	// A predecessor that leaves may rely on these caches.
 	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached.Union(in.Told)))
-	if !l.shut {
+	if !l.Shut {
 		limit := m.limits.Leave
-		if !l.hurries {
+		if !l.Hurries {
 			limit = m.limits.Fill
 		}
 		switch {
 		case m.warmWithout(in.Serving.Union(d.Open)):
-		case !l.hurries && !self.Deleting:
+		case !l.Hurries && !self.Deleting:
 			d.Waits = true
 			return
-		case in.Now-l.since < limit:
-			d.waitUntil(l.since + limit)
+		case in.Now-l.Since < limit:
+			d.waitUntil(l.Since + limit)
 			return
 		}
-		inVain := len(in.Stuck) > 0 && (!self.Deleting || in.Now-l.since < limit)
-		if !l.hurries && (inVain || len(in.Slow) > 0 && m.holds(&l.heldSince, in.Now)) {
+		inVain := len(in.Stuck) > 0 && (!self.Deleting || in.Now-l.Since < limit)
+		if !l.Hurries && (inVain || len(in.Slow) > 0 && m.holds(&l.HeldSince, in.Now)) {
 			d.waitUntil(in.Now + time.Second)
 			return
 		}
 		// As in decideGive.
-		l.shut, l.shutSince = true, in.Now
+		l.Shut, l.ShutSince = true, in.Now
 		d.Open = nil
 		d.waitUntil(in.Now)
 		return
@@ -120,13 +120,13 @@ func (m *Machine) decideLeave(self Record, handovers []Handover, in Input, d *De
 	switch {
 	case in.idle(hashkey.All()):
 		d.Write = &Write{Reason: ReasonLeave, Name: self.Name, UID: self.UID, Generation: self.Generation, Delete: true}
-	case l.hurries || self.Deleting && in.Now-l.since >= m.limits.Fill:
-	case in.Now-l.shutSince >= m.limits.Step:
+	case l.Hurries || self.Deleting && in.Now-l.Since >= m.limits.Fill:
+	case in.Now-l.ShutSince >= m.limits.Step:
 		// The work may be long, and nobody does that of the other keys meanwhile.
 		m.reopen()
 		d.waitUntil(in.Now)
 	default:
-		d.waitUntil(l.shutSince + m.limits.Step)
+		d.waitUntil(l.ShutSince + m.limits.Step)
 	}
 }
 

@@ -98,53 +98,53 @@ type Limits struct {
 
 // give is the donor's side of a handover. Without one it is zero.
 type give struct {
-	// record and key name the handover.
-	record registration
-	key    int64
-	// since is when it was taken up.
-	since    time.Duration
-	draining bool
-	// drainingSince is when the gate was told to shut for the receiver's share.
-	drainingSince time.Duration
-	// heldSince is since when slow work has kept it from draining; zero: none does.
-	heldSince time.Duration
-	// gives is set once the work in the share has ended, at givesSince.
-	gives      *Gift
-	givesSince time.Duration
-	// ends says that this instance has called it off before it drained.
-	ends bool
+	// Record and Key name the handover.
+	Record registration
+	Key    int64
+	// Since is when it was taken up.
+	Since    time.Duration
+	Draining bool
+	// DrainingSince is when the gate was told to shut for the receiver's share.
+	DrainingSince time.Duration
+	// HeldSince is since when slow work has kept it from draining; zero: none does.
+	HeldSince time.Duration
+	// Gives is set once the work in the share has ended, at GivesSince.
+	Gives      *Gift
+	GivesSince time.Duration
+	// Ends says that this instance has called it off before it drained.
+	Ends bool
 }
 
 // of says whether it is about this handover.
 func (g *give) of(h *Handover) bool {
-	return g.record == h.Record.registration() && g.key == *h.Record.Next
+	return g.Record == h.Record.registration() && g.Key == *h.Record.Next
 }
 
 // openIn says whether the handover is open in that view.
 func (g *give) openIn(view *View) bool {
-	r, ok := view.Get(g.record.name)
-	return ok && r.registration() == g.record && r.Next != nil && *r.Next == g.key
+	r, ok := view.Get(g.Record.Name)
+	return ok && r.registration() == g.Record && r.Next != nil && *r.Next == g.Key
 }
 
 // waiting is the receiver's side. While it waits for nobody it is zero.
 type waiting struct {
-	// peer has to name a key or, if named, to grant the one that it has named.
-	peer  string
-	named bool
-	key   int64
-	since time.Duration
+	// Peer has to name a key or, if Named, to grant the one that it has named.
+	Peer  string
+	Named bool
+	Key   int64
+	Since time.Duration
 }
 
 type leaving struct {
-	begun bool
-	since time.Duration
-	// hurries says that the process is about to end.
-	hurries bool
-	// heldSince is since when slow work has kept it from that; zero: none does.
-	heldSince time.Duration
-	// shut is set once the gate has been told to shut, at shutSince.
-	shut      bool
-	shutSince time.Duration
+	Begun bool
+	Since time.Duration
+	// Hurries says that the process is about to end.
+	Hurries bool
+	// HeldSince is since when slow work has kept it from that; zero: none does.
+	HeldSince time.Duration
+	// Shut is set once the gate has been told to shut, at ShutSince.
+	Shut      bool
+	ShutSince time.Duration
 }
 
 // NewMachine returns the machine of the instance of that name. view must be the
@@ -202,7 +202,7 @@ func (m *Machine) advance(next *View) {
 	then, _ := next.Get(m.name)
 	// Until its own record shows its epoch, a request of an earlier one can still be stored,
 	// and until it gives nothing, so can a grant.
-	if grew || m.give.draining && !m.give.openIn(next) || !then.Report.Equal(self.Report) {
+	if grew || m.give.Draining && !m.give.openIn(next) || !then.Report.Equal(self.Report) {
 		m.gainedAt = next.Revision
 	}
 	m.moves = m.moves || !next.hasRingOf(m.view)
@@ -215,8 +215,8 @@ func (m *Machine) advance(next *View) {
 // that has gone does not come back, so it does not matter when that is seen.
 func (m *Machine) older() []registration {
 	gone := func(older registration) bool {
-		r, ok := m.view.Get(older.name)
-		return !ok || r.UID != older.uid
+		r, ok := m.view.Get(older.Name)
+		return !ok || r.UID != older.UID
 	}
 	if slices.ContainsFunc(m.registeredBefore, gone) {
 		m.registeredBefore = slices.DeleteFunc(slices.Clone(m.registeredBefore), gone)
@@ -242,7 +242,7 @@ func (m *Machine) Decide(in Input) Decision {
 	owned := m.view.Owned(m.name)
 	handovers := m.view.Handovers()
 	m.decideFill(self, in, owned, handovers)
-	filled := owned.Minus(m.fill.unfilled)
+	filled := owned.Minus(m.fill.Unfilled)
 	d := Decision{Since: m.gainedAt, Owned: owned, Open: filled, Follow: filled}
 	for i := range handovers {
 		h := &handovers[i]
@@ -254,14 +254,14 @@ func (m *Machine) Decide(in Input) Decision {
 	m.history.observe(m.view, in.Now)
 	m.decideToLeave(self, in, &d)
 	switch {
-	case m.leave.begun:
+	case m.leave.Begun:
 		m.decideLeave(self, handovers, in, &d)
 	case self.Key == nil:
 		m.decideJoin(self, handovers, in, &d)
 	default:
 		m.decideOwner(self, handovers, in, &d)
 	}
-	d.Report = Report{Epoch: m.epoch, Gives: m.give.gives}
+	d.Report = Report{Epoch: m.epoch, Gives: m.give.Gives}
 	if !self.Report.Equal(d.Report) {
 		d.Open = d.Open.Intersect(in.Serving)
 	}
@@ -271,12 +271,12 @@ func (m *Machine) Decide(in Input) Decision {
 
 // await notes what this instance waits for, and returns since when.
 func (m *Machine) await(w waiting, now time.Duration) time.Duration {
-	w.since = m.wait.since
+	w.Since = m.wait.Since
 	if m.wait != w {
-		w.since = now
+		w.Since = now
 		m.wait = w
 	}
-	return w.since
+	return w.Since
 }
 
 // grantLimit bounds the waiting for a grant. The donor has time limits of its own

@@ -27,7 +27,7 @@ import (
 // decideOwner is for an instance that owns a range and stays.
 func (m *Machine) decideOwner(self Record, handovers []Handover, in Input, d *Decision) {
 	// What comes from predecessors that are about to go is cached while they work.
-	if left := m.withoutLeaving().Owned(m.name).Minus(m.fill.unfilled); m.hasRoomFor(left.Minus(d.Owned).Minus(m.follow), in.Room) {
+	if left := m.withoutLeaving().Owned(m.name).Minus(m.fill.Unfilled); m.hasRoomFor(left.Minus(d.Owned).Minus(m.follow), in.Room) {
 		d.Follow = d.Follow.Union(left)
 	}
 	d.Phase = shardingv1alpha1.InstanceActive
@@ -83,7 +83,7 @@ func (m *Machine) toCallOff(self Record, handovers []Handover, in Input, d *Deci
 			w = callOff(h.Record, h.Void.Error())
 		case h.up() && h.Receiver == m.name:
 			waits = true
-			since := m.await(waiting{peer: h.Donor, named: true, key: *self.Next}, in.Now)
+			since := m.await(waiting{Peer: h.Donor, Named: true, Key: *self.Next}, in.Now)
 			if limit := m.receiveLimit(handovers, in.Room); in.Now-since >= limit {
 				w = callOff(self, h.Donor+" has not given up its part in time, or there is no room for it")
 			} else {
@@ -101,15 +101,15 @@ func (m *Machine) toCallOff(self Record, handovers []Handover, in Input, d *Deci
 func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 	if !m.give.of(h) {
 		m.endGive()
-		m.give = give{record: h.Record.registration(), key: *h.Record.Next, since: in.Now}
+		m.give = give{Record: h.Record.registration(), Key: *h.Record.Next, Since: in.Now}
 	}
 	g := &m.give
 	// The share is looked at anew each time: a predecessor's death adds the dead one's
 	// range to it.
 	share := h.Share(m.name, d.Owned)
-	asked := g.draining
+	asked := g.Draining
 	gift := Gift{To: h.Record.Name, Key: *h.Record.Next}
-	if !g.draining {
+	if !g.Draining {
 		if by, off := m.view.BalanceOff(); off && h.Kind == KindMove && !h.Record.Pinned() {
 			d.Write = callOff(h.Record, "the ring's balance has been turned off, by "+by)
 			return
@@ -117,27 +117,27 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 		receiver, _ := m.view.Get(h.Receiver)
 		if !receiver.Cached.Covers(share.Intersect(in.Serving)) {
 			// One whose caches do not fill would leave the share unworked.
-			if in.Now-g.since < m.limits.Fill {
-				d.waitUntil(g.since + m.limits.Fill)
+			if in.Now-g.Since < m.limits.Fill {
+				d.waitUntil(g.Since + m.limits.Fill)
 			} else {
-				m.rest(receiver.registration(), g.since+m.limits.Fill)
+				m.rest(receiver.registration(), g.Since+m.limits.Fill)
 				m.fail(receiver.registration())
-				g.ends = true
+				g.Ends = true
 				d.Write = callOff(h.Record, h.Receiver+" has not filled its caches in time")
 			}
 			return
 		}
 		switch {
 		case containsAny(share, in.Stuck):
-			g.ends = true
+			g.Ends = true
 			d.Write = callOff(h.Record, "work in the range does not end"+describeStuck(in.Stuck, share))
 			return
-		case containsAny(share, in.Slow) && m.holds(&g.heldSince, in.Now):
+		case containsAny(share, in.Slow) && m.holds(&g.HeldSince, in.Now):
 			// Nobody would do the other work of the share meanwhile.
 			d.waitUntil(in.Now + time.Second)
 			return
 		}
-		g.draining, g.drainingSince = true, in.Now
+		g.Draining, g.DrainingSince = true, in.Now
 	}
 	d.Phase = shardingv1alpha1.InstanceWait
 	d.Open = d.Open.Minus(share)
@@ -146,13 +146,13 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 		// This decision shuts the gate; the next asks what is still in work.
 		d.waitUntil(in.Now)
 	case in.idle(share):
-		if g.gives == nil {
+		if g.Gives == nil {
 			// Not before: what is in work carries the old epoch and would be refused.
-			g.gives = &gift
+			g.Gives = &gift
 			m.epoch++
-			g.givesSince = in.Now
+			g.GivesSince = in.Now
 		}
-		limit := g.givesSince + m.limits.Step
+		limit := g.GivesSince + m.limits.Step
 		if in.Now >= limit {
 			// The registry does not store what it is sent, and nobody works on the share meanwhile.
 			m.rest(registration{}, limit)
@@ -160,15 +160,15 @@ func (m *Machine) decideGive(h *Handover, in Input, d *Decision) {
 			return
 		}
 		d.waitUntil(limit)
-		if in.Reported.Equal(Report{Epoch: m.epoch, Gives: g.gives}) {
+		if in.Reported.Equal(Report{Epoch: m.epoch, Gives: g.Gives}) {
 			d.Write = grant(h)
 		}
-	case in.Now-g.drainingSince >= m.limits.Step:
+	case in.Now-g.DrainingSince >= m.limits.Step:
 		// The work may be long, and nobody does the rest of the share's meanwhile.
-		m.rest(registration{}, g.drainingSince+m.limits.Step)
+		m.rest(registration{}, g.DrainingSince+m.limits.Step)
 		d.Write = callOff(h.Record, "work in the range has not ended in time"+describeStuck(in.Stuck, share))
 	default:
-		d.waitUntil(g.drainingSince + m.limits.Step)
+		d.waitUntil(g.DrainingSince + m.limits.Step)
 	}
 }
 
@@ -221,7 +221,7 @@ func describeStuck(stuck []int64, share hashkey.Ranges) string {
 // endGive forgets the handover that this instance served. Where the gate was shut for it,
 // what was in work then may still be on its way, and the gate will open again.
 func (m *Machine) endGive() {
-	if m.give.draining && m.give.gives == nil {
+	if m.give.Draining && m.give.Gives == nil {
 		m.epoch++
 	}
 	m.give = give{}
@@ -240,11 +240,11 @@ func grant(h *Handover) *Write {
 // this instance drained: it has no room for that share.
 func (m *Machine) noteRefused(now time.Duration) {
 	g := &m.give
-	if g.draining || g.ends || now-g.since < m.limits.Step {
+	if g.Draining || g.Ends || now-g.Since < m.limits.Step {
 		return
 	}
-	if r, ok := m.view.Get(g.record.name); ok && r.registration() == g.record && r.joins() && r.Next == nil {
-		m.fail(g.record)
+	if r, ok := m.view.Get(g.Record.Name); ok && r.registration() == g.Record && r.joins() && r.Next == nil {
+		m.fail(g.Record)
 	}
 }
 
@@ -259,7 +259,7 @@ func (m *Machine) fail(of registration) {
 func present[T any](view *View, known map[registration]T) map[registration]T {
 	out := make(map[registration]T, len(known)+1)
 	for of, what := range known {
-		if r, ok := view.Get(of.name); ok && r.registration() == of {
+		if r, ok := view.Get(of.Name); ok && r.registration() == of {
 			out[of] = what
 		}
 	}

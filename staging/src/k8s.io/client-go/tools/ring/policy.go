@@ -22,7 +22,6 @@ import (
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
-	"k8s.io/apimachinery/pkg/hashkey"
 )
 
 // Policy evens out a ring, for one of its instances: from what the records tell it says which
@@ -77,73 +76,6 @@ type Shift struct {
 func (s *Shift) String() string {
 	return fmt.Sprintf("%s gives %d to %s: they have %d and %d, and should have %d and %d",
 		s.Donor, s.Load, s.Receiver, s.Has, s.Takes, s.Wanted, s.Needs)
-}
-
-// Balanced is the Machine of an instance that evens out its ring by a policy.
-type Balanced struct {
-	*Machine
-	// Policy is that policy; nil: the instance moves no boundary by itself.
-	Policy Policy
-}
-
-// Apply takes the log's next event, as Machine.Apply does.
-func (b Balanced) Apply(r Record) {
-	b.Machine.Apply(r)
-	b.observe()
-}
-
-// Remove takes the log's next event, as Machine.Remove does.
-func (b Balanced) Remove(name string, revision int64) {
-	b.Machine.Remove(name, revision)
-	b.observe()
-}
-
-// Replace takes a whole view, as Machine.Replace does.
-func (b Balanced) Replace(view *View) {
-	b.Machine.Replace(view)
-	b.observe()
-}
-
-func (b Balanced) observe() {
-	if b.Policy != nil {
-		b.Policy.Observe(b.view)
-	}
-}
-
-// Consult returns what is to be done now: what the Machine decides, with what the policy wants where it
-// is its turn. keys returns the hash keys of all objects in these ranges, never nil; it is called only
-// where something depends on them. work is Turn.Work.
-func (b Balanced) Consult(in Input, work []int64, keys func(hashkey.Ranges) []int64) Decision {
-	d := b.Decide(in)
-	if d.NeedsKeys {
-		in.Keys = keys(d.Owned)
-		d = b.Decide(in)
-	}
-	if b.Policy == nil || d.Gone {
-		return d
-	}
-	ask := func() Advice {
-		if d.Turn == nil {
-			return b.Policy.Shifts(b.view, in.Now, nil)
-		}
-		turn := *d.Turn
-		turn.Keys, turn.Work = in.Keys, work
-		return b.Policy.Shifts(b.view, in.Now, &turn)
-	}
-	advice := ask()
-	if advice.NeedsKeys {
-		in.Keys = keys(d.Owned)
-		advice = ask()
-	}
-	if d.Turn != nil {
-		// As if it had been decided with them.
-		in.Shifts = advice.Shifts
-		b.decideShift(in, &d)
-	}
-	if advice.Wake > 0 {
-		d.wakeAt(advice.Wake)
-	}
-	return d
 }
 
 // decideShift begins the best of the policy's shifts that can be made, if nothing else is to be done:

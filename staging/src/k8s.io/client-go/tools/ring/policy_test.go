@@ -203,7 +203,7 @@ func (w *witness) Shifts(_ *View, _ time.Duration, turn *Turn) Advice {
 
 func TestAPolicySeesEachViewOfTheLog(t *testing.T) {
 	w := &witness{}
-	b := Balanced{ofThree("b"), w}
+	b := Decider{Machine: ofThree("b"), Policy: w}
 	r := member("c", at(310))
 	r.Revision = 2
 	b.Apply(r)
@@ -212,7 +212,7 @@ func TestAPolicySeesEachViewOfTheLog(t *testing.T) {
 	if want := []int64{2, 3, 7}; !slices.Equal(w.seen, want) {
 		t.Errorf("it has seen revisions %v, want %v", w.seen, want)
 	}
-	Balanced{Machine: ofThree("b")}.Apply(r)
+	Decider{Machine: ofThree("b")}.Apply(r)
 }
 
 func TestAPolicyIsAskedWithEachDecision(t *testing.T) {
@@ -221,7 +221,7 @@ func TestAPolicyIsAskedWithEachDecision(t *testing.T) {
 	looks := 0
 	consult := func(w *witness, in Input) Decision {
 		in.Now = max(in.Now, 1)
-		return Balanced{ofThree("b"), w}.Consult(in, work, func(r hashkey.Ranges) []int64 {
+		return Decider{Machine: ofThree("b"), Policy: w}.Consult(in, work, func(r hashkey.Ranges) []int64 {
 			if looks++; !r.Equal(keys(100, 200)) {
 				t.Errorf("looks for keys in %v", r)
 			}
@@ -244,7 +244,7 @@ func TestAPolicyIsAskedWithEachDecision(t *testing.T) {
 	}
 	// A record that is gone is nobody's business.
 	w = &witness{}
-	gone := Balanced{NewMachine("x", NewView(1), limits), w}
+	gone := Decider{Machine: NewMachine("x", NewView(1), limits), Policy: w}
 	if d := gone.Consult(Input{Now: 1}, nil, nil); !d.Gone || len(w.turns) != 0 {
 		t.Errorf("gone: %+v, asked %v", d, w.turns)
 	}

@@ -110,8 +110,8 @@ func (r Report) Equal(other Report) bool {
 // registration is one registration of an instance. Another of the same name has
 // another UID.
 type registration struct {
-	name string
-	uid  types.UID
+	Name string
+	UID  types.UID
 }
 
 func (r Record) registration() registration { return registration{r.Name, r.UID} }

@@ -60,7 +60,7 @@ type simulatedWrite struct {
 // simulatedInstance is a Machine, with what its driver and its controller add.
 type simulatedInstance struct {
 	name    string
-	machine *Machine
+	machine Decider
 	read    int
 	now     time.Duration
 	leaving bool
@@ -106,7 +106,8 @@ func (s *simulation) join() *simulatedInstance {
 	for _, r := range s.records {
 		all = append(all, r)
 	}
-	a.machine = NewMachine(a.name, NewView(s.revision(), all...), Limits{Step: 30 * time.Second, Fill: 300 * time.Second, Leave: 3 * time.Second})
+	m := NewMachine(a.name, NewView(s.revision(), all...), Limits{Step: 30 * time.Second, Fill: 300 * time.Second, Leave: 3 * time.Second})
+	a.machine = Decider{Machine: m, Recording: NewRecording(m)}
 	a.read = len(s.log)
 	s.instances = append(s.instances, a)
 	s.note("%s joins", a.name)
@@ -120,7 +121,8 @@ func (s *simulation) decide(a *simulatedInstance) {
 	if s.grantEarly {
 		draining = nil
 	}
-	d := a.machine.Decide(Input{Now: a.now, Leaving: a.leaving, Serving: a.serving, Reported: s.records[a.name].Report, Draining: draining, Keys: testKeys})
+	in := Input{Now: a.now, Leaving: a.leaving, Serving: a.serving, Reported: s.records[a.name].Report, Draining: draining}
+	d := a.machine.Consult(in, nil, func(hashkey.Ranges) []int64 { return testKeys })
 	if d.Gone {
 		s.note("%s finds its record gone", a.name)
 		a.end()

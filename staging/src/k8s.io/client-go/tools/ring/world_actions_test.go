@@ -148,9 +148,9 @@ func (s *state) do(a action) {
 			e := s.log[p.read-s.base()]
 			p.read++
 			if e.deleted {
-				p.balanced().Remove(e.record.Name, p.read)
+				p.decider().Remove(e.record.Name, p.read)
 			} else {
-				p.balanced().Apply(e.record)
+				p.decider().Apply(e.record)
 			}
 		}
 		s.decide(i)
@@ -253,11 +253,11 @@ func (s *state) do(a action) {
 		p.now += step
 		s.decide(i)
 	case gap:
-		p.balanced().Replace(s.head)
+		p.decider().Replace(s.head)
 		p.read = s.head.Revision
 		s.decide(i)
 	case suspect:
-		p.balanced().Remove(s.proc[a.arg].name, p.machine.View().Revision)
+		p.decider().Remove(s.proc[a.arg].name, p.machine.View().Revision)
 		s.decide(i)
 	}
 	s.clean()

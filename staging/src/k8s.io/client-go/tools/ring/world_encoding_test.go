@@ -71,31 +71,31 @@ func (s *state) encode(b []byte) []byte {
 		older := m.older()
 		b = append(b, byte(len(older)))
 		for _, o := range older {
-			b = append(b, o.name[0])
+			b = append(b, o.Name[0])
 		}
 		if m.give == (give{}) {
 			b = append(b, 0)
 		} else {
-			b = append(b, m.give.record.name[0], byte(cellOfKey(&m.give.key)), p.since(m.give.since), flag(m.give.draining)|flag(m.give.gives != nil)<<1|flag(m.give.ends)<<2)
-			if m.give.draining {
-				b = append(b, p.since(m.give.drainingSince))
+			b = append(b, m.give.Record.Name[0], byte(cellOfKey(&m.give.Key)), p.since(m.give.Since), flag(m.give.Draining)|flag(m.give.Gives != nil)<<1|flag(m.give.Ends)<<2)
+			if m.give.Draining {
+				b = append(b, p.since(m.give.DrainingSince))
 			}
-			if m.give.gives != nil {
-				b = append(b, p.since(m.give.givesSince))
+			if m.give.Gives != nil {
+				b = append(b, p.since(m.give.GivesSince))
 			}
 		}
 		if m.wait == (waiting{}) {
 			b = append(b, 0)
 		} else {
-			b = append(b, 1, nameByte(m.wait.peer), flag(m.wait.named), byte(cellOfKey(&m.wait.key)), p.since(m.wait.since))
+			b = append(b, 1, nameByte(m.wait.Peer), flag(m.wait.Named), byte(cellOfKey(&m.wait.Key)), p.since(m.wait.Since))
 		}
 		b = append(b, nameByte(m.slow), p.until(m.rests[registration{}]))
 		for _, r := range base.records {
 			b = append(b, p.until(m.rests[r.registration()]))
 		}
-		b = append(b, byte(cellsAt(m.vacated)), byte(cellsOf(m.fill.unfilled)), byte(cellsOf(m.fill.begun)))
-		if !m.fill.begun.Empty() {
-			b = append(b, p.since(m.fill.since))
+		b = append(b, byte(cellsAt(m.vacated)), byte(cellsOf(m.fill.Unfilled)), byte(cellsOf(m.fill.Begun)))
+		if !m.fill.Begun.Empty() {
+			b = append(b, p.since(m.fill.Since))
 		}
 		for _, r := range base.records {
 			b = append(b, byte(min(m.failed[r.registration()], cells)))
@@ -108,8 +108,8 @@ func (s *state) encode(b []byte) []byte {
 				}
 			}
 		}
-		if m.leave.begun {
-			b = append(b, 1, p.since(m.leave.since), flag(m.leave.shut)|flag(m.leave.hurries)<<1, p.since(m.leave.shutSince))
+		if m.leave.Begun {
+			b = append(b, 1, p.since(m.leave.Since), flag(m.leave.Shut)|flag(m.leave.Hurries)<<1, p.since(m.leave.ShutSince))
 		} else {
 			b = append(b, 0)
 		}

@@ -377,14 +377,14 @@ func (s *state) decide(i int) {
 // consult asks the machine, and the policy if it is to even out the load.
 func (p *process) consult(in Input, balance bool) Decision {
 	if balance {
-		return p.balanced().Consult(in, nil, nil)
+		return p.decider().Consult(in, nil, nil)
 	}
 	d := p.machine.Decide(in)
 	p.policy.Shifts(p.machine.View(), in.Now, nil)
 	return d
 }
 
-func (p *process) balanced() Balanced { return Balanced{&p.machine, p.policy} }
+func (p *process) decider() Decider { return Decider{Machine: &p.machine, Policy: p.policy} }
 
 // end ends a process. What it has sent lives on.
 func (s *state) end(p *process) {

@@ -30,7 +30,7 @@ import (
 // evener is a machine and its policy, with what their driver knows. Its ring has been calm since it was made, for a
 // minute, and no instance has come or gone for an hour.
 type evener struct {
-	ring.Balanced
+	ring.Decider
 	policy  *Policy
 	t       *testing.T
 	now     time.Duration
@@ -78,7 +78,7 @@ func newEvener(t *testing.T, name string, view *ring.View) *evener {
 }
 
 func (e *evener) use(machine *ring.Machine, policy *Policy) {
-	e.Balanced, e.policy = ring.Balanced{Machine: machine, Policy: policy}, policy
+	e.Decider, e.policy = ring.Decider{Machine: machine, Policy: policy}, policy
 }
 
 // later returns a copy at a later time.

@@ -54,7 +54,7 @@ func (h *Host) Ringz() http.Handler {
 }
 
 // NewRingz returns what serves /ringz for a component of that name: as text or, where the client asks
-// for that, as JSON, what look returns.
+// for that, as JSON, what look returns; with what has been recorded only for ?recording=true.
 func NewRingz(component string, look func() member.Process) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		contentType := textType
@@ -70,7 +70,13 @@ func NewRingz(component string, look func() member.Process) http.Handler {
 			writeRingz(w, component, &process, time.Now())
 		case jsonType:
 			w.Header().Set("Content-Type", jsonType)
-			_ = json.NewEncoder(w).Encode(look())
+			process := look()
+			if r.URL.Query().Get("recording") != "true" {
+				for i := range process.Instances {
+					process.Instances[i].Recording = nil
+				}
+			}
+			_ = json.NewEncoder(w).Encode(process)
 		default:
 			http.Error(w, fmt.Sprintf("only the following media types are accepted: %s, %s", textType, jsonType), http.StatusNotAcceptable)
 		}

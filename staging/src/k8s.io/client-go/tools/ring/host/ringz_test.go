@@ -62,6 +62,21 @@ func ringzProcess(now time.Time) member.Process {
 	}}}
 }
 
+func TestRecordingsAreShownWhereTheyAreAskedFor(t *testing.T) {
+	for query, want := range map[string]bool{"": false, "?recording=true": true, "?recording=false": false} {
+		process := ringzProcess(time.Now())
+		process.Instances[1].Recording = &ring.History{Steps: []ring.Step{{Raised: true}}}
+		w := getRingz(NewRingz("component", func() member.Process { return process }), "/ringz"+query, jsonType)
+		var got member.Process
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if shown := got.Instances[1].Recording; (shown != nil) != want || want && len(shown.Steps) != 1 {
+			t.Errorf("%q: shows %+v", query, shown)
+		}
+	}
+}
+
 func TestRingzAsText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	process := ringzProcess(now)

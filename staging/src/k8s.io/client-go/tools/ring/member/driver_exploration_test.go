@@ -91,6 +91,11 @@ func explore(t *testing.T, seed int64, faults faults) {
 			w.start("last")
 		}
 		w.rest()
+		for _, p := range w.living() {
+			if err := replay(p.Snapshot()); err != nil {
+				w.violation("%s does not decide the same again: %v", p.holder, err)
+			}
+		}
 		w.judge.end()
 		w.judge.verdict()
 		w.summarize()

@@ -75,7 +75,8 @@ func (m *Member) register(ctx context.Context) (*term, error) {
 	}
 	t.observer = newObserver(created.Name, view, m.cfg.LeaseDuration, m.cfg.Metrics, m.cfg.Events)
 	limits := ring.Limits{Step: m.cfg.StepLimit, Fill: fillSteps * m.cfg.StepLimit, Leave: m.cfg.LeaseDuration / 2}
-	t.machine = ring.Balanced{Machine: ring.NewMachine(created.Name, view, limits), Policy: balance.New(created.Name, m.cfg.Balance)}
+	machine := ring.NewMachine(created.Name, view, limits)
+	t.machine = ring.Decider{Machine: machine, Policy: balance.New(created.Name, m.cfg.Balance), Recording: ring.NewRecording(machine)}
 	return t, nil
 }
 

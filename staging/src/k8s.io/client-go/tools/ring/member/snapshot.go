@@ -94,6 +94,9 @@ type Snapshot struct {
 	// Decided are its last decisions, the oldest one first. Those of its earlier registrations are
 	// among them.
 	Decided []Decided `json:"decided"`
+	// Recording is what it was given in this registration, and what it decided, as far back as it is
+	// kept: enough to see it decide the same again. It is large, and shown only where it is asked for.
+	Recording *ring.History `json:"recording,omitempty"`
 }
 
 // How an instance evens out the load of its ring.
@@ -254,8 +257,9 @@ type state struct {
 	write    *ring.Write
 	proposal *ring.Shift
 	// open is what the gate was open for, and doors the controllers whose doors were.
-	open  hashkey.Ranges
-	doors []string
+	open      hashkey.Ranges
+	doors     []string
+	recording ring.Recording
 }
 
 // noteLocked adds what was decided.
@@ -275,7 +279,7 @@ func (s *shown) noteLocked(now time.Time, revision int64, what, text string) {
 func (t *term) show(now time.Time, d *ring.Decision) {
 	next := &state{
 		self: t.self, round: now, view: t.machine.View(), phase: d.Phase, owned: d.Owned, follow: t.follow, draining: t.releasing.Union(t.voiding),
-		report: d.Report, duties: t.duties.states, write: d.Write, proposal: d.Proposal,
+		report: d.Report, duties: t.duties.states, write: d.Write, proposal: d.Proposal, recording: *t.machine.Recording,
 	}
 	next.open, next.doors = t.cfg.Gate.doors(t.controllers)
 	s := &t.shown
@@ -379,6 +383,9 @@ func (m *Member) Snapshot() Snapshot {
 	}
 	if last.proposal != nil {
 		s.Proposal = last.proposal.String()
+	}
+	if s.Name != "" {
+		s.Recording = last.recording.History()
 	}
 	open, doors := m.cfg.Gate.doors(m.controllers)
 	s.Open = open.String()

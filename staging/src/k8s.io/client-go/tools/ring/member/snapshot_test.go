@@ -132,6 +132,38 @@ func TestASnapshotSaysHowTheLoadIsEvenedOut(t *testing.T) {
 	}
 }
 
+// replay has the instance decide again what it shows of its decisions, as one does it who reads that.
+func replay(s Snapshot) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	var read Snapshot
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	return read.Recording.Replay()
+}
+
+func TestASnapshotHasWhatItTakesToDecideTheSameAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newInstance(t, newRegistry(t))
+		if s := i.Snapshot(); s.Recording != nil {
+			t.Errorf("before it is registered there are %d steps", len(s.Recording.Steps))
+		}
+		i.start()
+		time.Sleep(5 * time.Second)
+		s := i.Snapshot()
+		if err := replay(s); err != nil || len(s.Recording.Steps) < 5 {
+			t.Errorf("of %d steps: %v", len(s.Recording.Steps), err)
+		}
+		s.Recording.Steps[len(s.Recording.Steps)-1].Decision.Since++
+		if replay(s) == nil {
+			t.Error("another decision is the same")
+		}
+	})
+}
+
 // Nothing of it waits for the deciding goroutine.
 func TestASnapshotSaysForHowLongNothingWasDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -62,7 +62,7 @@ type term struct {
 	unwatch context.CancelFunc
 
 	// The fields below belong to the deciding goroutine.
-	machine  ring.Balanced
+	machine  ring.Decider
 	duties   duties
 	observer *observer
 	phase    shardingv1alpha1.InstancePhase
