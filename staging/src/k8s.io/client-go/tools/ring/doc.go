@@ -37,6 +37,9 @@ limitations under the License.
 //   - Handover: a range that is to change hands: who gives it to whom, or why that
 //     cannot be done. CheckMove says where a boundary can move.
 //   - Machine: the decisions on keys. Log and time in; writes and permitted work out.
+//   - Policy: what evens out the ring. Views in; shifts of boundaries out, which the Machine
+//     checks and writes. Package balance has one.
+//   - Decider: a Machine with its policy, and a recording of what it was given and decided.
 //   - Leader: who leads the kube-controller-managers, and which controllers it runs itself.
 //   - Roster: the decisions on controllers. Log and leader in; permitted controllers out.
 //
@@ -52,8 +55,8 @@ limitations under the License.
 //	                                                               write: gate opens
 //
 // A boundary moves by the same steps when somebody writes spec.nextHashKey of an instance
-// that owns a range; this package never does so by itself. Only the keys between the old
-// place and the new one pause.
+// that owns a range: a person, or the donor, as its policy wants it. Only the keys between the
+// old place and the new one pause.
 //
 //	   predecessor     instance            successor
 //	───────┤◄──────────────┤◄──────────────────┤

@@ -343,3 +343,29 @@ func TestAnInstanceThatPassesLoadOnKeepsItsHeaviestKey(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func TestTheExampleOfTheDesign(t *testing.T) {
+	weights := []int64{1000, 1600, 1000, 400}
+	for _, want := range []struct {
+		flows []int64
+		after []int64
+	}{
+		{[]int64{-50, 50, 450, 0}, []int64{1050, 1500, 600, 850}},
+		{[]int64{0, 450, 0, 0}, []int64{1050, 1050, 1050, 850}},
+		{[]int64{0, 0, 0, 0}, []int64{1050, 1050, 1050, 850}},
+	} {
+		plan := NewPlan(loads(weights...), Default, true, nil)
+		flows := make([]int64, len(weights))
+		for _, f := range plan.Flows {
+			i := slices.IndexFunc(plan.Parts, func(part Part) bool { return part.Name == f.Boundary })
+			if flows[i] = f.Load; f.Donor != f.Boundary {
+				flows[i] = -f.Load
+			}
+			weights[i] -= flows[i]
+			weights[(i+1)%len(weights)] += flows[i]
+		}
+		if !slices.Equal(flows, want.flows) || !slices.Equal(weights, want.after) {
+			t.Errorf("%v flow, and they have %v; want %v and %v", flows, weights, want.flows, want.after)
+		}
+	}
+}
