@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -245,7 +246,7 @@ func (c *Cluster) start(ctx context.Context, launch launch) error {
 	if c.config.Instances == 0 {
 		return nil
 	}
-	return waitForServiceAccount(ctx, c.client)
+	return c.AwaitServiceAccount(ctx, metav1.NamespaceDefault)
 }
 
 // startServers starts etcd, then the API server, each once the one before is ready.

@@ -21,13 +21,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -58,24 +54,21 @@ func waitForNodes(ctx context.Context, client kubernetes.Interface, count int) e
 	if count == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	ready := map[string]bool{}
-	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything())
-	_, err := watchtools.UntilWithSync(ctx, lw, &corev1.Node{}, nil, func(event watch.Event) (bool, error) {
-		if node, ok := event.Object.(*corev1.Node); ok {
-			ready[node.Name] = event.Type != watch.Deleted && isReady(node)
+	ready := 0
+	if err := wait.PollUntilContextTimeout(ctx, healthInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
 		}
-		n := 0
-		for _, is := range ready {
-			if is {
-				n++
+		ready = 0
+		for i := range nodes.Items {
+			if isReady(&nodes.Items[i]) {
+				ready++
 			}
 		}
-		return n >= count, nil
-	})
-	if err != nil {
-		return fmt.Errorf("wait for %d nodes to be Ready: %w", count, err)
+		return ready >= count, nil
+	}); err != nil {
+		return fmt.Errorf("wait for %d nodes to be Ready, %d are: %w", count, ready, err)
 	}
 	return nil
 }
@@ -89,22 +82,15 @@ func isReady(node *corev1.Node) bool {
 	return false
 }
 
-// waitForServiceAccount waits for the default namespace's service account. Without it
-// no pod can be created there.
-func waitForServiceAccount(ctx context.Context, client kubernetes.Interface) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	const name = "default"
-	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "serviceaccounts", metav1.NamespaceDefault,
-		fields.OneTermEqualSelector(metav1.ObjectNameField, name))
-	_, err := watchtools.UntilWithSync(ctx, lw, &corev1.ServiceAccount{}, nil, func(event watch.Event) (bool, error) {
-		if event.Type == watch.Error {
-			return false, apierrors.FromObject(event.Object)
-		}
-		return event.Type != watch.Deleted, nil
-	})
-	if err != nil {
-		return fmt.Errorf("wait for the service account %s/%s: %w", metav1.NamespaceDefault, name, err)
+// AwaitServiceAccount waits, for two minutes at most, until a namespace has its service account:
+// without one no pod can be created there.
+func (c *Cluster) AwaitServiceAccount(ctx context.Context, namespace string) error {
+	var last error
+	if err := wait.PollUntilContextTimeout(ctx, healthInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
+		_, last = c.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return last == nil, nil
+	}); err != nil {
+		return fmt.Errorf("wait for the service account %s/default: %w (%w)", namespace, err, last)
 	}
 	return nil
 }

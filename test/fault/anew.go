@@ -41,7 +41,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/controller/daemon/util"
-	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/objects"
 	"k8s.io/utils/ptr"
 )
@@ -200,7 +199,7 @@ func (r *run) createNamespace(ctx context.Context, name string) error {
 	if err := objects.Create(ctx, r.client, "", objects.Namespace(name)); err != nil {
 		return err
 	}
-	return harness.AwaitServiceAccount(ctx, r.client, name)
+	return r.cluster.AwaitServiceAccount(ctx, name)
 }
 
 func (r *run) createQuiet(ctx context.Context, namespace string) error {

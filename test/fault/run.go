@@ -358,7 +358,7 @@ func (r *run) running() []*process {
 }
 
 func (r *run) createSets(ctx context.Context) error {
-	if err := harness.AwaitServiceAccount(ctx, r.client, namespace); err != nil {
+	if err := r.cluster.AwaitServiceAccount(ctx, namespace); err != nil {
 		return err
 	}
 	for i := range r.replicaSets {

@@ -28,7 +28,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/ringtable"
 )
@@ -104,13 +103,4 @@ func Parallel(ctx context.Context, atOnce, n int, do func(ctx context.Context, i
 		group.Go(func() error { return do(ctx, i) })
 	}
 	return group.Wait()
-}
-
-// AwaitServiceAccount waits, for five minutes at most, until a namespace has its service account:
-// without one no pod can be created there.
-func AwaitServiceAccount(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	return Await(ctx, 5*time.Minute, 100*time.Millisecond, "the service account of pods in "+namespace, func(ctx context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
 }

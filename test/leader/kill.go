@@ -26,7 +26,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/objects"
 )
 
@@ -48,7 +47,7 @@ func (r *run) killLeader(ctx context.Context) (map[string]time.Duration, error) 
 		if err := objects.Create(ctx, r.client, "", objects.Namespace(namespaces(i))); err != nil {
 			return nil, err
 		}
-		if err := harness.AwaitServiceAccount(ctx, r.client, namespaces(i)); err != nil {
+		if err := r.cluster.AwaitServiceAccount(ctx, namespaces(i)); err != nil {
 			return nil, err
 		}
 	}

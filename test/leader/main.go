@@ -142,7 +142,7 @@ func (r *run) tell(ctx context.Context) (s story, err error) {
 			return s, err
 		}
 		// Once somebody leads, each namespace has a service account.
-		if err := harness.AwaitServiceAccount(ctx, r.client, metav1.NamespaceDefault); err != nil {
+		if err := r.cluster.AwaitServiceAccount(ctx, metav1.NamespaceDefault); err != nil {
 			return s, err
 		}
 	}

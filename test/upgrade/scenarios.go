@@ -29,7 +29,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/ring"
-	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/audit"
 )
 
@@ -72,7 +71,7 @@ func (r *run) begin(ctx context.Context, n int, k kind) ([]*seat, error) {
 		}
 		seats = append(seats, s)
 	}
-	if err := harness.AwaitServiceAccount(ctx, r.client, namespace); err != nil {
+	if err := r.cluster.AwaitServiceAccount(ctx, namespace); err != nil {
 		return nil, err
 	}
 	r.say("starting the load")

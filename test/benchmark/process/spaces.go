@@ -54,6 +54,6 @@ func (b *benchmark) createSpaces(ctx context.Context) error {
 		if err := objects.Create(ctx, b.client, "", objects.Namespace(name)); err != nil {
 			return err
 		}
-		return harness.AwaitServiceAccount(ctx, b.client, name)
+		return b.cluster.AwaitServiceAccount(ctx, name)
 	})
 }

@@ -115,7 +115,7 @@ func (s *side) stall(ctx context.Context, number int, c quotaCell, of *charged) 
 	}); err != nil {
 		return err
 	}
-	if err := harness.AwaitServiceAccount(ctx, s.client, namespace); err != nil {
+	if err := s.cluster.AwaitServiceAccount(ctx, namespace); err != nil {
 		return err
 	}
 	before := s.now()
