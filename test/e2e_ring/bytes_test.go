@@ -46,10 +46,8 @@ type podBytes struct {
 }
 
 func newPodBytes(config *rest.Config) *podBytes {
-	transport, err := rest.TransportFor(config)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	target, err := url.Parse(config.Host)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	transport := must(rest.TransportFor(config))
+	target := must(url.Parse(config.Host))
 	p := &podBytes{}
 	p.server = httptest.NewServer(&httputil.ReverseProxy{
 		Transport:     transport,
@@ -94,13 +92,12 @@ func bytesPerInstance(ctx context.Context, n int) int64 {
 	ginkgo.GinkgoHelper()
 	dir := ginkgo.GinkgoT().TempDir()
 	kubeconfig := filepath.Join(dir, "through-proxy.kubeconfig")
-	c, err := localcluster.Start(ctx, localcluster.Config{
+	c := must(localcluster.Start(ctx, localcluster.Config{
 		BinDir: binDir, Dir: filepath.Join(dir, "cluster"), Instances: 0, Nodes: nodes,
 		Args: map[localcluster.Component][]string{
 			localcluster.KubeControllerManager: {"--kubeconfig=" + kubeconfig, "--use-service-account-credentials=false"},
 		},
-	})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	}))
 	defer func() { gomega.Expect(c.Stop(ctx)).To(gomega.Succeed()) }()
 	proxy := newPodBytes(c.RESTConfig())
 	config := clientcmdapi.NewConfig()
@@ -109,8 +106,7 @@ func bytesPerInstance(ctx context.Context, n int) int64 {
 	config.CurrentContext = "proxy"
 	gomega.Expect(clientcmd.WriteToFile(*config, kubeconfig)).To(gomega.Succeed())
 	for range n {
-		_, err := c.AddControllerManager(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		must(c.AddControllerManager(ctx))
 	}
 
 	was := client

@@ -42,11 +42,9 @@ import (
 // namesInArchive returns the names of the files in a .tar.gz, without their folder.
 func namesInArchive(name string) (names []string) {
 	ginkgo.GinkgoHelper()
-	f, err := os.Open(name)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	f := must(os.Open(name))
 	defer f.Close()
-	compressed, err := gzip.NewReader(f)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	compressed := must(gzip.NewReader(f))
 	for archive := tar.NewReader(compressed); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -84,8 +82,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 
 		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims: balance is off\n"), gomega.ContainSubstring("workloads: balance is off already\n")), "balance", "off")
 		says(ctx, 0, gomega.And(gomega.ContainSubstring("claims: balance is on\n"), gomega.ContainSubstring("workloads: balance is on\n")), "balance", "on")
-		list, err := client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		list := must(client.ShardingV1alpha1().ControllerInstances().List(ctx, metav1.ListOptions{}))
 		for _, i := range list.Items {
 			gomega.Expect(i.Spec.Balance).To(gomega.BeEmpty(), i.Name)
 		}
@@ -93,8 +90,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 
 	ginkgo.It("pins a boundary that it moves, and releases it", func(ctx context.Context) {
 		holdStill(ctx)
-		ring, err := ringNow(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		ring := must(ringNow(ctx))
 		self, owned := ring.Instances[1].Name, ring.Instances[1].Owned[0]
 		to := int64(owned.Start + (owned.End-owned.Start)/2)
 		says(ctx, 0, gomega.ContainSubstring("The boundary is pinned there"), "move", self, hashkey.Format(to))
@@ -127,8 +123,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 			found := undrain.FindStringSubmatch(output)
 			gomega.Expect(found).NotTo(gomega.BeNil())
 			old, anew = append(old, i.Name), append(anew, found[1])
-			record, err := client.ShardingV1alpha1().ControllerInstances().Get(ctx, found[1], metav1.GetOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			record := must(client.ShardingV1alpha1().ControllerInstances().Get(ctx, found[1], metav1.GetOptions{}))
 			gomega.Expect(record.Spec.Drained).To(gomega.BeTrue())
 			gomega.Expect(record.Spec.HashKey).To(gomega.BeNil())
 			gomega.Expect(record.Spec.HolderIdentity).To(gomega.Equal(i.Spec.HolderIdentity))
@@ -193,14 +188,12 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 			"steward": {right("controllerinstances", "", "get", "list", "watch", "patch"), right("rings", "claims", "steer")},
 		} {
 			meta := metav1.ObjectMeta{Name: "ring-" + user}
-			_, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			must(client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}))
+			must(client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 				ObjectMeta: meta,
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-			}, metav1.CreateOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			}, metav1.CreateOptions{}))
 			gomega.Eventually(ctx, func(g gomega.Gomega) {
 				_, code := kubectlRing(ctx, "workloads", "--as="+user)
 				g.Expect(code).To(gomega.Equal(0))

@@ -85,10 +85,8 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 
 	ginkgo.It("says who works on an object", func(ctx context.Context) {
 		holdStill(ctx)
-		rs, err := client.AppsV1().ReplicaSets(namespace).Get(ctx, "owned", metav1.GetOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		ring, err := ringNow(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		rs := must(client.AppsV1().ReplicaSets(namespace).Get(ctx, "owned", metav1.GetOptions{}))
+		ring := must(ringNow(ctx))
 		owner, ok := ring.View().Owner(metav1.HashKeyOf(rs))
 		gomega.Expect(ok).To(gomega.BeTrue())
 		says(ctx, 0, gomega.MatchRegexp(`workloads +%s +itself +%s .* Active +[0-9a-z]+ +open +replicaset-controller`, hashkey.Format(metav1.HashKeyOf(rs)), owner.Name), "owner", "replicaset/owned", "-n", namespace)
@@ -98,8 +96,7 @@ var _ = ginkgo.Describe("kubectl ring", ginkgo.Ordered, func() {
 
 	ginkgo.It("moves a boundary", func(ctx context.Context) {
 		holdStill(ctx)
-		ring, err := ringNow(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		ring := must(ringNow(ctx))
 		gomega.Expect(len(ring.Instances)).To(gomega.BeNumerically(">", 1))
 		self := ring.Instances[1]
 		last := self.Owned

@@ -32,8 +32,7 @@ import (
 var _ = ginkgo.Describe("observability", func() {
 	ginkgo.It("shows the ring on /metrics and in events", func(ctx context.Context) {
 		expectRing(ctx, len(cluster.ControllerManagers()))
-		receiver, err := cluster.AddControllerManager(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		receiver := must(cluster.AddControllerManager(ctx))
 		ring := expectRing(ctx, len(cluster.ControllerManagers()))
 
 		gomega.Eventually(ctx, func(g gomega.Gomega) {

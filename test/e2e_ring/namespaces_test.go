@@ -64,8 +64,7 @@ var _ = ginkgo.Describe("ring of namespaces", ginkgo.Ordered, func() {
 		for _, namespace := range namespaces {
 			expectService(ctx, namespace, 4)
 		}
-		_, err := cluster.AddControllerManager(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		must(cluster.AddControllerManager(ctx))
 		for _, namespace := range namespaces {
 			scaleService(ctx, namespace, 2)
 		}
@@ -90,8 +89,7 @@ func createService(ctx context.Context, namespace string, replicas int32) {
 
 func scaleService(ctx context.Context, namespace string, replicas int32) {
 	ginkgo.GinkgoHelper()
-	_, err := client.AppsV1().StatefulSets(namespace).Patch(ctx, "set", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	must(client.AppsV1().StatefulSets(namespace).Patch(ctx, "set", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{}))
 }
 
 // expectService waits until the set has its pods, the Service all their addresses, in

@@ -84,13 +84,11 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 			}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 			if revision < 3 {
 				patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"image:%d"}]}}}}`, revision+1)
-				_, err := deployments.Patch(ctx, "rolling", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-				gomega.Expect(err).NotTo(gomega.HaveOccurred())
+				must(deployments.Patch(ctx, "rolling", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}))
 			}
 		}
 		gomega.Expect(creations.UpToNow(ctx)).To(gomega.Succeed())
-		list, err := client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: "name=rolling"})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		list := must(client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: "name=rolling"}))
 		gomega.Expect(list.Items).To(gomega.HaveLen(3))
 		for _, rs := range list.Items {
 			gomega.Expect(creations.Of(rs.UID)).To(gomega.Equal(int(replicas)), "pods ever created for %s", rs.Name)
@@ -123,8 +121,7 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 		for _, i := range expectRing(ctx, instances-1).Instances {
 			known.Insert(i.Name)
 		}
-		_, err := cluster.AddControllerManager(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		must(cluster.AddControllerManager(ctx))
 		var during []*appsv1.ReplicaSet
 		for i := range 20 {
 			during = append(during, createReplicaSet(ctx, namespace, fmt.Sprintf("joined-%02d", i), 5))
@@ -151,8 +148,7 @@ var _ = ginkgo.Describe("ring", ginkgo.Ordered, func() {
 	ginkgo.It("scales down and up again exactly", func(ctx context.Context) {
 		for _, replicas := range []int32{2, 6} {
 			for _, rs := range before {
-				_, err := client.AppsV1().ReplicaSets(namespace).Patch(ctx, rs.Name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)), metav1.PatchOptions{})
-				gomega.Expect(err).NotTo(gomega.HaveOccurred())
+				must(client.AppsV1().ReplicaSets(namespace).Patch(ctx, rs.Name, types.MergePatchType, []byte(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)), metav1.PatchOptions{}))
 			}
 			for _, rs := range before {
 				gomega.Eventually(ctx, func(g gomega.Gomega) {

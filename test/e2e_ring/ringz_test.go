@@ -38,14 +38,10 @@ import (
 // ringzWith returns the code of a process's answer on /ringz to whoever has that token; "": nobody.
 func ringzWith(ctx context.Context, process, token string) int {
 	ginkgo.GinkgoHelper()
-	endpoint, err := cluster.Endpoint(process)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	stranger, err := rest.HTTPClientFor(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+"/ringz", nil)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	response, err := stranger.Do(request)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	endpoint := must(cluster.Endpoint(process))
+	stranger := must(rest.HTTPClientFor(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}))
+	request := must(http.NewRequestWithContext(ctx, http.MethodGet, endpoint+"/ringz", nil))
+	response := must(stranger.Do(request))
 	gomega.Expect(response.Body.Close()).To(gomega.Succeed())
 	return response.StatusCode
 }
@@ -77,20 +73,17 @@ var _ = ginkgo.Describe("/ringz", ginkgo.Ordered, func() {
 					}
 				}
 			}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
-			page, err := cluster.Get(ctx, process, "/ringz")
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			page := must(cluster.Get(ctx, process, "/ringz"))
 			ginkgo.GinkgoWriter.Printf("%s\n%s\n", process, page)
 			gomega.Expect(string(page)).To(gomega.And(gomega.HavePrefix("\nkube-controller-manager ringz\nWarning:"),
 				gomega.ContainSubstring("==== ring workloads ===="), gomega.ContainSubstring("pods by object.metadata.")))
-			paths, err := cluster.Get(ctx, process, "/statusz")
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			paths := must(cluster.Get(ctx, process, "/statusz"))
 			gomega.Expect(string(paths)).To(gomega.ContainSubstring("/ringz"))
 		}
 	})
 
 	ginkgo.It("is for those who may get it", func(ctx context.Context) {
-		token, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		token := must(client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))
 		for _, process := range cluster.ControllerManagers() {
 			gomega.Expect(ringzWith(ctx, process, "")).To(gomega.BeElementOf(http.StatusUnauthorized, http.StatusForbidden))
 			gomega.Expect(ringzWith(ctx, process, token.Status.Token)).To(gomega.Equal(http.StatusForbidden))

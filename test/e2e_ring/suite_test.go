@@ -66,20 +66,16 @@ var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
 	if binDir == "" {
 		binDir = filepath.Join("..", "..", "..", "bin")
 	}
-	var err error
-	binDir, err = filepath.Abs(binDir)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	cluster, err = localcluster.Start(ctx, localcluster.Config{
+	binDir = must(filepath.Abs(binDir))
+	cluster = must(localcluster.Start(ctx, localcluster.Config{
 		BinDir: binDir, Dir: ginkgo.GinkgoT().TempDir(), Instances: instances, Nodes: nodes,
 		Started: func(what string, after time.Duration) {
 			ginkgo.GinkgoWriter.Printf("%6.1fs %s\n", after.Seconds(), what)
 		},
-	})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	}))
 	ginkgo.DeferCleanup(func(ctx context.Context) { gomega.Expect(cluster.Stop(ctx)).To(gomega.Succeed()) })
 	client = cluster.Client()
-	creations, err = podcreations.Start(context.WithoutCancel(ctx), client)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	creations = must(podcreations.Start(context.WithoutCancel(ctx), client))
 	ginkgo.DeferCleanup(creations.Stop)
 })
 
@@ -118,6 +114,13 @@ func expectRingNamed(ctx context.Context, name string, n int) *ringtable.Ring {
 		}
 	}
 	return ring
+}
+
+// must returns a value that was to come without an error.
+func must[T any](value T, err error) T {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return value
 }
 
 // create creates objects in a namespace.
