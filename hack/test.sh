@@ -159,7 +159,8 @@ explore-driver() {
 # simulate lets a large ring, of INSTANCES, live through a day, that of SEED.
 simulate() {
   export RING_SIMULATION=long RING_SIMULATION_SEED=${SEED-} RING_SIMULATION_INSTANCES=${INSTANCES-}
-  # The views of a large ring are many and small: collecting them less often saves a fifth of the time.
+  # The views of a large ring are many and small: collecting them less often saves a fifth of the
+  # time.
   (cd "$tree" && GOGC=400 go test -v -count=1 -timeout 24h -run '^TestSimulatedDay$' k8s.io/client-go/tools/ring)
 }
 

@@ -98,8 +98,8 @@ type balanceState struct {
 	Name string `json:"name"`
 	// OffBy is an instance whose record says that balance is off.
 	OffBy string `json:"offBy,omitempty"`
-	// JoinedLately says that an instance has come so lately, by this machine's clock, that moves have no
-	// limit.
+	// JoinedLately says that an instance has come so lately, by this machine's clock, that moves have
+	// no limit.
 	JoinedLately bool          `json:"joinedLately"`
 	Instances    []balancePart `json:"instances"`
 	// MaxToMean is how many times the mean load the largest is; 0: there is no load.
@@ -136,7 +136,8 @@ type balanceShift struct {
 	EstimatedHashKey string `json:"estimatedHashKey,omitempty"`
 }
 
-// printBalance prints how the load of the named ring, or of all, is shared, and what would even it out.
+// printBalance prints how the load of the named ring, or of all, is shared, and what would even it
+// out.
 func printBalance(ctx context.Context, client kubernetes.Interface, names []string, output string, out io.Writer) error {
 	rings, present, err := cluster.Present(ctx, client, names)
 	if err != nil {
@@ -172,8 +173,8 @@ func printBalance(ctx context.Context, client kubernetes.Interface, names []stri
 	return nil
 }
 
-// balanceOf returns how even the ring is, and what its instances would do about it now, as far as the
-// registry tells: it does not tell that an instance has gone lately.
+// balanceOf returns how even the ring is, and what its instances would do about it now, as far as
+// the registry tells: it does not tell that an instance has gone lately.
 func balanceOf(r *ringtable.Ring, settings balance.Settings, now time.Time) balanceState {
 	// An age below zero tells that clocks differ, and no more.
 	joined := func(i ringtable.Instance) bool {

@@ -69,8 +69,8 @@ A process that is started anew is not drained.`,
 	return command
 }
 
-// drain asks the instance of that name to give its range away and, unless timeout is 0, waits that long
-// until its process owns nothing.
+// drain asks the instance of that name to give its range away and, unless timeout is 0, waits that
+// long until its process owns nothing.
 func drain(ctx context.Context, client kubernetes.Interface, name string, timeout time.Duration, out io.Writer) error {
 	record, view, err := cluster.Find(ctx, client, name)
 	if err != nil {
@@ -137,8 +137,8 @@ func to(record ring.Record, view *ring.View) string {
 	return ""
 }
 
-// follows says how much of a range that is left whoever takes it over has in its caches: where it has
-// no room for it, nothing.
+// follows says how much of a range that is left whoever takes it over has in its caches: where it
+// has no room for it, nothing.
 func follows(record ring.Record, view *ring.View) string {
 	next, ok := successor(record, view)
 	owned := view.Owned(record.Name)
@@ -154,7 +154,8 @@ func hasDrained(r ring.Record) string {
 	return fmt.Sprintf("%s is drained: it owns no range; to let it own one again:\n  kubectl ring undrain %s\n", r.Name, r.Name)
 }
 
-// waitDrained waits until the process of the instance owns nothing on the ring, and says how far it is.
+// waitDrained waits until the process of the instance owns nothing on the ring, and says how far it
+// is.
 func waitDrained(ctx context.Context, client kubernetes.Interface, record ring.Record, timeout time.Duration, out io.Writer) error {
 	last := ""
 	var failed error

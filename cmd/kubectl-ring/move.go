@@ -149,8 +149,8 @@ func cancel(ctx context.Context, client kubernetes.Interface, name string, out i
 	return nil
 }
 
-// setNext writes fields of the instance's spec that say where the end of its range is to move, if its
-// spec is still as it was.
+// setNext writes fields of the instance's spec that say where the end of its range is to move, if
+// its spec is still as it was.
 func setNext(ctx context.Context, client kubernetes.Interface, record ring.Record, fields cluster.Fields, dryRun bool) error {
 	options := metav1.PatchOptions{}
 	if dryRun {

@@ -179,7 +179,8 @@ func claimsOf(r *ringtable.Ring, object *unstructured.Unstructured, of, controll
 	return claims
 }
 
-// isFor says whether an object of that resource, and with such a controller, is one that c works on.
+// isFor says whether an object of that resource, and with such a controller, is one that c works
+// on.
 func isFor(c catalogue.Controller, by shardingv1alpha1.GoverningKey, of, controlledBy schema.GroupResource) bool {
 	switch by {
 	case shardingv1alpha1.GoverningKeyOwn:

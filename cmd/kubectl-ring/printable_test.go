@@ -36,8 +36,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// hostile clears the screen, forges a line, turns the direction of writing, begins a control sequence
-// with one rune, and is no UTF-8.
+// hostile clears the screen, forges a line, turns the direction of writing, begins a control
+// sequence with one rune, and is no UTF-8.
 const hostile = "x\x1b[2J\x07\r\nFORGED: all is well\u202e\u2066\u009b31m\xff"
 
 // fill sets all strings of a value.

@@ -59,8 +59,8 @@ An instance that has died looks alive until its lease ends, after six seconds by
 	return command
 }
 
-// status prints what of these rings, or all, is not worked on, and fails unless everything is, by the
-// end of timeout.
+// status prints what of these rings, or all, is not worked on, and fails unless everything is, by
+// the end of timeout.
 func status(ctx context.Context, client kubernetes.Interface, names []string, timeout time.Duration, out io.Writer) error {
 	var last string
 	look := func(ctx context.Context) (bool, error) {

@@ -166,8 +166,8 @@ func views(ctx context.Context, client kubernetes.Interface, asker *asker, names
 	return nil
 }
 
-// differentBalance says which instances of the ring even out its load in which way, if not all do in
-// the same.
+// differentBalance says which instances of the ring even out its load in which way, if not all do
+// in the same.
 func differentBalance(r ringViews) string {
 	by := map[string][]string{}
 	for _, i := range r.Instances {
@@ -190,8 +190,8 @@ func differentBalance(r ringViews) string {
 	return fmt.Sprintf("%s: the settings files even out the load in different ways: %s", r.Name, strings.Join(ways, "; "))
 }
 
-// settledViews asks the instances until all agree or, if some do not, for a moment. An instance that
-// has agreed once is not asked again.
+// settledViews asks the instances until all agree or, if some do not, for a moment. An instance
+// that has agreed once is not asked again.
 func settledViews(ctx context.Context, client kubernetes.Interface, asker *asker, names []string) ([]ringViews, error) {
 	agreed := map[types.UID]instanceView{}
 	var deadline time.Time
@@ -283,8 +283,8 @@ func compare(r *ringtable.Ring, i *ringtable.Instance, record ring.Record, got a
 	return view
 }
 
-// idles says why an instance does not work on what it owns, though its record says so: it is active, and
-// works on these controllers.
+// idles says why an instance does not work on what it owns, though its record says so: it is
+// active, and works on these controllers.
 func idles(own *member.Snapshot, working []string) []string {
 	if own.Phase != shardingv1alpha1.InstanceActive {
 		return nil

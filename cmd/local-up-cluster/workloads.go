@@ -117,8 +117,8 @@ func createJob(ctx context.Context, client kubernetes.Interface, name string) er
 	return named(err, name)
 }
 
-// createCronJob creates a CronJob that makes a Job each minute, which is deleted a minute after it has
-// finished.
+// createCronJob creates a CronJob that makes a Job each minute, which is deleted a minute after it
+// has finished.
 func createCronJob(ctx context.Context, client kubernetes.Interface, name string) error {
 	spec := jobSpec(name)
 	spec.TTLSecondsAfterFinished = ptr.To[int32](60)
@@ -138,8 +138,8 @@ func createDaemonSet(ctx context.Context, client kubernetes.Interface, name stri
 	return named(err, name)
 }
 
-// podTemplate returns a template of pods with these labels. kwok runs no containers, so it fetches no
-// image.
+// podTemplate returns a template of pods with these labels. kwok runs no containers, so it fetches
+// no image.
 func podTemplate(labels map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},

@@ -51,8 +51,9 @@ var binaries = []binary{
 	{"kubelet", "./cmd/kubelet", true, true},
 }
 
-// build makes the tree, and builds the named binaries into _output/bin. If none is named, it builds all
-// but those that only a release has, and makes the tree's OpenAPI and discovery files with them.
+// build makes the tree, and builds the named binaries into _output/bin. If none is named, it builds
+// all but those that only a release has, and makes the tree's OpenAPI and discovery files with
+// them.
 func (h *house) build(names []string) error {
 	chosen, err := choose(names, func(b binary) bool { return !b.onlyReleased })
 	if err != nil {
@@ -128,8 +129,8 @@ const noDebugger = "-w "
 // patience is how often compile says that it is not done.
 const patience = 30 * time.Second
 
-// compile builds binaries of the source in a folder into another one. The linker needs one processor for
-// each, so they are built together.
+// compile builds binaries of the source in a folder into another one. The linker needs one
+// processor for each, so they are built together.
 func (h *house) compile(all []binary, source, into string, env []string, args ...string) error {
 	var names, pkgs []string
 	for _, b := range all {
@@ -176,7 +177,8 @@ func binaryNames() string {
 	return strings.Join(names, ", ")
 }
 
-// version is that of what is built. The date is the commit's, so the same source always has the same.
+// version is that of what is built. The date is the commit's, so the same source always has the
+// same.
 type version struct {
 	// Version is upstream's with a number that rises with each commit, such as v1.37.2+ringmaster.42,
 	// Upstream is upstream's alone.

@@ -29,8 +29,8 @@ import (
 
 // static builds the named binaries of the tree as they are released, for a platform such as
 // linux/arm64, into _output/static/linux-arm64: they need no library and have no symbols. It builds
-// commits, not edits, with the version of Go that upstream builds with, so the same commit gives the
-// same bytes.
+// commits, not edits, with the version of Go that upstream builds with, so the same commit gives
+// the same bytes.
 func (h *house) static(platform string, names []string) error {
 	goos, goarch, ok := strings.Cut(platform, "/")
 	if !ok {
@@ -70,9 +70,9 @@ func (h *house) static(platform string, names []string) error {
 	return h.compile(chosen, source.dir, into, env, "-buildvcs=true", "-ldflags", "-s -w "+v.flags())
 }
 
-// source checks out what a release is built from, the tree as it was made, in a repository of its own.
-// There it has the tag of upstream's version, so that the binaries have that as the version of their
-// module. Files that are made of built binaries, or only for tests, are upstream's.
+// source checks out what a release is built from, the tree as it was made, in a repository of its
+// own. There it has the tag of upstream's version, so that the binaries have that as the version of
+// their module. Files that are made of built binaries, or only for tests, are upstream's.
 func (h *house) source(version string) (*tree, error) {
 	c, err := h.tree.commits()
 	if err != nil {

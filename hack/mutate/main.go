@@ -15,8 +15,9 @@ limitations under the License.
 */
 
 // Mutate shows that the tests of some packages notice when a rule is missing: those of the ring,
-// of the follower of ranges and of etcd's history. It breaks a package in one place at a time and runs
-// the package's own tests on each mutant, through the -overlay of go test: the tree is never touched.
+// of the follower of ranges and of etcd's history. It breaks a package in one place at a time and
+// runs the package's own tests on each mutant, through the -overlay of go test: the tree is never
+// touched.
 //
 // It fails if a mutant survives, or if the text that a mutation replaces is not in its
 // file exactly once.

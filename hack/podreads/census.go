@@ -51,9 +51,9 @@ type function struct {
 	info *types.Info
 }
 
-// A found has what is read, by whom, and where. A field goes by the names of its struct and its own,
-// as in PodSpec.NodeName. A function that is not known in source and gets a pod is read, too, and
-// goes by its full name.
+// A found has what is read, by whom, and where. A field goes by the names of its struct and its
+// own, as in PodSpec.NodeName. A function that is not known in source and gets a pod is read, too,
+// and goes by its full name.
 type found map[string]map[string]token.Position
 
 func (f found) add(what, by string, at token.Position) {
@@ -121,8 +121,8 @@ func (c *census) skips(fn *types.Func) bool {
 	return exempt
 }
 
-// read returns what the roots read, and all functions that they call or mention. Behind the method of
-// an interface may be any in those packages that in holds.
+// read returns what the roots read, and all functions that they call or mention. Behind the method
+// of an interface may be any in those packages that in holds.
 func (c *census) read(roots []function, in map[string]bool) found {
 	reads := found{}
 	seen := map[string]bool{}

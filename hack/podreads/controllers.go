@@ -185,8 +185,8 @@ func users(app *packages.Package) map[string]bool {
 	return found
 }
 
-// ringControllers returns the names in the catalogue. Those that are not declared get whole pods where
-// they are behind the lease.
+// ringControllers returns the names in the catalogue. Those that are not declared get whole pods
+// where they are behind the lease.
 func ringControllers(catalogue *packages.Package) map[string]bool {
 	names := map[string]bool{}
 	scope := catalogue.Types.Scope()

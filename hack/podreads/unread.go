@@ -27,8 +27,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// unread has the fields that podtrim drops of objects other than pods, and the methods that write such
-// objects whole. Of each it has the functions that may use it all the same, and why.
+// unread has the fields that podtrim drops of objects other than pods, and the methods that write
+// such objects whole. Of each it has the functions that may use it all the same, and why.
 var unread = map[string]map[string]string{
 	"NodeStatus.Images": {
 		podtrim + ".dropUnread":                        "drops them",
@@ -67,16 +67,17 @@ const typed = "(k8s.io/client-go/kubernetes/typed/core/v1."
 // holders are the structs with those fields.
 var holders = []string{core + "NodeStatus", core + "Secret", core + "ConfigMap"}
 
-// controllersOf are the packages in which controllers, and what they call, may be: those that begin so
-// and that kube-controller-manager is made of. Volume plugins are left out: they read Secrets from the
-// API server, and of Nodes in informers they get the one that was selected for a volume.
+// controllersOf are the packages in which controllers, and what they call, may be: those that begin
+// so and that kube-controller-manager is made of. Volume plugins are left out: they read Secrets
+// from the API server, and of Nodes in informers they get the one that was selected for a volume.
 var controllersOf = []string{
 	constructors, kubernetes + "controller", kubernetes + "quota/", kubernetes + "serviceaccount", kubernetes + "util/",
 	"k8s.io/apiserver/pkg/quota/", "k8s.io/cloud-provider/", "k8s.io/cluster-bootstrap/", "k8s.io/component-helpers/",
 	"k8s.io/controller-manager/", "k8s.io/csi-translation-lib", "k8s.io/dynamic-resource-allocation/", "k8s.io/endpointslice",
 }
 
-// unreadFaults returns where a controller uses what podtrim drops, and which exceptions nobody needs.
+// unreadFaults returns where a controller uses what podtrim drops, and which exceptions nobody
+// needs.
 func unreadFaults(tree string, verbose bool) ([]string, error) {
 	all, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps, Dir: tree}, constructors)
 	if err != nil {

@@ -110,8 +110,8 @@ func (c *Comparison) Neighbours() (*Section, []byte, error) {
 	return s, text.Bytes(), nil
 }
 
-// Heirs returns the files of the new version that have most of the lines of a file that is gone, and
-// that the old version does not have so many of, the best first; three at most.
+// Heirs returns the files of the new version that have most of the lines of a file that is gone,
+// and that the old version does not have so many of, the best first; three at most.
 func (c *Comparison) Heirs(name string) []string {
 	gone := c.change(name)
 	if gone == nil || gone.New != nil {
@@ -146,8 +146,8 @@ func (c *Comparison) Heirs(name string) []string {
 	return all
 }
 
-// telling returns the lines of a file that are hardly in another one by chance. What comes before the
-// package clause, the license, is in all.
+// telling returns the lines of a file that are hardly in another one by chance. What comes before
+// the package clause, the license, is in all.
 func telling(text []byte) map[string]bool {
 	lines := map[string]bool{}
 	_, code, _ := strings.Cut("\n"+string(text), "\npackage ")

@@ -45,8 +45,8 @@ type manifest struct {
 }
 
 type manifestImage struct {
-	// Name is the image's with its tag, Digest that of the index of all platforms, and Layout the folder of
-	// the OCI layout, whose tag is the image's.
+	// Name is the image's with its tag, Digest that of the index of all platforms, and Layout the
+	// folder of the OCI layout, whose tag is the image's.
 	Name      string             `json:"name"`
 	Digest    string             `json:"digest"`
 	Layout    string             `json:"layout"`
@@ -55,8 +55,8 @@ type manifestImage struct {
 
 type manifestPlatform struct {
 	Platform string `json:"platform"`
-	// Digest is that of the platform's own manifest, Archive the file to load, Bytes the size of what is
-	// pulled, and SBOM the list of what the binary was built from.
+	// Digest is that of the platform's own manifest, Archive the file to load, Bytes the size of what
+	// is pulled, and SBOM the list of what the binary was built from.
 	Digest  string `json:"digest"`
 	Bytes   int64  `json:"bytes"`
 	Archive string `json:"archive"`

@@ -42,7 +42,8 @@ const (
 	binDir  = "usr/local/bin"
 )
 
-// packImage writes an image for all platforms as one OCI layout, and for each platform as an archive.
+// packImage writes an image for all platforms as one OCI layout, and for each platform as an
+// archive.
 func (r *release) packImage(i image) (manifestImage, error) {
 	ref, err := name.NewTag(r.registry+"/"+i.name+":"+r.tag(), name.WeakValidation)
 	if err != nil {
@@ -92,8 +93,8 @@ func (r *release) packImage(i image) (manifestImage, error) {
 	return m, readable(string(l))
 }
 
-// readable lets everybody read the files below the folder, and nobody run them: layout leaves some to
-// their owner alone, and makes others executable.
+// readable lets everybody read the files below the folder, and nobody run them: layout leaves some
+// to their owner alone, and makes others executable.
 func readable(folder string) error {
 	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -149,8 +150,8 @@ func (r *release) image(i image, platform, user string) (v1.Image, error) {
 
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// baseFiles are those that all images have: root and a user that is not, a folder for temporary files,
-// and the certificates of public authorities, for webhooks and identity providers outside.
+// baseFiles are those that all images have: root and a user that is not, a folder for temporary
+// files, and the certificates of public authorities, for webhooks and identity providers outside.
 func baseFiles() []entry {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
@@ -167,8 +168,8 @@ func baseFiles() []entry {
 	}
 }
 
-// layer returns the layer of that name, which is compressed once for all images that have it. Its files
-// have no time of their own, so it changes only with them.
+// layer returns the layer of that name, which is compressed once for all images that have it. Its
+// files have no time of their own, so it changes only with them.
 func (r *release) layer(name string, files func() []entry) (v1.Layer, error) {
 	if l, ok := r.layers[name]; ok {
 		return l, nil

@@ -26,8 +26,9 @@ const (
 	kubeadmDir = "kubeadm"
 	// nodeDir is where that folder is to lie on each control plane.
 	nodeDir = "/etc/kubernetes/ringmaster"
-	// patchesDir is in it, and has the patches of all static pods; firstDir has that of kube-apiserver,
-	// for the first round of an upgrade. kubeadm reads subfolders, too, so neither is in the other.
+	// patchesDir is in it, and has the patches of all static pods; firstDir has that of
+	// kube-apiserver, for the first round of an upgrade. kubeadm reads subfolders, too, so neither is
+	// in the other.
 	patchesDir = "patches"
 	firstDir   = "api-servers"
 )

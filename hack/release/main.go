@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command release builds the tree's binaries for each platform, and packs them: images as OCI layouts
-// and as archives, server tarballs, patches for kubeadm, kubectl-ring for krew, and lists of what is
-// in them. It needs no container engine. The same commit gives the same bytes. Run it from the
-// repository's root:
+// Command release builds the tree's binaries for each platform, and packs them: images as OCI
+// layouts and as archives, server tarballs, patches for kubeadm, kubectl-ring for krew, and lists
+// of what is in them. It needs no container engine. The same commit gives the same bytes. Run it
+// from the repository's root:
 //
 //	go run ./hack/release [-registry=localhost/ringmaster] [-stock=DIR]
 package main

@@ -41,8 +41,8 @@ func (r *release) stagingVersion() string {
 	return "v0" + strings.Replace(strings.TrimPrefix(r.Version, "v1"), "+", "-", 1)
 }
 
-// packModules writes the modules of staging as a module proxy serves them (go help goproxy), and the
-// lines of a go.mod that replace upstream's by them.
+// packModules writes the modules of staging as a module proxy serves them (go help goproxy), and
+// the lines of a go.mod that replace upstream's by them.
 func (r *release) packModules() error {
 	r.say("packing the modules")
 	source := filepath.Join(r.static, "source", staging)

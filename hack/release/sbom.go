@@ -121,8 +121,8 @@ func (r *release) sbom(name, platform, sum string, info *buildinfo.BuildInfo) (*
 // notInID is what an identifier of SPDX cannot have.
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 
-// moduleVersion is the version of a module. Those that lie in the tree beside the main one say none;
-// upstream releases them with v0 in place of v1.
+// moduleVersion is the version of a module. Those that lie in the tree beside the main one say
+// none; upstream releases them with v0 in place of v1.
 func (r *release) moduleVersion(m *debug.Module) string {
 	if m.Version == "(devel)" && strings.HasPrefix(m.Path, "k8s.io/") {
 		return "v0." + strings.TrimPrefix(r.Upstream, "v1.")

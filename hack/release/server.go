@@ -64,9 +64,9 @@ func (r *release) check() error {
 	return nil
 }
 
-// packServer writes the tarball that `kind build node-image` and others take in place of upstream's. Its
-// images have upstream's names and run as root, as upstream's do: the keys that kubeadm makes are
-// root's alone.
+// packServer writes the tarball that `kind build node-image` and others take in place of
+// upstream's. Its images have upstream's names and run as root, as upstream's do: the keys that
+// kubeadm makes are root's alone.
 func (r *release) packServer(platform string) error {
 	work, err := os.MkdirTemp(r.out, "server-")
 	if err != nil {
@@ -115,8 +115,8 @@ func (r *release) upstreamName(pod, platform string) (name.Tag, error) {
 	return name.NewTag(fmt.Sprintf("%s/%s-%s:%s", upstreamRegistry, pod, arch(platform), r.tag()), name.StrictValidation)
 }
 
-// kubeProxy takes kube-proxy's image, which the fork does not change, from upstream's server tarball, and
-// gives it this release's tag. It returns the archive.
+// kubeProxy takes kube-proxy's image, which the fork does not change, from upstream's server
+// tarball, and gives it this release's tag. It returns the archive.
 func (r *release) kubeProxy(platform, work string) (archive string, err error) {
 	from := filepath.Join(r.stock, serverTarball(platform))
 	stock := filepath.Join(work, "stock-"+kubeProxy+".tar")

@@ -39,7 +39,8 @@ type entry struct {
 	dir  bool
 }
 
-// writeTar writes these, and the folders that they are in, in order of path, all of that time and root's.
+// writeTar writes these, and the folders that they are in, in order of path, all of that time and
+// root's.
 func writeTar(out io.Writer, entries []entry, date time.Time) error {
 	t := tar.NewWriter(out)
 	for _, e := range withFolders(entries) {

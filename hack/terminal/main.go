@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command terminal makes the README's picture of a terminal: it starts a cluster on this machine as
-// `make up` does, runs commands on it, and draws what they print. Run it from the repository's root,
-// once everything is built:
+// `make up` does, runs commands on it, and draws what they print. Run it from the repository's
+// root, once everything is built:
 //
 //	go run ./hack/terminal -out docs/terminal.svg
 package main

@@ -24,7 +24,8 @@ import (
 	"k8s.io/client-go/tools/ring"
 )
 
-// Printable returns a writer for people, which writes to out what ring.PrintableLines makes of a text.
+// Printable returns a writer for people, which writes to out what ring.PrintableLines makes of a
+// text.
 func Printable(out io.Writer) io.Writer { return printable{out} }
 
 type printable struct{ out io.Writer }
@@ -36,7 +37,8 @@ func (p printable) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// makePrintable makes all texts of an instance printable: people see most of them, and a valid name is.
+// makePrintable makes all texts of an instance printable: people see most of them, and a valid name
+// is.
 func makePrintable(i *shardingv1alpha1.ControllerInstance) {
 	i.Name = ring.Printable(i.Name)
 	makeTextsPrintable(reflect.ValueOf(&i.Spec))

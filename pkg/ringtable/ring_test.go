@@ -77,8 +77,8 @@ func cached(first, last int64) options {
 	}
 }
 
-// replicaSet returns a ReplicaSet with a key near that one: up to an end of a range, which the tests
-// lay at quarters of the line, or from any other key on.
+// replicaSet returns a ReplicaSet with a key near that one: up to an end of a range, which the
+// tests lay at quarters of the line, or from any other key on.
 func replicaSet(near int64, ready, wanted int32) *appsv1.ReplicaSet {
 	const width = uint64(quarter) / 64
 	keys := hashkey.Range{Start: uint64(near), End: uint64(near) + width}

@@ -65,8 +65,8 @@ var layouts = []layout{
 // there are no ages: the text changes only with the ring.
 func (r *Ring) Text(width int, now time.Time) string { return r.text(width, now, false) }
 
-// Wide returns the ring as a table with more columns, however long its lines are: the objects of the
-// heaviest key, what the process held after its last garbage collection, and its whole name.
+// Wide returns the ring as a table with more columns, however long its lines are: the objects of
+// the heaviest key, what the process held after its last garbage collection, and its whole name.
 func (r *Ring) Wide(now time.Time) string { return r.text(math.MaxInt, now, true) }
 
 func (r *Ring) text(width int, now time.Time, wide bool) string {
@@ -198,8 +198,8 @@ func tableWidth(table [][]string) int {
 	return total
 }
 
-// nobody says what it means that a ring has no instance: the controllers of kube-controller-manager's
-// are run by its leader then.
+// nobody says what it means that a ring has no instance: the controllers of
+// kube-controller-manager's are run by its leader then.
 const nobody = "nothing works on its hash keys, unless a kube-controller-manager that leads does"
 
 // sum says in one line what all instances do together, and in further ones what waits.
@@ -249,8 +249,8 @@ func (i *Instance) Since(now time.Time) string {
 	return age(i.PhaseSince, now)
 }
 
-// rangeText is what the instance owns or, behind an arrow, what it is to receive. It says whether the
-// end of it is pinned.
+// rangeText is what the instance owns or, behind an arrow, what it is to receive. It says whether
+// the end of it is pinned.
 func (i *Instance) rangeText(digits int) string {
 	switch {
 	case !i.Owned.Empty() && i.Pinned:

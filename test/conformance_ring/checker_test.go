@@ -477,8 +477,8 @@ func texts(left []leftover) string {
 	return strings.Join(all, "; ")
 }
 
-// What is left of a workload breaks a rule of its own if dependents of another of its name were there
-// when it was made, and nothing else is left.
+// What is left of a workload breaks a rule of its own if dependents of another of its name were
+// there when it was made, and nothing else is left.
 func TestWhatIsLeftOfAWorkloadMadeAnew(t *testing.T) {
 	for name, test := range map[string]struct {
 		happens func(*story)

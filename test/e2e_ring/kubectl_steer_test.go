@@ -221,8 +221,8 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 	})
 })
 
-// holdStill keeps the instances of the ring of workloads from moving boundaries for the rest of this
-// spec, and waits until none moves.
+// holdStill keeps the instances of the ring of workloads from moving boundaries for the rest of
+// this spec, and waits until none moves.
 func holdStill(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	says(ctx, 0, gomega.ContainSubstring("balance is off"), "balance", "off", "workloads")
@@ -237,8 +237,8 @@ func holdStill(ctx context.Context) {
 	}).WithTimeout(soon).WithPolling(poll).Should(gomega.Succeed())
 }
 
-// expectRingOf waits until so many instances own a range of the ring of workloads, all Active, and the
-// others are drained, and returns the owners.
+// expectRingOf waits until so many instances own a range of the ring of workloads, all Active, and
+// the others are drained, and returns the owners.
 func expectRingOf(ctx context.Context, owners int) (found []shardingv1alpha1.ControllerInstance) {
 	ginkgo.GinkgoHelper()
 	gomega.Eventually(ctx, func(g gomega.Gomega) {

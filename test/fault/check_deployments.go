@@ -111,8 +111,8 @@ func (d *deployment) most() int {
 
 // surged checks that a Deployment with a new pod of that ReplicaSet has no more than it may have
 // now, or might have when a generation was written that the ReplicaSet may still go by: one whose
-// Deployment is scaled down goes on creating pods until it hears of that. What its other ReplicaSets
-// are about to delete does not count: a rollout counts what they want, in stock, too.
+// Deployment is scaled down goes on creating pods until it hears of that. What its other
+// ReplicaSets are about to delete does not count: a rollout counts what they want, in stock, too.
 func (c *checker) surged(d *deployment, by *replicaSet, pod string) {
 	live := 0
 	for _, s := range c.sets {

@@ -22,14 +22,14 @@ limitations under the License.
 //   - No instance has written an object that it did not own at that revision.
 //   - No pod, ReplicaSet or Job was created in excess, no daemon pod was deleted needlessly, and no
 //     Deployment had more pods than a rollout may have.
-//   - No pod that a budget protects was deleted, no endpoint that is ready was removed, and no claim
-//     that a pod uses nor volume that is bound was deleted.
+//   - No pod that a budget protects was deleted, no endpoint that is ready was removed, and no
+//     claim that a pod uses nor volume that is bound was deleted.
 //   - No pod of a Job lost its finalizer before the Job's status listed it, and each Job that has
 //     finished counts its pods right.
-//   - In the end every ReplicaSet and DaemonSet has the pods that it wants, every rollout is complete,
-//     and every Job has finished.
-//   - At rest, a fresh stock controller manager finds nothing to do, though objects were deleted and
-//     made anew under their names, and EndpointSlices deleted.
+//   - In the end every ReplicaSet and DaemonSet has the pods that it wants, every rollout is
+//     complete, and every Job has finished.
+//   - At rest, a fresh stock controller manager finds nothing to do, though objects were deleted
+//     and made anew under their names, and EndpointSlices deleted.
 //
 // It prints a table, and keeps the evidence if it finds a violation:
 //

@@ -32,9 +32,9 @@ import (
 const weatherTime = 30 * time.Second
 
 // weather has what every process must outlive go on at random: a proxy before all API servers cuts
-// connections, some or all of a process's, and holds requests for 0.5 to 4 s; API servers are frozen,
-// drained and restarted, one at a time; processes are starved of CPU. None dies, so no record may be
-// removed as that of a dead process.
+// connections, some or all of a process's, and holds requests for 0.5 to 4 s; API servers are
+// frozen, drained and restarted, one at a time; processes are starved of CPU. None dies, so no
+// record may be removed as that of a dead process.
 func weather(ctx context.Context, r *run) ([]time.Duration, error) {
 	var targets []string
 	for _, name := range r.servers {

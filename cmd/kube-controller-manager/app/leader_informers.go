@@ -130,9 +130,9 @@ func (i *leaderInformers) wholePods(ctx context.Context, cached coreinformers.Po
 	return podtrim.Live(ctx, cached, i.client)
 }
 
-// generic returns generic with informers of metadata for byMetadata, and with handlers that hear of an
-// object that was made anew under its name during a relist as of another. Else the garbage collector
-// never hears that the first one has gone, and keeps its dependents.
+// generic returns generic with informers of metadata for byMetadata, and with handlers that hear of
+// an object that was made anew under its name during a relist as of another. Else the garbage
+// collector never hears that the first one has gone, and keeps its dependents.
 func (i *leaderInformers) generic(generic informerfactory.InformerFactory, metadata metadatainformer.SharedInformerFactory) informerfactory.InformerFactory {
 	if i == nil {
 		return generic

@@ -61,7 +61,8 @@ import (
 	"k8s.io/metrics/pkg/client/external_metrics"
 )
 
-// mapperResetPeriod is how often the kinds that the API server has are asked for again, as in stock.
+// mapperResetPeriod is how often the kinds that the API server has are asked for again, as in
+// stock.
 const mapperResetPeriod = 30 * time.Second
 
 // ringConstructor makes a controller of the catalogue.

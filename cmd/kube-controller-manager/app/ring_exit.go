@@ -98,8 +98,9 @@ func abandonInPanic(_ context.Context, reason interface{}) {
 	time.AfterFunc(panicLimit, func() { klog.FlushAndExit(klog.ExitFlushTimeout, 1) })
 }
 
-// exitFor ends the process, as its part in that ring has to end with it: work never ends, and only that
-// lets go of what it holds; or etcd was restored, and what the process has seen is of another history.
+// exitFor ends the process, as its part in that ring has to end with it: work never ends, and only
+// that lets go of what it holds; or etcd was restored, and what the process has seen is of another
+// history.
 func exitFor(logger klog.Logger, ring, reason string) {
 	logger.Error(nil, "This process has to end", "ring", ring, "reason", reason)
 	klog.FlushAndExit(klog.ExitFlushTimeout, 1)

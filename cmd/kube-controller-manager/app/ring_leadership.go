@@ -73,8 +73,8 @@ func newRingLeadership(client kubernetes.Interface, namespace, name string) *rin
 	}
 }
 
-// leaseBackoff is between tries to read the Lease: until that is known no controller works. With the
-// backoff of client-go's reflectors that took half a minute after an API server had been away.
+// leaseBackoff is between tries to read the Lease: until that is known no controller works. With
+// the backoff of client-go's reflectors that took half a minute after an API server had been away.
 var leaseBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 2 * time.Second}
 
 // run follows the Lease until ctx ends.

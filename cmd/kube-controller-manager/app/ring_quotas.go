@@ -26,12 +26,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// recountAfter is when quotas are counted again, after an instance has gone or has given keys away. An
-// API server charges a quota before it stores what is created, and what it then refuses for its
+// recountAfter is when quotas are counted again, after an instance has gone or has given keys away.
+// An API server charges a quota before it stores what is created, and what it then refuses for its
 // instance stays charged. It works on a request for up to a minute.
 var recountAfter = []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute}
 
-// recountQuotas has all quotas counted again while writes of instances may be refused, until ctx ends.
+// recountQuotas has all quotas counted again while writes of instances may be refused, until ctx
+// ends.
 func (e *ringElection) recountQuotas(ctx context.Context, recount func(context.Context)) {
 	if e == nil {
 		return
@@ -64,8 +65,8 @@ func hasGiven(before, after *shardingv1alpha1.ControllerInstance) bool {
 	return before.UID != after.UID || before.Status.Epoch != after.Status.Epoch
 }
 
-// recountAfterChanges calls recount at each of recountAfter after the last change, until ctx ends. A
-// change does not put off what is due soon.
+// recountAfterChanges calls recount at each of recountAfter after the last change, until ctx ends.
+// A change does not put off what is due soon.
 func recountAfterChanges(ctx context.Context, changed <-chan struct{}, recount func(context.Context)) {
 	var due []time.Time
 	for {

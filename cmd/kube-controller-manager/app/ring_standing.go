@@ -123,8 +123,8 @@ func (s *standing) endWhenUnfit() {
 	}
 }
 
-// exitWhenDeposed ends the process once another holds the Lease: the elector would let everything run
-// on until its renew deadline.
+// exitWhenDeposed ends the process once another holds the Lease: the elector would let everything
+// run on until its renew deadline.
 func (s *standing) exitWhenDeposed() {
 	if by := s.untilDeposed(s.fits, s.lock.Identity()); by != "" {
 		klog.FromContext(s.fits).Error(nil, "Another has taken the Lease", "lock", s.lock.Describe(), "holder", by)

@@ -83,8 +83,8 @@ func connect(flags genericclioptions.RESTClientGetter) (*Session, error) {
 	return s, err
 }
 
-// UntilSignal returns a context that ends on Ctrl-C and SIGTERM, for a command that has something to
-// say or to put in order then. Any other command is ended by the signal itself.
+// UntilSignal returns a context that ends on Ctrl-C and SIGTERM, for a command that has something
+// to say or to put in order then. Any other command is ended by the signal itself.
 func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }

@@ -120,8 +120,8 @@ func FirstOf(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// IsRefused says whether a server's answer would be the same later. Other failures may end, as when a
-// server restarts.
+// IsRefused says whether a server's answer would be the same later. Other failures may end, as when
+// a server restarts.
 func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 }

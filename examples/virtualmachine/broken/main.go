@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command broken is the operator of VirtualMachines with one of the mistakes that an author may make,
-// named by the rule of the conformance suite that it breaks. The suite's tests run it.
+// Command broken is the operator of VirtualMachines with one of the mistakes that an author may
+// make, named by the rule of the conformance suite that it breaks. The suite's tests run it.
 package main
 
 import (

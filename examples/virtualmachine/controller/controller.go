@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controller makes of each VirtualMachine a pod, while it is to run, and a claim for each of
-// its disks. It knows nothing of rings.
+// Package controller makes of each VirtualMachine a pod, while it is to run, and a claim for each
+// of its disks. It knows nothing of rings.
 package controller
 
 import (
@@ -147,9 +147,10 @@ func (r *Reconciler) reconcileDisks(ctx context.Context, vm *v1.VirtualMachine) 
 	return len(vm.Spec.Disks), nil
 }
 
-// create creates an object of the machine. If one of that name is there, which is not the machine's or
-// not in the cache yet, that is an error, so that it is tried again: the machine may have been made
-// anew under its name, while what the earlier one had goes, and nobody need hear when it has gone.
+// create creates an object of the machine. If one of that name is there, which is not the machine's
+// or not in the cache yet, that is an error, so that it is tried again: the machine may have been
+// made anew under its name, while what the earlier one had goes, and nobody need hear when it has
+// gone.
 func (r *Reconciler) create(ctx context.Context, vm *v1.VirtualMachine, obj client.Object) error {
 	if err := controllerutil.SetControllerReference(vm, obj, r.Scheme()); err != nil {
 		return err

@@ -46,8 +46,8 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return kinds
 }
 
-// The pod and the disk of the earlier one are of another hash key, so their end may be told to another
-// replica alone.
+// The pod and the disk of the earlier one are of another hash key, so their end may be told to
+// another replica alone.
 func TestAMachineThatIsMadeAnewUnderItsNameTriesAgain(t *testing.T) {
 	kinds := newScheme(t)
 	disks := []v1.Disk{{Name: "root", Size: resource.MustParse("1Gi")}}

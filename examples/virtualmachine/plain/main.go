@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command plain is the operator of VirtualMachines as one elects a leader: one of its replicas works.
+// Command plain is the operator of VirtualMachines as one elects a leader: one of its replicas
+// works.
 package main
 
 import (

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command ring is the operator of VirtualMachines on a ring of its own: all of its replicas work, each
-// on its part of the machines.
+// Command ring is the operator of VirtualMachines on a ring of its own: all of its replicas work,
+// each on its part of the machines.
 package main
 
 import (

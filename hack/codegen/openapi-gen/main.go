@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Program openapi-gen is upstream's generator of that name, with one addition: a number with a
-// method OpenAPISchemaType is text in JSON. Upstream's generator heeds that method in structs alone,
-// and would describe the number by its kind in Go.
+// method OpenAPISchemaType is text in JSON. Upstream's generator heeds that method in structs
+// alone, and would describe the number by its kind in Go.
 package main
 
 import (

@@ -67,8 +67,8 @@ func (dc *DeploymentController) putOnRing(env *ring.Env, writes *writes) (*ring.
 // on it, or none for a while. To scale any of them up then would break the limits of the rollout.
 //
 // Some surplus pods are not waited for, as nothing may ever delete them: those of a ReplicaSet that
-// is being deleted, as in stock; and those of the new one, which alone a rollout scales up. Somebody
-// whose rollout hangs on pods that cannot be deleted can so undo it.
+// is being deleted, as in stock; and those of the new one, which alone a rollout scales up.
+// Somebody whose rollout hangs on pods that cannot be deleted can so undo it.
 func (dc *DeploymentController) waitsForPods(ctx context.Context, d *apps.Deployment, rsList []*apps.ReplicaSet) bool {
 	if !dc.onRing || *d.Spec.Replicas == 0 {
 		return false

@@ -51,8 +51,8 @@ func OnRing(ctx context.Context, env *ring.Env, endpointUpdatesBatchPeriod time.
 	})
 }
 
-// leftovers are Endpoints whose Service may have gone while nobody worked on their namespace. A cache
-// cannot tell: it may have the Endpoints and not yet the Service.
+// leftovers are Endpoints whose Service may have gone while nobody worked on their namespace. A
+// cache cannot tell: it may have the Endpoints and not yet the Service.
 type leftovers struct {
 	*Controller
 	gate  ring.Gate
@@ -77,8 +77,8 @@ func (l *leftovers) find(ranges hashkey.Ranges) {
 	}
 }
 
-// processNext asks the API server for the Service of Endpoints, and has the controller delete them if
-// there is none.
+// processNext asks the API server for the Service of Endpoints, and has the controller delete them
+// if there is none.
 func (l *leftovers) processNext(ctx context.Context) bool {
 	key, shutdown := l.queue.Get()
 	if shutdown {

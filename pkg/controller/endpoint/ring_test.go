@@ -35,8 +35,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// Endpoints whose Service went while nobody worked on them are deleted, and no others: neither those
-// of a Service that the cache does not have yet, nor those that people have made.
+// Endpoints whose Service went while nobody worked on them are deleted, and no others: neither
+// those of a Service that the cache does not have yet, nor those that people have made.
 func TestOnlyEndpointsWithoutAServiceAreDeleted(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)

@@ -79,9 +79,9 @@ func homeKey(pod *v1.Pod) int64 {
 	return key
 }
 
-// enterOrphan takes a pod that seems to have no Job to finish it through the gate, and returns it as
-// the cache has it then. That the cache has no Job for it says nothing before. It returns nil if the
-// pod is not this instance's, or may have a Job after all.
+// enterOrphan takes a pod that seems to have no Job to finish it through the gate, and returns it
+// as the cache has it then. That the cache has no Job for it says nothing before. It returns nil if
+// the pod is not this instance's, or may have a Job after all.
 func (jm *Controller) enterOrphan(pod *v1.Pod) (_ *v1.Pod, leave func()) {
 	if jm.ring == nil {
 		return pod, func() {}

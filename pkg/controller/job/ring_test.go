@@ -107,7 +107,8 @@ func ringJob(uid string, conditions ...batch.JobConditionType) *batch.Job {
 	return job
 }
 
-// finished works off the queue of pods without a Job, and returns those whose finalizer was removed.
+// finished works off the queue of pods without a Job, and returns those whose finalizer was
+// removed.
 func (f *ringFixture) finished() []string {
 	f.Helper()
 	f.client.ClearActions()

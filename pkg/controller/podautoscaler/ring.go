@@ -78,8 +78,8 @@ func (a *HorizontalController) unlist(key selectors.Key) {
 	a.selectorTracker.Delete(key.Namespace, key)
 }
 
-// isUnlisted says whether an autoscaler that is gone is not on the list, as its range is only about to be
-// this instance's. Elsewhere all are on the list.
+// isUnlisted says whether an autoscaler that is gone is not on the list, as its range is only about
+// to be this instance's. Elsewhere all are on the list.
 func (a *HorizontalController) isUnlisted(key selectors.Key) bool {
 	if a.inherited == nil || !a.selectorTracker.PutIfAbsent(key.Namespace, key, labels.Nothing()) {
 		return false
@@ -88,8 +88,8 @@ func (a *HorizontalController) isUnlisted(key selectors.Key) bool {
 	return true
 }
 
-// afterDeletion puts an autoscaler that has been made anew under that name on the list again. When a
-// range is opened, the event of its predecessor's deletion may come last.
+// afterDeletion puts an autoscaler that has been made anew under that name on the list again. When
+// a range is opened, the event of its predecessor's deletion may come last.
 func (a *HorizontalController) afterDeletion(key string) {
 	name, err := cache.ParseObjectName(key)
 	if err != nil || a.inherited == nil {

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package podtrim cuts the pods in the informer that the controllers behind the leader's lease share
-// to what those controllers read.
+// Package podtrim cuts the pods in the informer that the controllers behind the leader's lease
+// share to what those controllers read.
 package podtrim
 
 import (

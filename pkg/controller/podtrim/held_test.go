@@ -168,10 +168,10 @@ func BenchmarkHeld(b *testing.B) {
 	})
 }
 
-// BenchmarkEvent measures what an update of a pod costs: to decode it, as it comes, to decode it and
-// have it share memory with the version that is stored and its siblings, as on a ring, and to decode
-// and trim it beside them, twice as a WatchList has it. It includes the collection of what becomes
-// garbage.
+// BenchmarkEvent measures what an update of a pod costs: to decode it, as it comes, to decode it
+// and have it share memory with the version that is stored and its siblings, as on a ring, and to
+// decode and trim it beside them, twice as a WatchList has it. It includes the collection of what
+// becomes garbage.
 func BenchmarkEvent(b *testing.B) {
 	const pods, replicas = 2000, 20
 	encoded := make([][]byte, pods)

@@ -29,10 +29,10 @@ var (
 	readConfigMaps = sets.New("kube-root-ca.crt", bootstrapapi.ConfigMapClusterInfo)
 )
 
-// dropUnread drops in place what none of the known controllers reads: the images of a Node, which are
-// most of it, and the data of a Secret or a ConfigMap that none of them has to do with. What was
-// dropped is empty there, and not nil, so that it can be told from what never was there. The census
-// in hack/podreads holds it against the code.
+// dropUnread drops in place what none of the known controllers reads: the images of a Node, which
+// are most of it, and the data of a Secret or a ConfigMap that none of them has to do with. What
+// was dropped is empty there, and not nil, so that it can be told from what never was there. The
+// census in hack/podreads holds it against the code.
 func dropUnread(obj any) {
 	switch obj := obj.(type) {
 	case *v1.Node:

@@ -37,9 +37,9 @@ func NewTrimmer() *Trimmer {
 	return &Trimmer{fields: All}
 }
 
-// Keep sets what is kept of pods besides metadata. With All, other objects are whole, too: it is for
-// controllers that are not known. stored, which may be nil, is the store of the informer of pods.
-// Keep must be called before informers run.
+// Keep sets what is kept of pods besides metadata. With All, other objects are whole, too: it is
+// for controllers that are not known. stored, which may be nil, is the store of the informer of
+// pods. Keep must be called before informers run.
 func (t *Trimmer) Keep(fields Fields, stored cache.Store) {
 	t.fields, t.pods = fields, siblings.NewSharer[v1.Pod](stored)
 }

@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ByUID returns informer as its handlers are to see it: they are told of an object that was made anew
-// under its name as of one that is gone and one that has come, where the informer says that it was
-// updated, as after a relist. Not every controller looks at UIDs, or at updates at all.
+// ByUID returns informer as its handlers are to see it: they are told of an object that was made
+// anew under its name as of one that is gone and one that has come, where the informer says that it
+// was updated, as after a relist. Not every controller looks at UIDs, or at updates at all.
 func ByUID(informer cache.SharedIndexInformer) cache.SharedIndexInformer { return anew{informer} }
 
 type anew struct{ cache.SharedIndexInformer }

@@ -37,8 +37,8 @@ import (
 )
 
 // A controller that looks at no UIDs is told of an object that was made anew under its name, though
-// the informer tells of an update: that the old one is gone, and that the new one has come. The old one
-// has not changed since the range was opened.
+// the informer tells of an update: that the old one is gone, and that the new one has come. The old
+// one has not changed since the range was opened.
 func TestAnObjectMadeAnewIsAnother(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)

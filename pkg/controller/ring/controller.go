@@ -73,8 +73,8 @@ type Config[T comparable] struct {
 }
 
 // Beside puts a second queue of a controller on a ring by namespace behind its gate. Its items are
-// names of namespaced objects. What the gate does not let in is forgotten; to queue it again when the
-// gate opens is for Config.Acquired.
+// names of namespaced objects. What the gate does not let in is forgotten; to queue it again when
+// the gate opens is for Config.Acquired.
 func Beside(env *Env, q *workqueue.TypedRateLimitingInterface[string]) {
 	s := guard.NewSubjects(env.Gate, cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), sharding.KeyPathNamespace)
 	inner := *q

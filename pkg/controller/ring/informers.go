@@ -96,8 +96,8 @@ func (i *Informers) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Close takes the handlers of the ring's controllers from what the process's rings share. It must be
-// called whether or not the informers have run.
+// Close takes the handlers of the ring's controllers from what the process's rings share. It must
+// be called whether or not the informers have run.
 func (i *Informers) Close() {
 	for _, part := range i.parts {
 		part.close()
@@ -136,8 +136,8 @@ func (i *Informers) of(ctx context.Context, read catalogue.Read) (cache.SharedIn
 	return shared, shared.source, nil
 }
 
-// Describe says for people what has that hash key: a namespace or, on a ring by the objects' own keys,
-// an object that a controller works on.
+// Describe says for people what has that hash key: a namespace or, on a ring by the objects' own
+// keys, an object that a controller works on.
 func (i *Informers) Describe(key int64) string {
 	for _, s := range i.subjects {
 		if text, ok := s.Describe(key); ok {

@@ -128,9 +128,9 @@ var resources = map[schema.GroupResource]resource{
 	}},
 }
 
-// trimNode leaves a Node its metadata, but for the annotations, its specification, and of the status
-// what is read of it: its CPUs and whether it is ready. The status, with its images, is most of a
-// Node, and changes every few minutes.
+// trimNode leaves a Node its metadata, but for the annotations, its specification, and of the
+// status what is read of it: its CPUs and whether it is ready. The status, with its images, is most
+// of a Node, and changes every few minutes.
 func trimNode(obj any) {
 	node, ok := obj.(*v1.Node)
 	if !ok {

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package siblings has the objects in the store of an informer share memory where they are alike: the
-// pods of a ReplicaSet differ in little but their names.
+// Package siblings has the objects in the store of an informer share memory where they are alike:
+// the pods of a ReplicaSet differ in little but their names.
 package siblings
 
 import (
@@ -27,13 +27,14 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// groups is of how many controllers a Sharer knows an object, each in about 200 bytes. A list comes in
-// the order of names, in which siblings are neighbors.
+// groups is of how many controllers a Sharer knows an object, each in about 200 bytes. A list comes
+// in the order of names, in which siblings are neighbors.
 const groups = 1 << 14
 
-// A Sharer has each object share memory with the version of it that is stored, and with a sibling: the
-// newest that has the same controller, or the newest of the same namespace if neither has one, or else
-// the newest of all. It keeps none of them alive. Its methods may be called from any goroutine.
+// A Sharer has each object share memory with the version of it that is stored, and with a sibling:
+// the newest that has the same controller, or the newest of the same namespace if neither has one,
+// or else the newest of all. It keeps none of them alive. Its methods may be called from any
+// goroutine.
 type Sharer[T any] struct {
 	// stored has the objects that the informer holds; it may be nil.
 	stored cache.Store
@@ -42,8 +43,8 @@ type Sharer[T any] struct {
 	newest *lru.Cache
 }
 
-// NewSharer returns a Sharer of objects of type T, of which a pointer has metadata. stored, which may
-// be nil, is the store of their informer.
+// NewSharer returns a Sharer of objects of type T, of which a pointer has metadata. stored, which
+// may be nil, is the store of their informer.
 func NewSharer[T any](stored cache.Store) *Sharer[T] {
 	return &Sharer[T]{stored: stored, newest: lru.New(groups)}
 }
@@ -58,9 +59,9 @@ func Transformer[T any](stored cache.Store) func(any) {
 	}
 }
 
-// Share replaces parts of obj by equal parts of other objects. Nobody else may have obj yet, or a part
-// of it: it must not have been shared before. From now on nobody may write into it, as into all that
-// a store has.
+// Share replaces parts of obj by equal parts of other objects. Nobody else may have obj yet, or a
+// part of it: it must not have been shared before. From now on nobody may write into it, as into
+// all that a store has.
 func (s *Sharer[T]) Share(obj *T) {
 	meta := any(obj).(metav1.Object)
 	group := meta.GetNamespace()

@@ -71,8 +71,8 @@ func forgetMetrics(name cache.ObjectName) {
 	}
 }
 
-// queueClaimant queues a StatefulSet when a claim with a name for one of its pods is gone: while it was
-// being deleted the pod could not be made.
+// queueClaimant queues a StatefulSet when a claim with a name for one of its pods is gone: while it
+// was being deleted the pod could not be made.
 func (ssc *StatefulSetController) queueClaimant(obj any) {
 	claim, ok := lastState(obj).(*v1.PersistentVolumeClaim)
 	if !ok {

@@ -14,11 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command presences measures what the presences of many instances cost one API server. It starts a real
-// etcd and API server, and drives as many instances as it is told: each has a record that it renews, a
-// watch of its ring, and a connection of its own for its presence, as a process has. It measures while
-// they are at rest, without presences and with them, and while all connections of presences are cut at
-// once and all reopen, again and again.
+// Command presences measures what the presences of many instances cost one API server. It starts a
+// real etcd and API server, and drives as many instances as it is told: each has a record that it
+// renews, a watch of its ring, and a connection of its own for its presence, as a process has. It
+// measures while they are at rest, without presences and with them, and while all connections of
+// presences are cut at once and all reopen, again and again.
 //
 //	presences -bin=_output/bin [-instances=1000] [-rest=1m] [-cuts=5] [-out=docs/benchmarks-presences.md]
 package main

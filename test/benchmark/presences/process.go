@@ -50,8 +50,8 @@ const (
 	hurryPause, reopenPause = 100 * time.Millisecond, time.Second
 )
 
-// process stands for a process with one instance. Its presences have a connection of their own, and so
-// have its other requests.
+// process stands for a process with one instance. Its presences have a connection of their own, and
+// so have its other requests.
 type process struct {
 	record    *shardingv1alpha1.ControllerInstance
 	registry  shardingclient.ControllerInstanceInterface

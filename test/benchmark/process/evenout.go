@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// restPeriod is for how long no boundary has moved in rings that are even. A process learns what it
-	// holds by a garbage collection, which an idle one makes every two minutes.
+	// restPeriod is for how long no boundary has moved in rings that are even. A process learns what
+	// it holds by a garbage collection, which an idle one makes every two minutes.
 	restPeriod = 3 * time.Minute
 	// evenSoon bounds the wait for that. A twentieth of the keys moves in a minute.
 	evenSoon = 20 * time.Minute

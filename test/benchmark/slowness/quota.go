@@ -197,8 +197,8 @@ func renderQuotas(cells []quotaCell) string {
 ## Stalls while pods are created under a quota
 
 %d ReplicaSets of %d pods in a namespace with a quota of %d pods. A process is stopped once %d pods
-exist, and, of three times, again %v after it goes on. %v after the last stall there are so many pods,
-so much is charged, and so many events say FailedCreate.
+exist, and, of three times, again %v after it goes on. %v after the last stall there are so many
+pods, so much is charged, and so many events say FailedCreate.
 
 | stopped | for | times | ours: pods | charged | events | records lost | stock: pods | charged | events | leaders lost |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

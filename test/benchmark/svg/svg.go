@@ -22,7 +22,8 @@ import (
 	"math"
 )
 
-// head begins a picture. Its classes are for the colours of all but the lines, on white and on black.
+// head begins a picture. Its classes are for the colours of all but the lines, on white and on
+// black.
 const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">
   <style>
     .paper { fill: #fff } .ink { fill: #222 } .faint { fill: #555 } .grid { stroke: #e3e6ea } .axis { stroke: #8a94a3 } .mark { stroke: #444 }

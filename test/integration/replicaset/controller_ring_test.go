@@ -24,8 +24,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// CONTROLLER_RING=false turns the feature gate off. hack/overlay puts a copy of this file beside those
-// of upstream's tests that fail with it on.
+// CONTROLLER_RING=false turns the feature gate off. hack/overlay puts a copy of this file beside
+// those of upstream's tests that fail with it on.
 func init() {
 	if value, ok := os.LookupEnv("CONTROLLER_RING"); ok {
 		if err := utilfeature.DefaultMutableFeatureGate.Set(fmt.Sprintf("%s=%s", features.ControllerRing, value)); err != nil {

@@ -277,8 +277,8 @@ func (s *keyServer) stored(t *testing.T, r keyResource, name string) (string, in
 }
 
 // TestHashKeysOfEveryResource creates an object of every resource with forged keys, and
-// finds it by its real key. A reader in JSON meets no field that stock Kubernetes does not have, and one
-// who asks gets the keys.
+// finds it by its real key. A reader in JSON meets no field that stock Kubernetes does not have,
+// and one who asks gets the keys.
 func TestHashKeysOfEveryResource(t *testing.T) {
 	server := kubeapiservertesting.StartTestServerOrDie(t, nil, []string{
 		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
@@ -473,8 +473,8 @@ func TestHashKeysCannotBeForged(t *testing.T) {
 	}
 }
 
-// holdsKeys says whether data, in JSON or protobuf, may hold hash keys, today's or those of an earlier
-// version: no other field of these objects has a number as high as theirs, or that name.
+// holdsKeys says whether data, in JSON or protobuf, may hold hash keys, today's or those of an
+// earlier version: no other field of these objects has a number as high as theirs, or that name.
 func holdsKeys(data string) bool {
 	return strings.Contains(data, "hashKey") || strings.Contains(data, "\xd0\x3e") || strings.Contains(data, "\xc8\x3e")
 }

@@ -112,8 +112,8 @@ func otherWrites(r keyResource, n int64) map[string]ownedWrite {
 }
 
 // TestOwnerKeysPassPermissionEnforcement: keys that a client sends, or that an earlier version has
-// stored, are no part of an owner reference, so a user who may not change the references may write all
-// else.
+// stored, are no part of an owner reference, so a user who may not change the references may write
+// all else.
 func TestOwnerKeysPassPermissionEnforcement(t *testing.T) {
 	s := startKeyServer(t, enforcing...)
 	for _, r := range []keyResource{s.replicas, s.custom} {

@@ -100,7 +100,8 @@ func (p *present) renew(ctx context.Context) {
 	_, _ = p.registry.Patch(ctx, p.identity.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
-// end follows the record. The function that it returns waits for its end, and returns its last state.
+// end follows the record. The function that it returns waits for its end, and returns its last
+// state.
 func (p *present) end() func() *shardingv1alpha1.ControllerInstance {
 	p.t.Helper()
 	w, err := p.s.instances().Watch(p.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + p.identity.Name})
@@ -250,7 +251,8 @@ func TestPresence(t *testing.T) {
 	t.Run("Who may not work on the ring", s.testPresenceOfOthers)
 }
 
-// testPresenceOfOthers: only who may work on a ring opens, replaces or ends a presence of its instances.
+// testPresenceOfOthers: only who may work on a ring opens, replaces or ends a presence of its
+// instances.
 func (s *fenceServer) testPresenceOfOthers(t *testing.T) {
 	s = s.on(t)
 	const reader, person, worker = "presence-reader", "presence-person", "presence-worker"

@@ -93,7 +93,8 @@ func TestInformersFollowRangesOfAServerThatRefusesThem(t *testing.T) {
 	newFollower(t, func() kubernetes.Interface { return client }, sharding.ControllerHashKeyPath, false, false).test()
 }
 
-// A server without a watch cache sends no bookmarks. It refuses to say how far it is, and is listed.
+// A server without a watch cache sends no bookmarks. It refuses to say how far it is, and is
+// listed.
 func TestInformersFollowRangesWithoutAWatchCache(t *testing.T) {
 	for _, flag := range []string{"--watch-cache=false", "--watch-cache-sizes=pods#0"} {
 		t.Run(flag, func(t *testing.T) {

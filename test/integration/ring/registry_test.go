@@ -385,8 +385,8 @@ func (s *registryServer) testValidation() {
 	}
 }
 
-// testSize: nobody who writes the metadata of a record makes it so large that its instance could not
-// write it any more, and what is too large all the same is renewed and reported.
+// testSize: nobody who writes the metadata of a record makes it so large that its instance could
+// not write it any more, and what is too large all the same is renewed and reported.
 func (s *registryServer) testSize() {
 	t, ctx := s.t, s.t.Context()
 	created := s.create(newInstance("a"))

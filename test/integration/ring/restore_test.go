@@ -135,8 +135,8 @@ func (n *noticing) get(r *restorable) error {
 	return err
 }
 
-// A client that has seen a lost history learns it with the first answer, whichever revisions etcd has by
-// then; restarts are nothing to it, and who does not ask is told nothing.
+// A client that has seen a lost history learns it with the first answer, whichever revisions etcd
+// has by then; restarts are nothing to it, and who does not ask is told nothing.
 func TestARestoreIsNoticedAtAnyRevision(t *testing.T) {
 	peers, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

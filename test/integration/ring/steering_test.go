@@ -96,8 +96,8 @@ var steered = map[string]struct{ patch, becomes string }{
 	"status.presenceEnded":  {`"2020-01-01T00:00:00.000000Z"`, isForbidden},
 }
 
-// fieldsOf returns the fields of a record by their paths in JSON, one level below metadata, spec and
-// status.
+// fieldsOf returns the fields of a record by their paths in JSON, one level below metadata, spec
+// and status.
 func fieldsOf() []string {
 	var paths []string
 	record := reflect.TypeFor[shardingv1alpha1.ControllerInstance]()
@@ -114,9 +114,9 @@ func fieldsOf() []string {
 	return paths
 }
 
-// testFieldsBySteering: who may steer a ring, and write ControllerInstances with their status, writes
-// what is for people, and nothing that the instances agree on or report. A field that this test does
-// not know fails it.
+// testFieldsBySteering: who may steer a ring, and write ControllerInstances with their status,
+// writes what is for people, and nothing that the instances agree on or report. A field that this
+// test does not know fails it.
 func (s *fenceServer) testFieldsBySteering() {
 	t, ctx := s.t, s.t.Context()
 	const person = "steers"
@@ -156,7 +156,8 @@ func (s *fenceServer) testFieldsBySteering() {
 	}
 }
 
-// steer sends the patch of a record of two that share their ring, and checks what becomes of the field.
+// steer sends the patch of a record of two that share their ring, and checks what becomes of the
+// field.
 func (s *fenceServer) steer(t *testing.T, client shardingclient.ControllerInstanceInterface, patch []byte, path, want string, subresources ...string) {
 	t.Helper()
 	ctx := t.Context()

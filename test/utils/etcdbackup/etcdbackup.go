@@ -49,8 +49,8 @@ func Take(ctx context.Context, endpoint, file string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Restore makes a data directory, which must not exist, of a backup, for a member of that name with that
-// peer URL. etcdutl is the program, and flags are further ones of its "snapshot restore".
+// Restore makes a data directory, which must not exist, of a backup, for a member of that name with
+// that peer URL. etcdutl is the program, and flags are further ones of its "snapshot restore".
 func Restore(etcdutl, backup, data, name, peer string, flags ...string) error {
 	args := append([]string{"snapshot", "restore", backup, "--data-dir=" + data, "--name=" + name,
 		"--initial-cluster=" + name + "=" + peer, "--initial-advertise-peer-urls=" + peer}, flags...)

@@ -154,8 +154,8 @@ func ValidateControllerInstanceStatusUpdate(instance, old *sharding.ControllerIn
 	return errs
 }
 
-// ValidateControllerInstanceMetadataUpdate validates what others than the ring's instances do to the
-// metadata of a ControllerInstance. It may not grow beyond its bound, whatever it consists of.
+// ValidateControllerInstanceMetadataUpdate validates what others than the ring's instances do to
+// the metadata of a ControllerInstance. It may not grow beyond its bound, whatever it consists of.
 // Instances are not refused for what others have written there.
 func ValidateControllerInstanceMetadataUpdate(instance, old *sharding.ControllerInstance) field.ErrorList {
 	return validateMetadata(instance, metadataSize(old))
@@ -177,8 +177,9 @@ func metadataSize(instance *sharding.ControllerInstance) int {
 }
 
 // validatePhase requires a phase that the instance can have by what it owns. The instance may have
-// seen less of its record than the server has, never more: it learns that it owns a range later, and
-// a range once owned is lost with the record only. So whatever is stored, its next report is valid.
+// seen less of its record than the server has, never more: it learns that it owns a range later,
+// and a range once owned is lost with the record only. So whatever is stored, its next report is
+// valid.
 func validatePhase(instance, old *sharding.ControllerInstance, path *field.Path) field.ErrorList {
 	phase, before := instance.Status.Phase, old.Status.Phase
 	works := func(phase sharding.InstancePhase) bool {
@@ -366,8 +367,8 @@ func validateControllerStates(states []sharding.ControllerState, listed []string
 	return errs
 }
 
-// validateGift requires a gift of who owns a range, raised its epoch in the report that says so, and
-// keeps its own end of the range unless it gives its upper part.
+// validateGift requires a gift of who owns a range, raised its epoch in the report that says so,
+// and keeps its own end of the range unless it gives its upper part.
 func validateGift(instance *sharding.ControllerInstance, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	gift := instance.Status.Gives

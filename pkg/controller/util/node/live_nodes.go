@@ -25,10 +25,10 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 )
 
-// ReadImages fills in the images of a cached Node from the API server if they were dropped when it was
-// cached: then it must not be written. forget drops them again. A Node that is gone, or another's by
-// now, is an error. Its resource version stays, so that what else has changed since it was cached is
-// in conflict.
+// ReadImages fills in the images of a cached Node from the API server if they were dropped when it
+// was cached: then it must not be written. forget drops them again. A Node that is gone, or
+// another's by now, is an error. Its resource version stays, so that what else has changed since it
+// was cached is in conflict.
 func ReadImages(ctx context.Context, client clientset.Interface, node *v1.Node) (forget func(), err error) {
 	dropped := node.Status.Images
 	if dropped == nil || len(dropped) > 0 {

@@ -53,8 +53,8 @@ func OnRing(ctx context.Context, env *ring.Env, plugins []volume.VolumePlugin, t
 // laterPeriod is how long it takes until all claims of a range have been looked at.
 const laterPeriod = time.Hour
 
-// enqueueAcquired queues a claim of a range that has been opened. Most are as large as they should be,
-// and only have to be looked at, which takes a request: they must not delay those that are not.
+// enqueueAcquired queues a claim of a range that has been opened. Most are as large as they should
+// be, and only have to be looked at, which takes a request: they must not delay those that are not.
 func (expc *expandController) enqueueAcquired(obj any) {
 	pvc, ok := obj.(*v1.PersistentVolumeClaim)
 	if !ok || pvc.Status.Phase != v1.ClaimBound {

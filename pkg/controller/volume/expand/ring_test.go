@@ -25,7 +25,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// A range has thousands of claims that are as large as they should be. The others do not wait for them.
+// A range has thousands of claims that are as large as they should be. The others do not wait for
+// them.
 func TestClaimsThatAreToGrowComeFirst(t *testing.T) {
 	expc := &expandController{queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	defer expc.queue.ShutDown()

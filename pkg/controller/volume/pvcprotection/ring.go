@@ -45,8 +45,8 @@ func OnRing(ctx context.Context, env *ring.Env) (*ring.Controller, error) {
 	})
 }
 
-// queueIfUsedOtherwise queues a claim whose condition does not say whether a pod uses it. Only pods'
-// events queue it for that, and those from before the gate was opened are past.
+// queueIfUsedOtherwise queues a claim whose condition does not say whether a pod uses it. Only
+// pods' events queue it for that, and those from before the gate was opened are past.
 func (c *Controller) queueIfUsedOtherwise(logger klog.Logger, obj any) {
 	pvc, ok := obj.(*v1.PersistentVolumeClaim)
 	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.PersistentVolumeClaimUnusedSinceTime) {

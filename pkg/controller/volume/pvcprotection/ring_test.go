@@ -34,8 +34,9 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// The controller takes all claims from its queue at once. Only those that it works on may keep a range
-// from changing hands. What the events of the time before would have told, it finds out by itself.
+// The controller takes all claims from its queue at once. Only those that it works on may keep a
+// range from changing hands. What the events of the time before would have told, it finds out by
+// itself.
 func TestClaimsPassTheGateWhenTheyAreWorkedOn(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)

@@ -151,8 +151,8 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// PrepareForUpdate keeps everything but the status, and sets what no client can: since when the phase
-// is what it is, and whether a presence has ended since the last change.
+// PrepareForUpdate keeps everything but the status, and sets what no client can: since when the
+// phase is what it is, and whether a presence has ended since the last change.
 func (statusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	instance, oldInstance := obj.(*sharding.ControllerInstance), old.(*sharding.ControllerInstance)
 	metav1.ResetObjectMetaForStatus(&instance.ObjectMeta, &oldInstance.ObjectMeta)

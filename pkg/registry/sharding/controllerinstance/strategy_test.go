@@ -336,7 +336,8 @@ func TestAPhaseHasATime(t *testing.T) {
 	}
 }
 
-// The server says when the presence of an instance ended; a report of the instance says that it lives.
+// The server says when the presence of an instance ended; a report of the instance says that it
+// lives.
 func TestAReportUnsetsWhenAPresenceEnded(t *testing.T) {
 	then, claimed := metav1.NewMicroTime(time.Now().Add(-time.Second)), metav1.NowMicro()
 	for name, test := range map[string]struct {

@@ -156,8 +156,8 @@ type presentWatch struct {
 	stop     sync.Once
 }
 
-// Stop implements watch.Interface. If the server ends the watch itself, it does so before the request
-// is over.
+// Stop implements watch.Interface. If the server ends the watch itself, it does so before the
+// request is over.
 func (w *presentWatch) Stop() {
 	w.stop.Do(func() {
 		if w.client.Err() != nil {

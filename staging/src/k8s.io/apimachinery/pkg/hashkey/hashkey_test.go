@@ -55,8 +55,8 @@ func TestKeysOfNamespacesNeverChange(t *testing.T) {
 	}
 }
 
-// People number their namespaces. An instance that owns a sixteenth of the line should have about as
-// much of them.
+// People number their namespaces. An instance that owns a sixteenth of the line should have about
+// as much of them.
 func TestNamespacesWithNamesThatAreAlikeSpread(t *testing.T) {
 	for _, pattern := range []string{"space-%03d", "team-%d", "customer-%05d", "%d-team", "ns%d"} {
 		const n, parts = 1600, 16

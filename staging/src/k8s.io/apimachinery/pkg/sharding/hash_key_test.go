@@ -39,8 +39,8 @@ var (
 	controllerKey = hashkey.OfUID(controllerUID)
 )
 
-// keyed returns the object with keys that do not follow from its UIDs, as a client may send them: they
-// count as little as none.
+// keyed returns the object with keys that do not follow from its UIDs, as a client may send them:
+// they count as little as none.
 func keyed() *testObject {
 	obj := unkeyed()
 	obj.HashKey = ptr.To(ownKey ^ 1<<62)

@@ -18,6 +18,7 @@ package sharding
 
 // ProgressAnnotation marks the bookmark that answers a watch which asks how far the server is: a
 // watch of a range of hash keys from a resource version, with allowWatchBookmarks=true and
-// sendInitialEvents=false. The watch has then sent everything up to the bookmark's resource version,
-// which is that of the moment of the request or later. No other bookmark says how old it is.
+// sendInitialEvents=false. The watch has then sent everything up to the bookmark's resource
+// version, which is that of the moment of the request or later. No other bookmark says how old it
+// is.
 const ProgressAnnotation = "sharding.k8s.io/progress"

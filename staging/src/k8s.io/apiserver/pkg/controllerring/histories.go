@@ -26,10 +26,10 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 )
 
-// WithHistories has each answer to a request with the header fence.HistoryHeader tell the identities of the
-// etcds that this process reads, as they are when the answer begins. It refuses writes by clients that
-// know others: they were decided on what is lost. With the feature gate ControllerRing off it returns
-// the handler.
+// WithHistories has each answer to a request with the header fence.HistoryHeader tell the
+// identities of the etcds that this process reads, as they are when the answer begins. It refuses
+// writes by clients that know others: they were decided on what is lost. With the feature gate
+// ControllerRing off it returns the handler.
 func WithHistories(handler http.Handler) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
@@ -55,8 +55,8 @@ func writes(req *http.Request) bool {
 	return false
 }
 
-// isOfAnother says whether a client that knows these histories has seen another of an etcd than this
-// process.
+// isOfAnother says whether a client that knows these histories has seen another of an etcd than
+// this process.
 func isOfAnother(known string) bool {
 	here := history.Identities()
 	for name, identity := range fence.ParseHistories(known) {

@@ -51,9 +51,9 @@ type (
 // WithInstance puts the instance that fence.Header names into the context of a request that
 // changes something, if the user may work on the instance's ring; 403 otherwise, before
 // anything is read. The answer repeats the header, so that the instance knows that it was
-// judged, and the audit log has it (AuditAnnotation). So does that to a presence, where tracksPresence
-// is set. A header that names none is a bad request. Requests without the header and those
-// that change nothing pass as they are, and all do with the feature gate ControllerRing off.
+// judged, and the audit log has it (AuditAnnotation). So does that to a presence, where
+// tracksPresence is set. A header that names none is a bad request. Requests without the header and
+// those that change nothing pass as they are, and all do with the feature gate ControllerRing off.
 func WithInstance(handler http.Handler, a authorizer.UnconditionalAuthorizer, s runtime.NegotiatedSerializer, tracksPresence bool) http.Handler {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) {
 		return handler
@@ -124,9 +124,9 @@ type presence struct {
 	client context.Context
 }
 
-// PresenceFrom returns why the presence that the request is to be is opened, as fence.PresenceHeader
-// has it, and whether it is to be one. client ends when the client has ended the request, or its
-// connection has ended, and not when the time of a watch is over.
+// PresenceFrom returns why the presence that the request is to be is opened, as
+// fence.PresenceHeader has it, and whether it is to be one. client ends when the client has ended
+// the request, or its connection has ended, and not when the time of a watch is over.
 func PresenceFrom(ctx context.Context) (why string, client context.Context, ok bool) {
 	p, ok := ctx.Value(presenceKey{}).(presence)
 	return p.why, p.client, ok

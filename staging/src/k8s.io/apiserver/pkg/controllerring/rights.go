@@ -34,8 +34,8 @@ import (
 const SteerVerb = "steer"
 
 // MayWriteRecords says whether the request may change or delete records of the ring: it names one
-// of the ring's instances, as only who may work on the ring can, or its user may work on the ring or
-// steer it. A request that names an instance is not authorized again, since each instance renews
+// of the ring's instances, as only who may work on the ring can, or its user may work on the ring
+// or steer it. A request that names an instance is not authorized again, since each instance renews
 // its record every few seconds. Without an authorizer everybody may.
 func MayWriteRecords(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string) (bool, error) {
 	return mayWrite(ctx, a, who, ring, fence.Verb, SteerVerb)
@@ -48,7 +48,8 @@ func MayWriteStatus(ctx context.Context, a authorizer.UnconditionalAuthorizer, w
 	return mayWrite(ctx, a, who, ring, fence.Verb)
 }
 
-// mayWrite says whether the request names an instance of the ring, or its user has one of the verbs.
+// mayWrite says whether the request names an instance of the ring, or its user has one of the
+// verbs.
 func mayWrite(ctx context.Context, a authorizer.UnconditionalAuthorizer, who user.Info, ring string, verbs ...string) (bool, error) {
 	if instance, named := FromContext(ctx); named && instance.Ring == ring {
 		return true, nil

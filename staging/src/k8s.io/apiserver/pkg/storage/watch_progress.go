@@ -23,17 +23,17 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 )
 
-// AsksForProgress says whether a watch asks at its start how far it is: a watch of a range of hash keys
-// from a resource version, with bookmarks and with sendInitialEvents=false. The answer is a bookmark
-// with sharding.ProgressAnnotation.
+// AsksForProgress says whether a watch asks at its start how far it is: a watch of a range of hash
+// keys from a resource version, with bookmarks and with sendInitialEvents=false. The answer is a
+// bookmark with sharding.ProgressAnnotation.
 func AsksForProgress(opts ListOptions) bool {
 	_, ranges := opts.Predicate.ShardSelector.(sharding.HashKeySelector)
 	return ranges && opts.SendInitialEvents != nil && !*opts.SendInitialEvents &&
 		opts.ResourceVersion != "" && opts.ResourceVersion != "0" && opts.Predicate.AllowWatchBookmarks
 }
 
-// NewProgressUnknown returns the answer to a watch that asks for its progress where nothing can tell it.
-// It is a bad request, so that clients do without at once.
+// NewProgressUnknown returns the answer to a watch that asks for its progress where nothing can
+// tell it. It is a bad request, so that clients do without at once.
 func NewProgressUnknown(why string) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the API server cannot tell how far a watch is, as %s: watch without sendInitialEvents, and list to be sure", why))
 }

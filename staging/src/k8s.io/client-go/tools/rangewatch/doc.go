@@ -25,12 +25,12 @@ limitations under the License.
 // followed throughout. New ranges supersede a change that is still in progress. A change that fails
 // is retried, and the ranges held meanwhile stay held.
 //
-// A relist follows when the server no longer has the events that the watch needs. An object that has
-// not changed stays the one in the store and is not transformed again. One that has changed replaces
-// the store's as it arrives. What is new or gone waits for the end of the list, when both change in
-// one step. So the store has everything at every moment, and a relist needs memory for what is new,
-// not for everything twice. Servers that can stream lists send them object by object, others in
-// pages.
+// A relist follows when the server no longer has the events that the watch needs. An object that
+// has not changed stays the one in the store and is not transformed again. One that has changed
+// replaces the store's as it arrives. What is new or gone waits for the end of the list, when both
+// change in one step. So the store has everything at every moment, and a relist needs memory for
+// what is new, not for everything twice. Servers that can stream lists send them object by object,
+// others in pages.
 //
 // Decisions are made in the package follower, and carried out here.
 //
@@ -47,10 +47,10 @@ limitations under the License.
 //
 // # Limits
 //
-//   - WaitFor says nothing about event handlers, which run after the store is updated. A Filter keeps
-//     from them what is older than the moment at which a caller began to rely on the store.
-//   - The informer's WatchErrorHandler is told of an object that cannot be taken. Failed requests are
-//     logged and retried here, with client-go's back-off.
+//   - WaitFor says nothing about event handlers, which run after the store is updated. A Filter
+//     keeps from them what is older than the moment at which a caller began to rely on the store.
+//   - The informer's WatchErrorHandler is told of an object that cannot be taken. Failed requests
+//     are logged and retried here, with client-go's back-off.
 //   - An object that is created and deleted before a growth is listed may not be reported at all,
 //     as with any list.
 //   - A change of ranges is not atomic: readers of the store see objects come and go one by one. A
@@ -59,9 +59,9 @@ limitations under the License.
 //     reported as updated, with another UID, as after any relist.
 //   - A server that refuses a selector is asked for everything, which is filtered here, until the
 //     watch ends after five to ten minutes.
-//   - A server that does not say how far it is, when asked, costs a list of everything for each growth
-//     and each WaitFor: at once where it has refused the question, as the API server of this tree does
-//     without a watch cache; else ten seconds later, but for those that follow.
+//   - A server that does not say how far it is, when asked, costs a list of everything for each
+//     growth and each WaitFor: at once where it has refused the question, as the API server of this
+//     tree does without a watch cache; else ten seconds later, but for those that follow.
 //   - HasSynced says that the first list has arrived, whatever its ranges were.
 //
 // Resource versions must be numbers that the API server gave out, because they are compared.

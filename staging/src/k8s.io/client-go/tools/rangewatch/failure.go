@@ -44,8 +44,8 @@ func failureOf(err error) follower.Failure {
 	return follower.Failed
 }
 
-// isRefused reports whether the server may have refused a request because it does not know an option
-// of it.
+// isRefused reports whether the server may have refused a request because it does not know an
+// option of it.
 func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

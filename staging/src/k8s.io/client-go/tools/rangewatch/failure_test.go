@@ -115,8 +115,8 @@ func TestFailedRequestsAreRetriedWhileRangesStayHeld(t *testing.T) {
 	h.settled(percents(0, 100))
 }
 
-// What has failed for long may be far from its next attempt. A server that answers again is known by who
-// begins to wait: it has just registered.
+// What has failed for long may be far from its next attempt. A server that answers again is known
+// by who begins to wait: it has just registered.
 func TestWhoBeginsToWaitHasRequestsThatFailedTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRequests(&Source{backoff: backoff})

@@ -163,8 +163,8 @@ func (s *fakeServer) forget() {
 	s.cut++
 }
 
-// restore makes the server have those pods again as they were, and no others, and forget all events:
-// etcd was restored, and goes on after a later revision than it has had.
+// restore makes the server have those pods again as they were, and no others, and forget all
+// events: etcd was restored, and goes on after a later revision than it has had.
 func (s *fakeServer) restore(pods map[string]*v1.Pod) {
 	s.mu.Lock()
 	s.pods = maps.Clone(pods)

@@ -63,9 +63,9 @@ func newFeed(source *Source) *feed {
 // of events.
 func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// RelistBackoff implements cache.RelistBackoff: there is none, as the reflector mostly lists what is
-// there already, however often that is. Requests have a back-off of their own, and so have calls that
-// failed.
+// RelistBackoff implements cache.RelistBackoff: there is none, as the reflector mostly lists what
+// is there already, however often that is. Requests have a back-off of their own, and so have calls
+// that failed.
 func (f *feed) RelistBackoff() wait.Backoff { return wait.Backoff{Duration: time.Millisecond} }
 
 // List implements cache.ListerWatcher.
@@ -134,8 +134,8 @@ func (f *feed) takeList() (runtime.Object, error) {
 	return result, nil
 }
 
-// WatchWithContext starts the reflector's watch where the last list ended, which is what the options
-// ask for.
+// WatchWithContext starts the reflector's watch where the last list ended, which is what the
+// options ask for.
 func (f *feed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if options.SendInitialEvents != nil {
 		return nil, errors.New("listing as a stream of events is not supported")

@@ -33,14 +33,14 @@ import (
 // when that opens, and forgets what it knew when it is shut. Handlers run behind the store, and a
 // change of ranges looks to them like changes of objects. They are told
 //
-//   - ADDED and MODIFIED, for a key that is open, of what is newer than the opening, or has come back
-//     with a restored server. What the store had at the opening is known. Something older that came
-//     late would be taken for the arrival, or the end, of what the controller has created or deleted
-//     since.
+//   - ADDED and MODIFIED, for a key that is open, of what is newer than the opening, or has come
+//     back with a restored server. What the store had at the opening is known. Something older that
+//     came late would be taken for the arrival, or the end, of what the controller has created or
+//     deleted since.
 //   - MODIFIED without a change, by a resync or a relist, and MODIFIED back to an older state.
 //   - DELETED, for a key that is held, open or not, of what the store does not have, unless that is
-//     known to be older than the opening. What has left with a range is not deleted, and may have come
-//     back already.
+//     known to be older than the opening. What has left with a range is not deleted, and may have
+//     come back already.
 //
 // They are told nothing of keys that are not wanted. An object without a key is in all ranges. A
 // Filter may be used from any goroutine.
@@ -68,9 +68,9 @@ func (s *Source) NewFilter() *Filter {
 	return f
 }
 
-// Open lets pass what happens in ranges from now on. It must be called when WaitFor has returned for
-// them, before a gate opens. What is open stays open since its own opening: nobody else has worked
-// there in between. Ranges that SetRanges leaves out are shut.
+// Open lets pass what happens in ranges from now on. It must be called when WaitFor has returned
+// for them, before a gate opens. What is open stays open since its own opening: nobody else has
+// worked there in between. Ranges that SetRanges leaves out are shut.
 func (f *Filter) Open(ranges hashkey.Ranges) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,8 +112,8 @@ func (f *Filter) Wrap(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	return filtered{f, h}
 }
 
-// Informer returns an informer that is i, but for the handlers that are added to it: they are behind
-// the Filter. i must be the one that the Source feeds.
+// Informer returns an informer that is i, but for the handlers that are added to it: they are
+// behind the Filter. i must be the one that the Source feeds.
 func (f *Filter) Informer(i cache.SharedIndexInformer) cache.SharedIndexInformer {
 	return filteredInformer{i, f}
 }
@@ -180,8 +180,8 @@ func (h filtered) OnDelete(obj any) {
 	h.handler.OnDelete(obj)
 }
 
-// isOlder says whether the object was in the store as it is, or gone from it, when the store was at that
-// revision.
+// isOlder says whether the object was in the store as it is, or gone from it, when the store was at
+// that revision.
 func (f *Filter) isOlder(obj any, revision uint64) bool {
 	r := revisionOf(obj)
 	return r > 0 && r <= revision && !f.source.wasRestored(obj)

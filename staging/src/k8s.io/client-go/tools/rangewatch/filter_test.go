@@ -141,8 +141,8 @@ func TestFilterDropsWhatWasAddedBeforeTheOpening(t *testing.T) {
 	s.end(30)
 }
 
-// A late MODIFIED or DELETED would lower the expectations of what the controller has deleted since, as a
-// late ADDED would those of what it has created.
+// A late MODIFIED or DELETED would lower the expectations of what the controller has deleted since,
+// as a late ADDED would those of what it has created.
 func TestFilterDropsWhatWasModifiedOrDeletedBeforeTheOpening(t *testing.T) {
 	h := newHarness(t, sharding.HashKeyPath)
 	s := newSlowHandler(h)

@@ -33,8 +33,8 @@ const (
 
 // lacking says since when things are lacking; the zero time: they are not.
 type lacking struct {
-	// list is that ranges have to be listed, watch that there is no watch, progress that the watch does
-	// not say how far it is, store that the store has not taken what it was given.
+	// list is that ranges have to be listed, watch that there is no watch, progress that the watch
+	// does not say how far it is, store that the store has not taken what it was given.
 	list, watch, progress, store time.Time
 	// of is what the Follower lacked when that was noted.
 	of follower.Lacks
@@ -78,8 +78,8 @@ func (l *lacking) String() string {
 	return text
 }
 
-// Waits says for people what the Source has waited for, for longer than ten seconds; "" if there is no
-// such thing.
+// Waits says for people what the Source has waited for, for longer than ten seconds; "" if there is
+// no such thing.
 func (s *Source) Waits() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +137,8 @@ func (d *driver) failed(err error) {
 	d.lacking.err = err
 }
 
-// sayLacking tells people what has been lacking for long, and the Follower if it is something that a
-// watch may never bring.
+// sayLacking tells people what has been lacking for long, and the Follower if it is something that
+// a watch may never bring.
 func (d *driver) sayLacking() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

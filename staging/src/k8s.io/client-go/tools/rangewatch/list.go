@@ -32,10 +32,10 @@ import (
 	"k8s.io/client-go/tools/rangewatch/follower"
 )
 
-// list makes a consistent list of what selector selects, calls each for every object, one by one, and returns the
-// revision of the list. If an object changes meanwhile, each may be called for it again, with ended
-// set if it was deleted. A server that does not know the selector sends objects of other ranges
-// too.
+// list makes a consistent list of what selector selects, calls each for every object, one by one,
+// and returns the revision of the list. If an object changes meanwhile, each may be called for it
+// again, with ended set if it was deleted. A server that does not know the selector sends objects
+// of other ranges too.
 //
 // The list is a stream of events where the server supports that, so no more than one object is in
 // memory beyond those that each keeps. Otherwise it is a list in pages.

@@ -30,9 +30,9 @@ import (
 )
 
 // ForMetadata returns the Config of a Source of metadata alone: its objects are
-// PartialObjectMetadata of resource in all namespaces. The server sends nothing else, so an informer
-// needs a fraction of the memory. It fails for a key that cannot be seen in metadata: that of a
-// claim, and that of a namespace's own name.
+// PartialObjectMetadata of resource in all namespaces. The server sends nothing else, so an
+// informer needs a fraction of the memory. It fails for a key that cannot be seen in metadata: that
+// of a claim, and that of a namespace's own name.
 func ForMetadata(client metadata.Interface, resource schema.GroupVersionResource, field string) (Config, error) {
 	if path, ok := sharding.ParseKeyPath(field); ok && !path.InMetadata(resource.GroupResource()) {
 		return Config{}, fmt.Errorf("the metadata of %s does not have the key at %s: follow the whole objects", resource.GroupResource(), field)

@@ -77,8 +77,8 @@ func TestOldServerIsFilteredByTheClient(t *testing.T) {
 	}
 }
 
-// The watch of an old server brings events of ranges that are still being listed. It ignores questions,
-// and its bookmarks come in time.
+// The watch of an old server brings events of ranges that are still being listed. It ignores
+// questions, and its bookmarks come in time.
 func TestOldServerWatchLeavesTheGrowthToTheList(t *testing.T) {
 	server := newFakeServer(sharding.HashKeyPath)
 	server.old, server.streams, server.patient = true, true, true

@@ -57,8 +57,8 @@ func setPercent(field string, pod *v1.Pod, percent int) {
 	}
 }
 
-// uidAt returns a UID whose key lies at percent of the line of keys, or less than one above. What has
-// the same number and percent has the same UID.
+// uidAt returns a UID whose key lies at percent of the line of keys, or less than one above. What
+// has the same number and percent has the same UID.
 func uidAt(prefix string, number int64, percent int) types.UID {
 	at := percents(percent, percent+1)
 	for i := 0; ; i++ {

@@ -108,9 +108,9 @@ func (r *retry) hurry() {
 	}
 }
 
-// backoff is that of client-go's reflectors, which is reset after two minutes without a failure, and
-// here by a watch that brings something. The ranges of many processes fail at once where a server
-// restarts, so the jitter matters.
+// backoff is that of client-go's reflectors, which is reset after two minutes without a failure,
+// and here by a watch that brings something. The ranges of many processes fail at once where a
+// server restarts, so the jitter matters.
 var backoff = wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 
 func newRequests(s *Source) requests {
@@ -126,7 +126,8 @@ func (r *requests) resetRetries() {
 	}
 }
 
-// hurry has the next attempts made soon: somebody waits, and the server has just answered something else.
+// hurry has the next attempts made soon: somebody waits, and the server has just answered something
+// else.
 func (r *requests) hurry() {
 	if r.listRetry.timer == nil && r.watchRetry.timer == nil {
 		return

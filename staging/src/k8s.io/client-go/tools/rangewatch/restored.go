@@ -27,8 +27,8 @@ import (
 // A server that was restored from a backup may have objects again that the store had seen deleted,
 // with the revisions that they had before.
 
-// isRestored says whether the server has an object of a list again, which the store does not have: that
-// is complete as of a later revision.
+// isRestored says whether the server has an object of a list again, which the store does not have:
+// that is complete as of a later revision.
 func (s *Source) isRestored(id follower.ID, obj any) bool {
 	held := s.Held()
 	revision := revisionOf(obj)
@@ -57,8 +57,8 @@ func (s *Source) setRestored(restored map[follower.ID]any) {
 	s.restored = restored
 }
 
-// wasRestored says whether this is the object that came back, and not the same one of before, of which
-// a handler hears late.
+// wasRestored says whether this is the object that came back, and not the same one of before, of
+// which a handler hears late.
 func (s *Source) wasRestored(obj any) bool {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {

@@ -74,7 +74,8 @@ func TestWhatWasRestoredIsToldOnce(t *testing.T) {
 	s.end(45)
 }
 
-// A list that grows from nothing has what a restored server has, too: nothing was watched beside it.
+// A list that grows from nothing has what a restored server has, too: nothing was watched beside
+// it.
 func TestAGrowthThatWasGivenUpIsNotNewerThanARestoredServer(t *testing.T) {
 	h := newHarness(t, sharding.HashKeyPath)
 	h.put("pod", 10)

@@ -220,22 +220,24 @@ func (s *Source) Held() hashkey.Ranges {
 	return s.held
 }
 
-// Diverged returns why nothing of what was held can be relied on; "" if all can. The server then has
-// another history than the store: it was restored to an earlier state, without raising its revision.
-// Nothing is held from then on, until all has been listed at a later revision than before; but what was
-// made of the old objects stays wrong, so the process should exit. HeldChanged tells of it.
+// Diverged returns why nothing of what was held can be relied on; "" if all can. The server then
+// has another history than the store: it was restored to an earlier state, without raising its
+// revision. Nothing is held from then on, until all has been listed at a later revision than
+// before; but what was made of the old objects stays wrong, so the process should exit. HeldChanged
+// tells of it.
 func (s *Source) Diverged() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.diverged
 }
 
-// HeldChanged returns a channel that has a token after Held or Diverged has changed: one for all changes since
-// the last token was taken. It is for one reader.
+// HeldChanged returns a channel that has a token after Held or Diverged has changed: one for all
+// changes since the last token was taken. It is for one reader.
 func (s *Source) HeldChanged() <-chan struct{} { return s.heldChanged }
 
 // Keys returns the hash keys in r of the objects in the store, one for each object, in any order.
-// Objects without a key are left out. It is for an informer, and takes as long as there are objects.
+// Objects without a key are left out. It is for an informer, and takes as long as there are
+// objects.
 func (s *Source) Keys(r hashkey.Ranges) []int64 {
 	var keys []int64
 	for _, obj := range s.store.List() {
@@ -253,9 +255,9 @@ func (s *Source) Keys(r hashkey.Ranges) []int64 {
 // WaitFor returns nil once the store has every object of r as of a moment after the call: what was
 // written before the call is in the store, and what was deleted is gone from it. It may be called
 // before the ranges are set and before the informer runs. It fails only when ctx ends, with its
-// cause. It costs one watch, opened anew to ask the server how far it is, and no list; where a server
-// does not answer, a list of everything. Calls that come while an answer is outstanding share the next
-// one.
+// cause. It costs one watch, opened anew to ask the server how far it is, and no list; where a
+// server does not answer, a list of everything. Calls that come while an answer is outstanding
+// share the next one.
 func (s *Source) WaitFor(ctx context.Context, r hashkey.Ranges) error {
 	if r = hashkey.NewRanges(r...); r.Empty() {
 		return nil

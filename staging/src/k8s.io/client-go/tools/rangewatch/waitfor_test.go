@@ -234,8 +234,8 @@ func waiting(s *Source) int {
 	return len(s.waiting)
 }
 
-// One server refuses a question, the other ignores it. Nothing comes of their watches: no event, and no
-// bookmark.
+// One server refuses a question, the other ignores it. Nothing comes of their watches: no event,
+// and no bookmark.
 func TestWhatAServerDoesNotAnswerIsListed(t *testing.T) {
 	for _, ignores := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ignores=%t", ignores), func(t *testing.T) {

@@ -18,14 +18,14 @@ package ring
 
 import "time"
 
-// Balancer is the policy of package balance, as the tests of this package use it. That package imports
-// this one, so an external test links it in: NewBalancer.
+// Balancer is the policy of package balance, as the tests of this package use it. That package
+// imports this one, so an external test links it in: NewBalancer.
 type Balancer interface {
 	Policy
 	// Copy returns another one that remembers the same.
 	Copy() Balancer
-	// CalmAt returns the revisions at which each of the three ranges about its instance was last seen to
-	// be another.
+	// CalmAt returns the revisions at which each of the three ranges about its instance was last seen
+	// to be another.
 	CalmAt() [3]int64
 	// Changed returns when an instance last came or went.
 	Changed() time.Duration
@@ -39,8 +39,8 @@ type Balancer interface {
 // without a limit.
 var NewBalancer func(instance string, atOnce bool) Balancer
 
-// ByDefault is what the policy has by default: which part of all keys may move in a minute, how many
-// objects are few, and for how long after an instance has come or gone nothing limits it.
+// ByDefault is what the policy has by default: which part of all keys may move in a minute, how
+// many objects are few, and for how long after an instance has come or gone nothing limits it.
 var ByDefault struct {
 	Rate  float64
 	Least int64

@@ -53,8 +53,8 @@ const (
 // Prepare returns what the process signs if it stands now, in the notation of Listed, and whether
 // it waits no longer. registry was read with quorum; nil: it could not be, and the rings count as
 // sharing all. lists says what the process lists on each of its rings, and waited how long it has
-// prepared. It waits until it has a record on each of these, since a leader that runs what its rings
-// could has to start anew for that.
+// prepared. It waits until it has a record on each of these, since a leader that runs what its
+// rings could has to start anew for that.
 func (c *Candidate) Prepare(registry *Views, lists []RingControllers, waited time.Duration) (signs []string, ready bool) {
 	signs = c.signs(func(ring string) *View {
 		if registry == nil {

@@ -88,7 +88,8 @@ type simulatedProcess struct {
 	sampledAt time.Duration
 }
 
-// watchedPolicy is a policy of which is known when it last looked whether there is something to give.
+// watchedPolicy is a policy of which is known when it last looked whether there is something to
+// give.
 type watchedPolicy struct {
 	Policy
 	lookedAt time.Duration
@@ -129,8 +130,8 @@ const (
 	// readPause is how long a process that has decided reads nothing.
 	readPause      = 200 * time.Millisecond
 	simulatedBytes = 3000
-	// simulatedBaseBytes and simulatedIdleWork are what package balance takes for that of a process without
-	// objects, and for little to do.
+	// simulatedBaseBytes and simulatedIdleWork are what package balance takes for that of a process
+	// without objects, and for little to do.
 	simulatedBaseBytes = 16 << 20
 	simulatedIdleWork  = 500
 )
@@ -608,8 +609,8 @@ func (p *simulatedProcess) learn(r Record) {
 	}
 }
 
-// report tells what others should know, as package member does. Heaps are as large as weights here, so
-// none grows by itself.
+// report tells what others should know, as package member does. Heaps are as large as weights here,
+// so none grows by itself.
 func (p *simulatedProcess) report(decision *Decision) {
 	d := p.day
 	n := status{phase: decision.Phase, cached: p.held.Intersect(decision.Follow), report: decision.Report}

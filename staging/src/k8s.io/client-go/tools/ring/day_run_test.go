@@ -360,8 +360,9 @@ func (d *day) even() bool {
 	return most <= max(1.2*mean, heaviest+0.1*mean, mean+float64(ByDefault.Least))
 }
 
-// checkEven says which instance has far too much: twice the mean beside the heaviest key of its own. That
-// may keep it from giving anything beyond, and so may those of its neighbours. The table says the rest.
+// checkEven says which instance has far too much: twice the mean beside the heaviest key of its
+// own. That may keep it from giving anything beyond, and so may those of its neighbours. The table
+// says the rest.
 func (d *day) checkEven() error {
 	_, mean, _ := d.evenness()
 	for i := range d.registry.ring {
@@ -528,7 +529,8 @@ func (d *day) checkRest(moves int) error {
 	if len(d.registry.records) != len(d.alive) {
 		errs = append(errs, fmt.Errorf("%d processes have %d records", len(d.alive), len(d.registry.records)))
 	}
-	// Little is passed on for long, from one instance to the next. What goes to and fro moves more often.
+	// Little is passed on for long, from one instance to the next. What goes to and fro moves more
+	// often.
 	if moves > 3*len(d.alive) {
 		errs = append(errs, fmt.Errorf("%d ranges changed hands in the last third of the phase", moves))
 	}

@@ -18,8 +18,8 @@ package ring
 
 import "k8s.io/apimachinery/pkg/hashkey"
 
-// Decider decides for one instance: its Machine, beside what goes with it. Methods that are not here
-// are the Machine's, and are not recorded.
+// Decider decides for one instance: its Machine, beside what goes with it. Methods that are not
+// here are the Machine's, and are not recorded.
 type Decider struct {
 	*Machine
 	// Policy evens out the ring; nil: the instance moves no boundary by itself.
@@ -60,9 +60,9 @@ func (d Decider) Raise() {
 	d.Recording.note(Step{Raised: true}, d.Machine)
 }
 
-// Consult returns what is to be done now: what the Machine decides, with what the policy wants where it
-// is its turn. keys returns the hash keys of all objects in these ranges, never nil; it is called only
-// where something depends on them. work is Turn.Work.
+// Consult returns what is to be done now: what the Machine decides, with what the policy wants
+// where it is its turn. keys returns the hash keys of all objects in these ranges, never nil; it is
+// called only where something depends on them. work is Turn.Work.
 func (d Decider) Consult(in Input, work []int64, keys func(hashkey.Ranges) []int64) Decision {
 	decision := d.Decide(in)
 	if decision.NeedsKeys {

@@ -44,9 +44,9 @@ type Input struct {
 	// Keys are the hash keys of the objects in what the instance owns, one for each object, in any
 	// order; others may be among them. nil: nobody has looked, as a decision seldom needs them.
 	Keys []int64
-	// Slow holds keys on which work has been under way for some seconds: no gate is shut for them until
-	// it has ended. Stuck holds those of them where it has for longer than Limits.Step. It may never
-	// end, so what changes hands leaves them out.
+	// Slow holds keys on which work has been under way for some seconds: no gate is shut for them
+	// until it has ended. Stuck holds those of them where it has for longer than Limits.Step. It may
+	// never end, so what changes hands leaves them out.
 	Slow, Stuck []int64
 	// Room is how many objects more the process can hold; nil: as many as there are.
 	Room *int64
@@ -98,7 +98,8 @@ type Decision struct {
 	// Write, last, is the next write to send; nil: none. It is sent only when no other
 	// is under way and the log has come to the instance's own last one.
 	Write *Write
-	// Turn says that nothing else is to be done, so a boundary may move: ask the policy. nil: none may.
+	// Turn says that nothing else is to be done, so a boundary may move: ask the policy. nil: none
+	// may.
 	Turn *Turn
 	// Proposal is the best of Input.Shifts that can be made, for people. Unless this is a dry run,
 	// Write begins it; nil: none is to be made.

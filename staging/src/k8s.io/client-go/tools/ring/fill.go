@@ -24,9 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// A range that comes cold, since nobody worked on it, is filled in pieces: a process that cannot hold
-// all of it works on what it can hold, and gives what it has not begun to fill to whoever asks. The
-// pieces go from the upper end of the range downwards, as a receiver gets a lower part.
+// A range that comes cold, since nobody worked on it, is filled in pieces: a process that cannot
+// hold all of it works on what it can hold, and gives what it has not begun to fill to whoever
+// asks. The pieces go from the upper end of the range downwards, as a receiver gets a lower part.
 //
 //	  after                                          key
 //	────┤ unfilled: given by the middle │ piece │ works ├────
@@ -48,8 +48,8 @@ type filling struct {
 	Limited bool
 }
 
-// observe takes note of what has come cold: keys that nobody owned, and those that a donor gave that the
-// caches were not told to follow. What comes by a death does, too, if room is limited.
+// observe takes note of what has come cold: keys that nobody owned, and those that a donor gave
+// that the caches were not told to follow. What comes by a death does, too, if room is limited.
 func (f *filling) observe(before, next *View, name string, follow hashkey.Ranges) {
 	f.Unfilled = f.Unfilled.Intersect(next.Owned(name))
 	for _, r := range next.ReceivedSince(before, name) {
@@ -130,8 +130,8 @@ func (m *Machine) holder(joins Record) string {
 	return owner.Name
 }
 
-// redirects says whether one that joins and asks this instance is given time to ask whoever owns what
-// it holds: it may have asked before that was known.
+// redirects says whether one that joins and asks this instance is given time to ask whoever owns
+// what it holds: it may have asked before that was known.
 func (m *Machine) redirects(joins Record, now time.Duration) bool {
 	if holder := m.holder(joins); holder == "" || holder == m.name {
 		return false
@@ -165,7 +165,8 @@ func (m *Machine) fits(width, filled uint64, weight int64, room *int64) uint64 {
 	return min(width, most)
 }
 
-// upperPart returns the upper part of these keys of a range that ends with that key, at most so many.
+// upperPart returns the upper part of these keys of a range that ends with that key, at most so
+// many.
 func upperPart(key int64, owned, keys hashkey.Ranges, width uint64) hashkey.Ranges {
 	if width == 0 || keys.Empty() {
 		return nil
@@ -212,8 +213,8 @@ func (m *Machine) toReceive(self Record, h *Handover, in Input) hashkey.Ranges {
 	return after.Minus(cold).Union(upperPart(*key, after, cold, width))
 }
 
-// receiveLimit bounds the waiting for what this instance is to receive. It gives that up sooner if it has
-// no room for it: the donor serves nobody else meanwhile.
+// receiveLimit bounds the waiting for what this instance is to receive. It gives that up sooner if
+// it has no room for it: the donor serves nobody else meanwhile.
 func (m *Machine) receiveLimit(handovers []Handover, room *int64) time.Duration {
 	for i := range handovers {
 		h := &handovers[i]
@@ -245,8 +246,9 @@ func (m *Machine) hasRoomFor(keys hashkey.Ranges, room *int64) bool {
 	return objects <= float64(*room)
 }
 
-// cutToReturn returns the key that gives one that joins back what its caches hold, if this instance works
-// on nothing else that it would get with that, nor is about to, and keeps a third of its objects.
+// cutToReturn returns the key that gives one that joins back what its caches hold, if this instance
+// works on nothing else that it would get with that, nor is about to, and keeps a third of its
+// objects.
 func (m *Machine) cutToReturn(r, self Record, in Input, d *Decision) (int64, bool) {
 	owned := d.Owned
 	key, held := lastOf(r.Held)
@@ -266,8 +268,9 @@ func (m *Machine) cutToReturn(r, self Record, in Input, d *Decision) (int64, boo
 	return key, !d.NeedsKeys && 2*len(in.keysIn(owned)) >= 3*len(in.keysIn(share))
 }
 
-// cutUnfilled returns the key that gives away half of what this instance has not begun to fill, if that
-// is the lower part of its range: at the end of a range that has gone, if one is near the middle.
+// cutUnfilled returns the key that gives away half of what this instance has not begun to fill, if
+// that is the lower part of its range: at the end of a range that has gone, if one is near the
+// middle.
 func (m *Machine) cutUnfilled(self Record, owned hashkey.Ranges) (int64, bool) {
 	unfilled := m.fill.Unfilled
 	if unfilled.Empty() {

@@ -132,8 +132,8 @@ func (h *history) observe(view *View, now time.Duration) {
 	}
 }
 
-// doubtedUntil is until when the instance counts as one of a crash loop, which may still go on as soon
-// as it gets a range; 0: it does not.
+// doubtedUntil is until when the instance counts as one of a crash loop, which may still go on as
+// soon as it gets a range; 0: it does not.
 func (h *history) doubtedUntil(r Record) time.Duration {
 	s := h.Slots[Place(r.Holder)]
 	if s.Times == 0 {

@@ -144,8 +144,8 @@ func (ds donors) without(other *donor) donors {
 	return slices.DeleteFunc(slices.Clone(ds), func(d *donor) bool { return d == other })
 }
 
-// best returns the donor with most to give to one more: by what nobody works on, then by weight, then
-// by width.
+// best returns the donor with most to give to one more: by what nobody works on, then by weight,
+// then by width.
 func (ds donors) best() *donor {
 	best := ds[0]
 	for _, d := range ds[1:] {
@@ -156,8 +156,8 @@ func (ds donors) best() *donor {
 	return best
 }
 
-// donors returns those that can be asked for a part of their range, with that one, which owns a range,
-// whatever it does; "": with none.
+// donors returns those that can be asked for a part of their range, with that one, which owns a
+// range, whatever it does; "": with none.
 func (m *Machine) donors(with string) donors {
 	var out, filling donors
 	for _, r := range m.view.Ring() {

@@ -23,9 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// decideToLeave decides whether the instance goes: if its process ends, its record was deleted, or it is
-// drained and another can own its range. Who is only drained stays if that is taken back, or if the
-// other has gone before it has shut its gate.
+// decideToLeave decides whether the instance goes: if its process ends, its record was deleted, or
+// it is drained and another can own its range. Who is only drained stays if that is taken back, or
+// if the other has gone before it has shut its gate.
 func (m *Machine) decideToLeave(self Record, in Input, d *Decision) {
 	l := &m.leave
 	drained := self.Drained && self.Key != nil
@@ -49,8 +49,8 @@ func (m *Machine) decideToLeave(self Record, in Input, d *Decision) {
 	}
 }
 
-// reopen has the gate open again that was shut to leave. As when a handover is called off, what was in
-// work may still be on its way.
+// reopen has the gate open again that was shut to leave. As when a handover is called off, what was
+// in work may still be on its way.
 func (m *Machine) reopen() {
 	if m.leave.Shut {
 		m.epoch++
@@ -59,9 +59,9 @@ func (m *Machine) reopen() {
 	m.leave.Shut, m.leave.HeldSince = false, 0
 }
 
-// spare says whether another instance can own the range of this one: it does not leave, is not drained,
-// and is none of a crash loop. Otherwise it returns when that may be so though nothing happens, as
-// Input.Now counts; 0: never.
+// spare says whether another instance can own the range of this one: it does not leave, is not
+// drained, and is none of a crash loop. Otherwise it returns when that may be so though nothing
+// happens, as Input.Now counts; 0: never.
 func (m *Machine) spare(now time.Duration) (is bool, wake time.Duration) {
 	for _, r := range m.view.records {
 		if r.Name == m.name || !r.Stays() {
@@ -78,8 +78,8 @@ func (m *Machine) spare(now time.Duration) (is bool, wake time.Duration) {
 	return false, wake
 }
 
-// decideLeave is for an instance that goes. If its process does not end, it waits until the caches of
-// whoever takes over are full, as a donor does; one whose record was deleted, not for ever.
+// decideLeave is for an instance that goes. If its process does not end, it waits until the caches
+// of whoever takes over are full, as a donor does; one whose record was deleted, not for ever.
 func (m *Machine) decideLeave(self Record, handovers []Handover, in Input, d *Decision) {
 	l := &m.leave
 	d.Phase = shardingv1alpha1.InstanceLeaving

@@ -184,8 +184,8 @@ func (m *Machine) rest(of registration, since time.Duration) {
 	m.rests = rests
 }
 
-// restsUntil is until when this instance names no key for that one, as Input.Now counts. It does not
-// rest from work that it can cut beside.
+// restsUntil is until when this instance names no key for that one, as Input.Now counts. It does
+// not rest from work that it can cut beside.
 func (m *Machine) restsUntil(r Record, stuck []int64) time.Duration {
 	until := max(m.history.restsUntil(r), m.rests[r.registration()])
 	if len(stuck) == 0 {
@@ -195,7 +195,8 @@ func (m *Machine) restsUntil(r Record, stuck []int64) time.Duration {
 }
 
 // holds says whether slow work still keeps a gate from being shut, as it has since then; zero: it
-// begins to. What has not ended after a step may go on as other work does: the drain has a limit of its own.
+// begins to. What has not ended after a step may go on as other work does: the drain has a limit of
+// its own.
 func (m *Machine) holds(since *time.Duration, now time.Duration) bool {
 	if *since == 0 {
 		*since = max(now, 1)
@@ -236,8 +237,8 @@ func grant(h *Handover) *Write {
 	return write(reason, h.Record, h.Record.Next, nil, h.Record.Donor)
 }
 
-// noteRefused notes that one that joins has given up, after a step, the key that it was named, before
-// this instance drained: it has no room for that share.
+// noteRefused notes that one that joins has given up, after a step, the key that it was named,
+// before this instance drained: it has no room for that share.
 func (m *Machine) noteRefused(now time.Duration) {
 	g := &m.give
 	if g.Draining || g.Ends || now-g.Since < m.limits.Step {
@@ -295,8 +296,8 @@ func (m *Machine) decideSplit(self Record, in Input, d *Decision) {
 }
 
 // cutFor returns the key at which this instance's range is to be cut for one that joins, which gets
-// what lies up to it, and whether there is one: that which gives it back what it holds; the middle of
-// what nobody works on or fills; or the median of the objects.
+// what lies up to it, and whether there is one: that which gives it back what it holds; the middle
+// of what nobody works on or fills; or the median of the objects.
 func (m *Machine) cutFor(r, self Record, in Input, d *Decision) (int64, bool) {
 	if key, ok := m.cutToReturn(r, self, in, d); ok || d.NeedsKeys {
 		return key, ok

@@ -25,8 +25,8 @@ import (
 )
 
 // Policy evens out a ring, for one of its instances: from what the records tell it says which
-// boundaries of the instance's range are to move. It moves none itself: the Machine checks a shift as
-// it checks a move that a person asks for, and writes it. It is not safe for concurrent use.
+// boundaries of the instance's range are to move. It moves none itself: the Machine checks a shift
+// as it checks a move that a person asks for, and writes it. It is not safe for concurrent use.
 type Policy interface {
 	// Observe takes the log's next view, whether or not anything is decided on it.
 	Observe(view *View)
@@ -39,11 +39,11 @@ type Policy interface {
 type Turn struct {
 	// Rests is until when the instance begins no handover, as Input.Now counts: one has failed lately.
 	Rests time.Duration
-	// Resting are those of its neighbours to which it gives nothing now: it has waited for them in vain
-	// lately, or they belong to a crash loop.
+	// Resting are those of its neighbours to which it gives nothing now: it has waited for them in
+	// vain lately, or they belong to a crash loop.
 	Resting []string
-	// Keys are as in Input. Work holds keys on which the instance has lately worked, as often as it has,
-	// in any order.
+	// Keys are as in Input. Work holds keys on which the instance has lately worked, as often as it
+	// has, in any order.
 	Keys, Work []int64
 }
 
@@ -78,8 +78,8 @@ func (s *Shift) String() string {
 		s.Donor, s.Load, s.Receiver, s.Has, s.Takes, s.Wanted, s.Needs)
 }
 
-// decideShift begins the best of the policy's shifts that can be made, if nothing else is to be done:
-// who wishes a key gets it first.
+// decideShift begins the best of the policy's shifts that can be made, if nothing else is to be
+// done: who wishes a key gets it first.
 func (m *Machine) decideShift(in Input, d *Decision) {
 	if d.Write != nil || d.NeedsKeys || d.Phase != shardingv1alpha1.InstanceActive || len(m.view.ring) < 2 {
 		return
@@ -107,8 +107,8 @@ func (m *Machine) decideShift(in Input, d *Decision) {
 	d.Write.Detail = d.Proposal.String()
 }
 
-// canShift says whether this instance can make the shift: a person could move that boundary there, and
-// that gives keys of this instance away, none of which has work that may never end.
+// canShift says whether this instance can make the shift: a person could move that boundary there,
+// and that gives keys of this instance away, none of which has work that may never end.
 func (m *Machine) canShift(s Shift, stuck []int64) bool {
 	if m.view.CheckMove(s.Boundary, s.Key) != nil {
 		return false

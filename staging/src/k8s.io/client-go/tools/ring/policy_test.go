@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/hashkey"
 )
 
-// byWidth is a policy that remembers nothing and counts nothing: it gives a neighbour half of the keys
-// that it has more, if that is a 64th of an even share or more.
+// byWidth is a policy that remembers nothing and counts nothing: it gives a neighbour half of the
+// keys that it has more, if that is a 64th of an even share or more.
 type byWidth string
 
 func (byWidth) Observe(*View) {}

@@ -24,14 +24,14 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns a text that others have written as people may see it, in a terminal, too: on one
-// line, and without what controls a terminal or the direction of writing. What is not printable is
-// escaped as JSON does it, such as \n or \u001b, and a byte that is not UTF-8 as \xff. All else stays
-// as it is, so what is printable already does not change.
+// Printable returns a text that others have written as people may see it, in a terminal, too: on
+// one line, and without what controls a terminal or the direction of writing. What is not printable
+// is escaped as JSON does it, such as \n or \u001b, and a byte that is not UTF-8 as \xff. All else
+// stays as it is, so what is printable already does not change.
 func Printable(text string) string { return escape(text, "") }
 
-// PrintableLines is Printable for a text of several lines: line ends and tabs stay. Of JSON it makes
-// JSON that means the same.
+// PrintableLines is Printable for a text of several lines: line ends and tabs stay. Of JSON it
+// makes JSON that means the same.
 func PrintableLines(text string) string { return escape(text, "\n\t") }
 
 // escape escapes what is not printable and not one of these runes.

@@ -78,8 +78,8 @@ type Record struct {
 	Report
 	// Deleting says that the instance has been asked to leave, by a delete of its record.
 	Deleting bool
-	// PresenceEnded is when an API server noticed that the instance's presence had ended, by its clock,
-	// as it was about to remove the record for that; zero: it was not.
+	// PresenceEnded is when an API server noticed that the instance's presence had ended, by its
+	// clock, as it was about to remove the record for that; zero: it was not.
 	PresenceEnded time.Time
 }
 

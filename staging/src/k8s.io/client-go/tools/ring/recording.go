@@ -34,8 +34,8 @@ const (
 	recordedKeys = 1 << 14
 )
 
-// History is what a Machine was given and what it decided, in order: all that it takes to see it decide
-// the same again. JSON holds it.
+// History is what a Machine was given and what it decided, in order: all that it takes to see it
+// decide the same again. JSON holds it.
 type History struct {
 	// Start is the Machine before the first of the steps.
 	Start *Machine
@@ -44,7 +44,8 @@ type History struct {
 
 // Step is one thing that a Machine was given: Input or one of those before it.
 type Step struct {
-	// Applied, Removed as of Revision, Replaced and Raised say that the method of that name was called.
+	// Applied, Removed as of Revision, Replaced and Raised say that the method of that name was
+	// called.
 	Applied  *Record `json:",omitempty"`
 	Removed  string  `json:",omitempty"`
 	Revision int64   `json:",omitempty"`
@@ -53,13 +54,13 @@ type Step struct {
 	// Input was decided on, and Decision is what followed.
 	Input    *Input    `json:",omitempty"`
 	Decision *Decision `json:",omitempty"`
-	// KeysLeftOut is how many keys of objects the Input had, if these were too many to be recorded. What
-	// followed from them cannot be seen again.
+	// KeysLeftOut is how many keys of objects the Input had, if these were too many to be recorded.
+	// What followed from them cannot be seen again.
 	KeysLeftOut int `json:",omitempty"`
 }
 
-// Recording is the last part of a History, which goes on. A copy is as it was when it was made, and may
-// be read by another goroutine.
+// Recording is the last part of a History, which goes on. A copy is as it was when it was made, and
+// may be read by another goroutine.
 type Recording struct {
 	before, now History
 	// size is how many steps there are now.
@@ -105,8 +106,8 @@ func (r *Recording) History() *History {
 	return &History{Start: r.before.Start, Steps: append(r.before.Steps[:len(r.before.Steps):len(r.before.Steps)], r.now.Steps...)}
 }
 
-// Replay has a Machine take all the steps, and returns what it decides otherwise; nil if it decides the
-// same.
+// Replay has a Machine take all the steps, and returns what it decides otherwise; nil if it decides
+// the same.
 func (h *History) Replay() error {
 	m := *h.Start
 	for i, s := range h.Steps {

@@ -66,7 +66,8 @@ func isCut(proc byte) action       { return action{kind: cut, proc: proc} }
 func losesWork(proc byte) action { return action{kind: loseWork, proc: proc} }
 
 // These make a fair run until the process has shut its gate on work, has sent a grant, or
-// has sent the news that it gives something, or that it gives nothing. What is late stays on its way.
+// has sent the news that it gives something, or that it gives nothing. What is late stays on its
+// way.
 func untilShut(proc byte) action  { return action{kind: awaitShut, proc: proc} }
 func untilGrant(proc byte) action { return action{kind: awaitGrant, proc: proc} }
 func untilGives(proc byte) action { return action{kind: awaitGives, proc: proc} }

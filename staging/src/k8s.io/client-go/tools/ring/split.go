@@ -26,9 +26,9 @@ import (
 // lies up to and including it. It is the median of the keys of the owner's objects,
 // so that each side has half of them. If that is the owner's own key, which too many
 // objects share, the receiver gets all others. Without two objects, or others, it is the
-// middle of the range. But it is the key in vacated, all of which lie in the range, that cuts it most
-// evenly, if each side has two fifths then. owned holds two keys or more; the result is never the owner's
-// own key. What the receiver has failed to fill so many times is halved as often.
+// middle of the range. But it is the key in vacated, all of which lie in the range, that cuts it
+// most evenly, if each side has two fifths then. owned holds two keys or more; the result is never
+// the owner's own key. What the receiver has failed to fill so many times is halved as often.
 func split(owned hashkey.Ranges, view *View, owner string, keys, vacated []int64, failed int) int64 {
 	record, _ := view.Get(owner)
 	along := NewArc(*record.Key, owned)

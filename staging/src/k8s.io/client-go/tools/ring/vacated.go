@@ -18,10 +18,10 @@ package ring
 
 import "slices"
 
-// vacated returns the keys in the range of an instance where ranges ended whose owners have gone, in no
-// order: those known in the view before, which it does not change, and those of predecessors that are
-// in that view only. A process that restarts gets back the keys that it had if the range is split
-// there, so no load has to be evened out afterwards.
+// vacated returns the keys in the range of an instance where ranges ended whose owners have gone,
+// in no order: those known in the view before, which it does not change, and those of predecessors
+// that are in that view only. A process that restarts gets back the keys that it had if the range
+// is split there, so no load has to be evened out afterwards.
 func vacated(known []int64, before, now *View, name string) []int64 {
 	var gone []int64
 	n, place := len(before.ring), before.Index(name)

@@ -37,8 +37,8 @@ func ClearHashKeys(obj interface{}) bool {
 	return keyed.ClearHashKeys()
 }
 
-// hashKeyIn returns the key that m carries, or nil. It is for copies of metadata: to read an object's
-// key, call metav1.HashKeyOf.
+// hashKeyIn returns the key that m carries, or nil. It is for copies of metadata: to read an
+// object's key, call metav1.HashKeyOf.
 func hashKeyIn(m metav1.Object) *int64 {
 	if keyed, ok := m.(interface{ GetHashKey() *int64 }); ok {
 		return keyed.GetHashKey()

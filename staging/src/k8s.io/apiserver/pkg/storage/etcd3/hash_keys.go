@@ -43,10 +43,11 @@ func (c keylessCodec) Decode(data []byte, defaults *schema.GroupVersionKind, int
 	return obj, gvk, err
 }
 
-// differInHashKeys says whether data differs from that of state in nothing but the hash keys that an
-// earlier version has stored there. An update then changes nothing, so servers of both versions do not
-// rewrite an object in turns. What is stored in another form than data, such as of another API version,
-// differs in more: the migration of stored objects counts on updates that change nothing else.
+// differInHashKeys says whether data differs from that of state in nothing but the hash keys that
+// an earlier version has stored there. An update then changes nothing, so servers of both versions
+// do not rewrite an object in turns. What is stored in another form than data, such as of another
+// API version, differs in more: the migration of stored objects counts on updates that change
+// nothing else.
 func (s *store) differInHashKeys(data []byte, state *objState) bool {
 	if !mayHoldHashKeys(state.data) || formOf(data) != formOf(state.data) {
 		return false
@@ -68,8 +69,8 @@ func mayHoldHashKeys(data []byte) bool {
 var (
 	hashKeyName = []byte("hashKey")
 	// hashKeyTag began the field in protobuf, where it had the number 1001 and was a varint. It had
-	// no value of its own for a key that is missing, and so stood in all metadata, that of templates too.
-	// Today's number is another: what lies in etcd is skipped as an unknown field.
+	// no value of its own for a key that is missing, and so stood in all metadata, that of templates
+	// too. Today's number is another: what lies in etcd is skipped as an unknown field.
 	hashKeyTag = []byte{1001<<3&0x7f | 0x80, 1001 << 3 >> 7}
 )
 

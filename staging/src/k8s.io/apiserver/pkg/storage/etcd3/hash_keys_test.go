@@ -227,7 +227,8 @@ func TestUpdatesLeaveStoredHashKeys(t *testing.T) {
 }
 
 // TestUpdatesRewriteOtherForms: what is stored in a form that is no longer written, with keys or
-// without, is rewritten by an update that changes nothing, as the migration of stored objects needs.
+// without, is rewritten by an update that changes nothing, as the migration of stored objects
+// needs.
 func TestUpdatesRewriteOtherForms(t *testing.T) {
 	forms := keyedForms()
 	for now, before := range map[string]string{"JSON": "protobuf", "protobuf": "JSON"} {

@@ -344,8 +344,8 @@ func (w *world) goOn() Object {
 	return Object{}
 }
 
-// reached returns up to what revision the server says that it has sent everything. A watch may begin
-// at a later one than the server has.
+// reached returns up to what revision the server says that it has sent everything. A watch may
+// begin at a later one than the server has.
 func (s *serverWatch) reached(now uint64) uint64 { return min(s.sent, now) }
 
 // serverSelector returns the ranges that the server selects by.

@@ -51,8 +51,8 @@ limitations under the License.
 // restored from a backup, and goes on after a later revision. It replaces the store's, at the end.
 //
 // A reader without a store. It gets a first list as if the ranges had grown from nothing. When the
-// watch has expired, they count as nothing again: what the list has is added or updated as it comes,
-// and what is gone is removed at its end.
+// watch has expired, they count as nothing again: what the list has is added or updated as it
+// comes, and what is gone is removed at its end.
 //
 // Questions. The watch of a quiet collection reports its progress once a minute only, and does not
 // say how old that progress is. If a growth or a waiter needs to know, the watch is opened anew and
@@ -62,9 +62,10 @@ limitations under the License.
 // outstanding share the next question. It waits for that answer, else waiters that come faster than
 // answers would keep replacing the watch. Nothing is listed.
 //
-// A server that does not answer. It may refuse the question, or ignore it: one without a watch cache
-// sends no bookmarks at all. Where it has refused, or nothing has come for long (Silent), whatever
-// needs an answer lists everything in its place. Each watch asks again, until one has an answer.
+// A server that does not answer. It may refuse the question, or ignore it: one without a watch
+// cache sends no bookmarks at all. Where it has refused, or nothing has come for long (Silent),
+// whatever needs an answer lists everything in its place. Each watch asks again, until one has an
+// answer.
 //
 // Refusals. A server may not know the question or the selector, and say so in any words. What may
 // be a refusal is tried again at once with less: without the question, then without the selector.

@@ -203,8 +203,8 @@ func New() *Follower {
 }
 
 // NewOneByOne returns a Follower for a reader without a store. It never lists, and there is no
-// Replace, Hold or Keep for it. Once a watch has expired, nothing is held until what has changed has
-// been added, updated and removed one by one.
+// Replace, Hold or Keep for it. Once a watch has expired, nothing is held until what has changed
+// has been added, updated and removed one by one.
 func NewOneByOne() *Follower {
 	f := New()
 	f.oneByOne = true
@@ -258,8 +258,8 @@ func (f *Follower) List() {
 // newest is the latest revision that the collection is known to have had.
 func (f *Follower) newest() uint64 { return max(f.revision, f.last, f.given) }
 
-// diverges says whether the server has another history than the store, and gives everything up then:
-// it says that it is at this revision, and has been at a later one.
+// diverges says whether the server has another history than the store, and gives everything up
+// then: it says that it is at this revision, and has been at a later one.
 func (f *Follower) diverges(revision, floor uint64) bool {
 	if revision >= floor {
 		return false

@@ -79,8 +79,8 @@ func TestAQuestionIsAskedOnce(t *testing.T) {
 	f.none(Watch)
 }
 
-// A server that has refused a question is listed, and is asked again with the next watch: it may have
-// been replaced.
+// A server that has refused a question is listed, and is asked again with the next watch: it may
+// have been replaced.
 func TestAfterARefusalEachWatchAsks(t *testing.T) {
 	f := begin(t)
 	f.Wait(1, rangeAB)

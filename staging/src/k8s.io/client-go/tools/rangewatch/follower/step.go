@@ -90,8 +90,8 @@ const (
 	RetryList
 	RetryWatch
 	// Diverge says that the server, which is at Revision, has another history than the store: it was
-	// restored to an earlier state. Nothing of what the store has can be relied on or counts as reported,
-	// and the Follower must not be used any more until List.
+	// restored to an earlier state. Nothing of what the store has can be relied on or counts as
+	// reported, and the Follower must not be used any more until List.
 	Diverge
 )
 

@@ -27,8 +27,8 @@ import (
 
 // This is the world in which the exploration drives the Follower: a collection with its history, a
 // server that lists and watches it and forgets old events, an informer whose store lags behind what
-// it is given, and somebody who wants ranges and waits. A state is a value. A copy is a world of its
-// own, and shares with the original only what neither changes.
+// it is given, and somebody who wants ranges and waits. A state is a value. A copy is a world of
+// its own, and shares with the original only what neither changes.
 
 // ids are the objects that there may be.
 var ids = []ID{{Name: "x"}, {Name: "y"}}
@@ -176,8 +176,8 @@ func lastOf(history []change, id ID, revision uint64) (change, uint64) {
 	return change{id: id}, 0
 }
 
-// restore has the server forget all that came after a revision, and go on after what it had come to,
-// without a history: what remains has the revisions that it had. It restarts for that.
+// restore has the server forget all that came after a revision, and go on after what it had come
+// to, without a history: what remains has the revisions that it had. It restarts for that.
 func (w *world) restore(revision uint64) {
 	w.lost = w.history
 	w.history = slices.Clone(w.history[:revision-firstRevision])

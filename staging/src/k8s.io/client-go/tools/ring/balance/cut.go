@@ -32,8 +32,8 @@ type loaded struct {
 	distances []uint64
 }
 
-// load returns the load of the instance's range, from the keys of its objects and those of its work;
-// others may be among them.
+// load returns the load of the instance's range, from the keys of its objects and those of its
+// work; others may be among them.
 // Both are taken as a sample of what the record tells.
 func load(view *ring.View, r ring.Record, settings Settings, objects, worked []int64) loaded {
 	l := loaded{Arc: ring.NewArc(*r.Key, view.Owned(r.Name))}
@@ -63,10 +63,10 @@ func load(view *ring.View, r ring.Record, settings Settings, objects, worked []i
 	return l
 }
 
-// cut returns the key at which the range is to be cut so that about load changes hands, at most most
-// and at most limit keys: those at the upper end of the range, or else at the lower one. It returns
-// how many keys, and how much load, that is; no load: there is no such key. Objects of one key stay
-// together, and the donor keeps a key.
+// cut returns the key at which the range is to be cut so that about load changes hands, at most
+// most and at most limit keys: those at the upper end of the range, or else at the lower one. It
+// returns how many keys, and how much load, that is; no load: there is no such key. Objects of one
+// key stay together, and the donor keeps a key.
 func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, width uint64, given int64) {
 	n := len(l.distances)
 	best := uint64(0)
@@ -90,8 +90,8 @@ func (l *loaded) cut(upper bool, load, most int64, limit uint64) (key int64, wid
 	return l.Key(best), width, given
 }
 
-// reach returns the key at which the range is to be cut so that limit keys change hands, fewer than it
-// has, at the upper end of the range, or else at the lower one, and how much load that is.
+// reach returns the key at which the range is to be cut so that limit keys change hands, fewer than
+// it has, at the upper end of the range, or else at the lower one, and how much load that is.
 func (l *loaded) reach(upper bool, limit uint64) (key int64, given int64) {
 	d := limit - 1
 	if upper {

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package balance evens out the load of a ring. From what the records tell it makes a plan: what each
-// instance should have, and what is to flow over which boundary. Each instance does the part in which
-// it gives something: its Policy says when, and at which keys. It is pure: it has no client, no
-// goroutine and no clock. docs/design.md ("Balance") explains it.
+// Package balance evens out the load of a ring. From what the records tell it makes a plan: what
+// each instance should have, and what is to flow over which boundary. Each instance does the part
+// in which it gives something: its Policy says when, and at which keys. It is pure: it has no
+// client, no goroutine and no clock. docs/design.md ("Balance") explains it.
 package balance

@@ -63,8 +63,8 @@ func Before(key int64, keys []int64, owned hashkey.Ranges) (n int) {
 	return n
 }
 
-// Heavy returns which share of the load of a ring the n objects of one key are, and whether they are
-// so many that they leave their owner with half as much again as an even share: a key cannot be
+// Heavy returns which share of the load of a ring the n objects of one key are, and whether they
+// are so many that they leave their owner with half as much again as an even share: a key cannot be
 // split. weight is that of their owner now; the view has what the others have told.
 func Heavy(owner string, weight int64, n int, view *ring.View) (share float64, heavy bool) {
 	load := weight

@@ -50,8 +50,8 @@ type Part struct {
 	Own int64
 
 	// These are measured. grown is by how much more its process holds now than what Own counts, in
-	// objects, if that is of before: it is to get as much less. It gives nothing for that by itself, as
-	// heaps swing, but may come down to it where it passes load on.
+	// objects, if that is of before: it is to get as much less. It gives nothing for that by itself,
+	// as heaps swing, but may come down to it where it passes load on.
 	grown int64
 	// pinned says that the upper end of its range is.
 	pinned bool
@@ -59,8 +59,8 @@ type Part struct {
 	// it in the range.
 	heaviest, before, after int64
 
-	// These follow from what it should have. It is fixed if its heaviest key alone is more than that: it
-	// gets nothing then.
+	// These follow from what it should have. It is fixed if its heaviest key alone is more than that:
+	// it gets nothing then.
 	fixed bool
 	// tolerated is how much more it may have than wanted; of too little it may have twice that.
 	tolerated int64
@@ -72,13 +72,14 @@ type Part struct {
 	// range up to its heaviest key, with that key, if the key is in the way of load that is to pass
 	// there; else 0.
 	lumps [2]int64
-	// passes is what it is to get from its predecessor and to give to its successor; negative: the other
-	// way round.
+	// passes is what it is to get from its predecessor and to give to its successor; negative: the
+	// other way round.
 	passes int64
 }
 
-// measure returns the parts of all that own a range, in order of key, without what they should have. What
-// processes hold beside their rings is that of heaps, an earlier view or the same; nil: nothing.
+// measure returns the parts of all that own a range, in order of key, without what they should
+// have. What processes hold beside their rings is that of heaps, an earlier view or the same; nil:
+// nothing.
 func measure(view *ring.View, settings Settings, heaps *ring.View) []Part {
 	owners := view.Ring()
 	out := make([]Part, len(owners))
@@ -140,8 +141,8 @@ func width(view *ring.View, name string) float64 {
 	return float64(view.Owned(name).Width()) / float64(hashkey.Limit)
 }
 
-// bytesOfObject returns about how many bytes of heap come to one object in the caches of a process, 0
-// if that is not known: the lower median, as a process that leads holds more.
+// bytesOfObject returns about how many bytes of heap come to one object in the caches of a process,
+// 0 if that is not known: the lower median, as a process that leads holds more.
 func bytesOfObject(view *ring.View) float64 {
 	var all []float64
 	for _, r := range view.Ring() {
@@ -159,8 +160,8 @@ func bytesOfObject(view *ring.View) float64 {
 // tellsHeap says whether the instance has told of a heap that says how large an object is.
 func tellsHeap(r *ring.Record) bool { return r.HeapObjects >= fewObjects && r.LiveBytes > processBytes }
 
-// comparesHeaps says whether two processes or more have told of their heaps: what one alone holds can be
-// compared with nothing.
+// comparesHeaps says whether two processes or more have told of their heaps: what one alone holds
+// can be compared with nothing.
 func comparesHeaps(view *ring.View) bool {
 	told := 0
 	for _, r := range view.Ring() {
@@ -174,8 +175,9 @@ func comparesHeaps(view *ring.View) bool {
 	return false
 }
 
-// shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring makes
-// up for: as large a part as it has of all objects, and less where these are few, as it would not help.
+// shareOfHeaps returns how much, from 0 to 1, of what a process holds beside its rings this ring
+// makes up for: as large a part as it has of all objects, and less where these are few, as it would
+// not help.
 func shareOfHeaps(view *ring.View) float64 {
 	var weight, objects, processes float64
 	for _, r := range view.Ring() {
@@ -192,8 +194,8 @@ func shareOfHeaps(view *ring.View) float64 {
 	return min(1, weight/objects) * max(0, min(1, many))
 }
 
-// own returns the share that counts of what the instance's process holds beside its rings, in objects
-// of so many bytes.
+// own returns the share that counts of what the instance's process holds beside its rings, in
+// objects of so many bytes.
 func own(r *ring.Record, bytes, share float64) int64 {
 	side := float64(r.LiveBytes) - 2*processBytes - bytes*float64(r.HeapObjects)
 	return int64(max(0, min(share*side/bytes, mostLoad)))

@@ -31,25 +31,25 @@ type Settings struct {
 	// Tolerance is how much more load than it should have an instance may have, as a part of what
 	// one has on average. Of too little it may have twice that.
 	Tolerance float64
-	// Least is how much more it may have at least, in objects: a handover is worth half of that, unless
-	// there is more that lies further away than Rate allows.
+	// Least is how much more it may have at least, in objects: a handover is worth half of that,
+	// unless there is more that lies further away than Rate allows.
 	Least int64
 	// Seed is how many objects there are to be to an instance, on average. What is missing is taken
 	// to lie evenly on the line of keys: the ranges of a ring without objects become equally wide.
 	Seed int64
 	// Rate is the part of all keys, from 0 to 1, that all instances together move in a minute.
 	Rate float64
-	// Back is for how long after a boundary has moved it moves back only for twice as much too much or too
-	// little: where objects come and go, loads swing by some.
+	// Back is for how long after a boundary has moved it moves back only for twice as much too much or
+	// too little: where objects come and go, loads swing by some.
 	Back time.Duration
 	// Free is for how long after an instance has come or gone a plan is a free one, and Rate does not
 	// count.
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
-	// Steady is how long the ring must have had about as many objects as now, give or take a tenth. While
-	// many come or go, they do so earlier in one range than in another, and that passes by itself. What
-	// swings for more than three minutes counts as steady.
+	// Steady is how long the ring must have had about as many objects as now, give or take a tenth.
+	// While many come or go, they do so earlier in one range than in another, and that passes by
+	// itself. What swings for more than three minutes counts as steady.
 	Steady time.Duration
 	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
 	// must have gone: others may be about to come, too, or again.
@@ -105,16 +105,17 @@ type Flow struct {
 	Load int64
 }
 
-// NewPlan returns what would even out the ring, by what its instances have told of themselves. All that
-// see the same records, and the same heaps, come to the same plan, so each donor can do its part alone.
-// What has about what it should have stays as it is, so that what is told late or roughly moves nothing.
-// No load passes boundaries that are pinned: what lies between two of them is evened out by itself.
+// NewPlan returns what would even out the ring, by what its instances have told of themselves. All
+// that see the same records, and the same heaps, come to the same plan, so each donor can do its
+// part alone. What has about what it should have stays as it is, so that what is told late or
+// roughly moves nothing. No load passes boundaries that are pinned: what lies between two of them
+// is evened out by itself.
 //
-// A free plan is one for the time after an instance has come or gone. What processes hold beside their
-// rings is that of heaps in it, the view of before that, or nothing if it is nil: heaps swing while
-// caches are filled. One that holds more now gets less: it may lead since, and would give it back. And
-// an instance may give half of what it should have before it gets as much from its other neighbour. In
-// others it passes no more than is tolerated on, as what it waits for may never come.
+// A free plan is one for the time after an instance has come or gone. What processes hold beside
+// their rings is that of heaps in it, the view of before that, or nothing if it is nil: heaps swing
+// while caches are filled. One that holds more now gets less: it may lead since, and would give it
+// back. And an instance may give half of what it should have before it gets as much from its other
+// neighbour. In others it passes no more than is tolerated on, as what it waits for may never come.
 func NewPlan(view *ring.View, settings Settings, free bool, heaps *ring.View) *Plan {
 	pass := 0.5
 	if !free {
@@ -127,8 +128,8 @@ func NewPlan(view *ring.View, settings Settings, free bool, heaps *ring.View) *P
 	return p
 }
 
-// evenOut sets what each part should have, and returns what is to flow over the upper end of each range:
-// to its successor or, if it is negative, from it.
+// evenOut sets what each part should have, and returns what is to flow over the upper end of each
+// range: to its successor or, if it is negative, from it.
 func (p *Plan) evenOut(settings Settings, pass float64) []int64 {
 	n := len(p.Parts)
 	flows := make([]int64, n)
@@ -160,9 +161,9 @@ func (p *Plan) across(flows []int64, i int) (donor, receiver *Part, flow int64, 
 	return self, successor, flows[i], 1
 }
 
-// makeRoom finds the heavy keys that are in the way of more load than they have. Such a key is given
-// whole, unless the donor has little, and gets more before, or nothing else. The receiver is to pass as
-// much on, and makes room for it.
+// makeRoom finds the heavy keys that are in the way of more load than they have. Such a key is
+// given whole, unless the donor has little, and gets more before, or nothing else. The receiver is
+// to pass as much on, and makes room for it.
 func (p *Plan) makeRoom(flows []int64) {
 	for i := range flows {
 		donor, receiver, flow, end := p.across(flows, i)
@@ -182,8 +183,8 @@ func (p *Plan) makeRoom(flows []int64) {
 	}
 }
 
-// limit sets which part of the flows changes hands now. One that passes load on does so before it gets
-// more: else it would have too much, and give it back.
+// limit sets which part of the flows changes hands now. One that passes load on does so before it
+// gets more: else it would have too much, and give it back.
 func (p *Plan) limit(flows []int64, settings Settings) {
 	n := len(flows)
 	for i, flow := range flows {
@@ -200,9 +201,9 @@ func (p *Plan) limit(flows []int64, settings Settings) {
 	}
 }
 
-// from returns what the instance may give, the best first: what the plan says, and then half of what it
-// has more than another neighbour, if keys with many objects are in the way of the plan. A neighbour that
-// has too much itself would give it back, or pass it on, unless it has far less.
+// from returns what the instance may give, the best first: what the plan says, and then half of
+// what it has more than another neighbour, if keys with many objects are in the way of the plan. A
+// neighbour that has too much itself would give it back, or pass it on, unless it has far less.
 func (p *Plan) from(name string) []Flow {
 	n := len(p.Parts)
 	i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Name == name })
@@ -228,10 +229,11 @@ func (p *Plan) from(name string) []Flow {
 	return out
 }
 
-// most is how much may change hands where it cannot be exactly as much as it is to. A heavy key that is
-// in the way may pass whole, unless the receiver comes to have too much, and more than the donor. One
-// that has too much may give less than twice that, if the larger load of the two falls by half of what is
-// too much. So it does not come back. One that holds more than before gets no more than it is to.
+// most is how much may change hands where it cannot be exactly as much as it is to. A heavy key
+// that is in the way may pass whole, unless the receiver comes to have too much, and more than the
+// donor. One that has too much may give less than twice that, if the larger load of the two falls
+// by half of what is too much. So it does not come back. One that holds more than before gets no
+// more than it is to.
 func (p *Plan) most(f Flow) int64 {
 	donor, receiver := p.part(f.Donor), p.part(f.Receiver)
 	if receiver.grown > 0 {
@@ -251,8 +253,8 @@ func (p *Plan) most(f Flow) int64 {
 	return max(f.Load, min(2*f.Load-1, falls))
 }
 
-// spare is what an instance can give in one handover at the end of its range where side lies. It keeps
-// the rest of what it should have: what it is to pass on is still on its way.
+// spare is what an instance can give in one handover at the end of its range where side lies. It
+// keeps the rest of what it should have: what it is to pass on is still on its way.
 func (p *Part) spare(side int64) int64 {
 	if p.fixed {
 		return max(0, side)
@@ -323,8 +325,8 @@ func (l *line) evenOut(settings Settings, pass float64) []int64 {
 	return l.flows
 }
 
-// carry lets load flow between each part that has a need and the nearest ones that have room: to them
-// if sign is 1, from them if it is -1.
+// carry lets load flow between each part that has a need and the nearest ones that have room: to
+// them if sign is 1, from them if it is -1.
 func (l *line) carry(sign int64, need, room func(i int) int64) {
 	n := len(l.parts)
 	// open are how much may still pass the lower and the upper end of a range: a heavy key is in the
@@ -382,8 +384,8 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 	}
 }
 
-// want shares the load of the parts out, so that all come to the same with what their processes hold
-// beside it. None comes below its heaviest key, which stays whole.
+// want shares the load of the parts out, so that all come to the same with what their processes
+// hold beside it. None comes below its heaviest key, which stays whole.
 func want(parts []*Part, total int64) {
 	sum := func(level int64) (sum int64) {
 		for _, part := range parts {

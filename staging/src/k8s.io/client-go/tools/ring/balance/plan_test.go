@@ -222,8 +222,8 @@ func TestLoadFlowsAroundAHeavyKey(t *testing.T) {
 	}
 }
 
-// A key is in the way of load that is to pass, and less than that: it passes, too, once the receiver has
-// passed enough on to have room for it.
+// A key is in the way of load that is to pass, and less than that: it passes, too, once the
+// receiver has passed enough on to have room for it.
 func TestAHeavyKeyPassesWhereMoreIsToPass(t *testing.T) {
 	for name, tc := range map[string]struct {
 		weights []int64
@@ -280,8 +280,8 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 	const self = "i0001"
 	for name, tc := range map[string]struct {
 		weights []int64
-		// before and now are what its process holds beside the ring, given what it is to get, and most what
-		// it may get at most.
+		// before and now are what its process holds beside the ring, given what it is to get, and most
+		// what it may get at most.
 		before, now, given, most int64
 	}{
 		"too much elsewhere":   {[]int64{6000, 4000, 5000, 5000}, 0, 0, 750, 1499},
@@ -316,7 +316,8 @@ func TestInAFreePlanWhatHoldsMoreThanBeforeGetsLess(t *testing.T) {
 	}
 }
 
-// One that gets less would else be a wall: the load of who was next to three that went has to pass it.
+// One that gets less would else be a wall: the load of who was next to three that went has to pass
+// it.
 func TestInAFreePlanLoadPassesWhatHoldsMoreThanBefore(t *testing.T) {
 	weights := []int64{16000, 4000, 4000, 4000, 4000, 4000, 4000}
 	before := holds(loads(weights...), make([]int64, 7)...)

@@ -51,8 +51,8 @@ type Config struct {
 	DryRun bool
 }
 
-// Policy is the policy that evens a ring out by the load that its instances tell of. A copy of one is
-// another: what it remembers is never changed in place.
+// Policy is the policy that evens a ring out by the load that its instances tell of. A copy of one
+// is another: what it remembers is never changed in place.
 type Policy struct {
 	name   string
 	config func() *Config
@@ -61,8 +61,8 @@ type Policy struct {
 	// began is when it was first asked.
 	began time.Duration
 	// heaps is the last view in which it was long ago that an instance came or went, or in which heaps
-	// could not be compared, as one that comes then knows of no earlier one; the first view until then:
-	// what the others count since this instance came is about the same.
+	// could not be compared, as one that comes then knows of no earlier one; the first view until
+	// then: what the others count since this instance came is about the same.
 	heaps *ring.View
 	// about are the keys of the predecessor's predecessor, the predecessor, the instance and the
 	// successor: the bounds of three ranges. calmSince is when they were last others, or a handover
@@ -70,17 +70,17 @@ type Policy struct {
 	about     [4]int64
 	calmSince time.Duration
 	calmAt    [3]int64
-	// objects is how many the ring had when these had last become more or fewer by a tenth, of that or of
-	// what it is taken to have at least; steadySince is when that was, swingsSince when it first was so
-	// after it had been steady.
+	// objects is how many the ring had when these had last become more or fewer by a tenth, of that or
+	// of what it is taken to have at least; steadySince is when that was, swingsSince when it first
+	// was so after it had been steady.
 	objects                  int64
 	steadySince, swingsSince time.Duration
 	// tried is what the instance last found to give. It is never changed in place.
 	tried *tried
 }
 
-// New returns the policy of the instance of that name. config is called with each decision; nil: the
-// instance moves nothing.
+// New returns the policy of the instance of that name. config is called with each decision; nil:
+// the instance moves nothing.
 func New(instance string, config func() *Config) *Policy {
 	return &Policy{name: instance, config: config}
 }
@@ -91,8 +91,8 @@ type Log struct {
 	view *ring.View
 	// came and went are when an instance last got its first range, or had one no longer.
 	came, went time.Duration
-	// moves are those of boundaries, the latest first: all of the last minute, before that the last one of
-	// each that is still there. It is never changed in place.
+	// moves are those of boundaries, the latest first: all of the last minute, before that the last
+	// one of each that is still there. It is never changed in place.
 	moves []moved
 	// planned is the plan that was last made for the view.
 	planned *planned
@@ -115,8 +115,8 @@ type moved struct {
 	width uint64
 }
 
-// tried is a look for a key to give: when it was, and what came of it, if anything. The first of the
-// shifts is decided on that generation of the record.
+// tried is a look for a key to give: when it was, and what came of it, if anything. The first of
+// the shifts is decided on that generation of the record.
 type tried struct {
 	at         time.Duration
 	shifts     []ring.Shift
@@ -309,8 +309,8 @@ func (p *Policy) plan(settings Settings, free bool) *Plan {
 	return p.planned.plan
 }
 
-// distance returns how many keys a boundary passes that moves from one key to the other, the shorter
-// way round.
+// distance returns how many keys a boundary passes that moves from one key to the other, the
+// shorter way round.
 func distance(from, to int64) uint64 {
 	return min(uint64(to-from)&(hashkey.Limit-1), uint64(from-to)&(hashkey.Limit-1))
 }
@@ -330,9 +330,9 @@ func (l *Log) inMotion(now time.Duration) (keys uint64) {
 	return keys
 }
 
-// turnsBack says whether a boundary would go back after its last move, which was not long ago, though
-// no more is too much, what the donor is to pass on with it, or too little than what comes and goes by
-// itself. In a free plan it may undo what was before an instance came or went.
+// turnsBack says whether a boundary would go back after its last move, which was not long ago,
+// though no more is too much, what the donor is to pass on with it, or too little than what comes
+// and goes by itself. In a free plan it may undo what was before an instance came or went.
 func (p *Policy) turnsBack(f Flow, plan *Plan, settings Settings, free bool, now time.Duration) bool {
 	// In a ring of two, what goes over one boundary comes back over the other, too.
 	i := slices.IndexFunc(p.moves, func(m moved) bool { return m.boundary == f.Boundary || len(p.view.Ring()) == 2 })
@@ -366,15 +366,15 @@ func (p *Policy) stands(flows []Flow, now time.Duration) bool {
 	return ok && slices.ContainsFunc(flows, same) && r.UID == t.uid && r.Generation == t.generation
 }
 
-// told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has told
-// what it has since its range was another. One that has as much as before tells nothing: then that has
-// to be long ago.
+// told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has
+// told what it has since its range was another. One that has as much as before tells nothing: then
+// that has to be long ago.
 func (p *Policy) told(r ring.Record, place int, now time.Duration) bool {
 	return r.Revision > p.calmAt[place] || p.calmSince+oldNews <= now
 }
 
-// takes says whether the receiver can be given something now: it works, what it has told is not old,
-// it does not rest, and none has come in its place.
+// takes says whether the receiver can be given something now: it works, what it has told is not
+// old, it does not rest, and none has come in its place.
 func (p *Policy) takes(f Flow, turn *ring.Turn, now time.Duration) bool {
 	place := 0
 	if f.Boundary == p.name {
@@ -384,8 +384,8 @@ func (p *Policy) takes(f Flow, turn *ring.Turn, now time.Duration) bool {
 	return p.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && !slices.Contains(turn.Resting, r.Name) && !p.replaced(r, now)
 }
 
-// replaced says whether another process has come to the instance's place, or is about to: it has most
-// likely crashed, and its record is not gone yet.
+// replaced says whether another process has come to the instance's place, or is about to: it has
+// most likely crashed, and its record is not gone yet.
 func (p *Policy) replaced(r ring.Record, now time.Duration) bool {
 	place, soon := ring.Place(r.Holder), now < max(p.began, p.came)+lastLease
 	return place != "" && slices.ContainsFunc(p.view.Records(), func(other *ring.Record) bool {
@@ -393,8 +393,8 @@ func (p *Policy) replaced(r ring.Record, now time.Duration) bool {
 	})
 }
 
-// allowance returns how many keys this instance may move now, one of so many donors, and how many are
-// worth a handover if that does not bring half of what is wanted.
+// allowance returns how many keys this instance may move now, one of so many donors, and how many
+// are worth a handover if that does not bring half of what is wanted.
 func (p *Policy) allowance(settings Settings, donors uint64, free bool, now time.Duration) (limit, least uint64) {
 	if free {
 		return hashkey.Limit, 0
@@ -403,7 +403,8 @@ func (p *Policy) allowance(settings Settings, donors uint64, free bool, now time
 	return (most - min(most, p.inMotion(now))) / donors, most / donors / 2
 }
 
-// shift returns the shift that does the flow, by the keys of the donor's load, and whether there is one.
+// shift returns the shift that does the flow, by the keys of the donor's load, and whether there is
+// one.
 func (p *Plan) shift(f Flow, keys *loaded, settings Settings, limit, least uint64) (ring.Shift, bool) {
 	upper, load, most := f.Boundary == f.Donor, max(f.Load, (settings.Least+1)/2), p.most(f)
 	key, width, given := keys.cut(upper, load, most, limit)

@@ -27,8 +27,8 @@ import (
 	"k8s.io/client-go/tools/ring"
 )
 
-// evener is a machine and its policy, with what their driver knows. Its ring has been calm since it was made, for a
-// minute, and no instance has come or gone for an hour.
+// evener is a machine and its policy, with what their driver knows. Its ring has been calm since it
+// was made, for a minute, and no instance has come or gone for an hour.
 type evener struct {
 	ring.Decider
 	policy  *Policy
@@ -41,8 +41,8 @@ type evener struct {
 	looks int
 }
 
-// uneven returns the machine of the instance of that name in a ring of instances with these weights.
-// Their ranges are equally wide, and the objects lie evenly in each.
+// uneven returns the machine of the instance of that name in a ring of instances with these
+// weights. Their ranges are equally wide, and the objects lie evenly in each.
 func uneven(t *testing.T, name string, weights ...int64) *evener {
 	t.Helper()
 	n := uint64(len(weights))
@@ -101,7 +101,8 @@ func (e *evener) tellAgain() {
 	}
 }
 
-// hold has the instances, in order of key, tell of heaps with so many objects' worth beside the ring.
+// hold has the instances, in order of key, tell of heaps with so many objects' worth beside the
+// ring.
 func (e *evener) hold(own ...int64) {
 	for _, r := range holds(e.View(), own...).Ring() {
 		e.change(r.Name, func(now *ring.Record) { now.LiveBytes, now.HeapObjects = r.LiveBytes, r.HeapObjects })
@@ -116,8 +117,8 @@ func (e *evener) change(name string, f func(*ring.Record)) {
 	e.Apply(r)
 }
 
-// weighDown lays so many objects of the instance on the last key but one of its range, and the others
-// close before it.
+// weighDown lays so many objects of the instance on the last key but one of its range, and the
+// others close before it.
 func (e *evener) weighDown(heaviest, others int64) {
 	upper := *mustGet(e.View(), e.policy.name).Key - 1
 	e.change(e.policy.name, func(r *ring.Record) { r.Heaviest = heaviest })
@@ -143,8 +144,8 @@ func (e *evener) decideAgain() ring.Decision {
 	})
 }
 
-// waitsInVain has the instance name that key of its own, and wait for the receiver's caches until it
-// calls that off. The receiver rests then.
+// waitsInVain has the instance name that key of its own, and wait for the receiver's caches until
+// it calls that off. The receiver rests then.
 func (e *evener) waitsInVain(record string, next int64) {
 	e.t.Helper()
 	e.change(record, func(r *ring.Record) { r.Next = &next })
@@ -451,7 +452,8 @@ func TestKeysWithManyObjectsAreNotSwapped(t *testing.T) {
 	}
 }
 
-// Where the next key lies further away than keys may move in a minute, its boundary comes nearer to it.
+// Where the next key lies further away than keys may move in a minute, its boundary comes nearer to
+// it.
 func TestABoundaryReachesKeysThatLieFarAway(t *testing.T) {
 	percent := int64(hashkey.Limit / 100)
 	for name, pinned := range map[string]string{"up": "b", "down": "a"} {
@@ -869,8 +871,8 @@ func TestWhatAProcessHoldsBesideCountsLongAfterAJoin(t *testing.T) {
 	}
 }
 
-// Else one that leads would get as much as others whenever an instance comes or goes, and give it back
-// two minutes later.
+// Else one that leads would get as much as others whenever an instance comes or goes, and give it
+// back two minutes later.
 func TestWhatAProcessHeldBeforeAnInstanceCameStillCounts(t *testing.T) {
 	join := func(e *evener) {
 		half := *mustGet(e.View(), "d").Key - int64(hashkey.Limit/8)
@@ -943,13 +945,14 @@ func TestNothingGoesToOneInWhosePlaceAnotherHasCome(t *testing.T) {
 	}
 }
 
-// Else it gives to one that leads, which gives it back at once: the others know what that held before.
-// Where that alone had told of its heap nobody knows what it holds beside, and it gets as much as all.
+// Else it gives to one that leads, which gives it back at once: the others know what that held
+// before. Where that alone had told of its heap nobody knows what it holds beside, and it gets as
+// much as all.
 func TestOneThatHasComeCountsWhatProcessesHeldBefore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		own int64
-		// It has seen that many, and that all had told of their heaps, or the leader alone. late says that
-		// it is to own keys long after it has come.
+		// It has seen that many, and that all had told of their heaps, or the leader alone. late says
+		// that it is to own keys long after it has come.
 		told bool
 		seen int
 		late bool

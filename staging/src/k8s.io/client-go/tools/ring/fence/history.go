@@ -39,8 +39,8 @@ func FormatHistories(histories map[string]string) string {
 	return strings.Join(told, ",")
 }
 
-// ParseHistories returns the identities in the value of a header, by the names of etcds. It leaves out
-// what it does not understand.
+// ParseHistories returns the identities in the value of a header, by the names of etcds. It leaves
+// out what it does not understand.
 func ParseHistories(value string) map[string]string {
 	histories := map[string]string{}
 	for _, told := range strings.Split(value, ",") {

@@ -17,10 +17,10 @@ limitations under the License.
 package fence
 
 // PresenceHeader is the HTTP header with which an instance says that a watch of its own record is
-// its presence: a request that it keeps open for as long as its process lives. Its value says why it
-// is opened (PresenceFirst, PresenceLost, PresenceNext). The request names the instance, too (Header).
-// An API server that tracks presences repeats it in its answer. When such a watch ends and nothing
-// renews the record, the record is removed after two or three seconds.
+// its presence: a request that it keeps open for as long as its process lives. Its value says why
+// it is opened (PresenceFirst, PresenceLost, PresenceNext). The request names the instance, too
+// (Header). An API server that tracks presences repeats it in its answer. When such a watch ends
+// and nothing renews the record, the record is removed after two or three seconds.
 const PresenceHeader = "Controller-Instance-Presence"
 
 // What PresenceHeader says.

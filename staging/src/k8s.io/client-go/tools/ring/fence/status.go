@@ -22,8 +22,8 @@ import (
 )
 
 // CauseFenced is the cause in the status of a write that the API server refused, with
-// 409, because of the instance that Header names. It ends the text of that answer, and of the errors of
-// writes that the instance itself has stopped.
+// 409, because of the instance that Header names. It ends the text of that answer, and of the
+// errors of writes that the instance itself has stopped.
 const CauseFenced metav1.CauseType = "ControllerInstanceFenced"
 
 // IsFenced says whether err is the API server's answer to a write of an instance

@@ -15,6 +15,6 @@ limitations under the License.
 */
 
 // Package guard stands between a controller and its gate. A controller works on objects by name, a
-// gate is open for hash keys: Subjects know the key of each name, also of one that is gone, and bring
-// back what the gate has kept out. A Queue is a work queue behind the gate.
+// gate is open for hash keys: Subjects know the key of each name, also of one that is gone, and
+// bring back what the gate has kept out. A Queue is a work queue behind the gate.
 package guard

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Queue is a controller's queue behind its gate: who gets an item from it, unless it is late, may work
-// on the object that it stands for, until Done.
+// Queue is a controller's queue behind its gate: who gets an item from it, unless it is late, may
+// work on the object that it stands for, until Done.
 type Queue[T comparable] struct {
 	// TypedRateLimitingInterface is the queue that has no gate. Required.
 	workqueue.TypedRateLimitingInterface[T]

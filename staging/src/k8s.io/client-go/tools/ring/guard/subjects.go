@@ -32,9 +32,9 @@ import (
 )
 
 // Subjects are the objects that a controller works on, by name as a store has it. As a store they
-// show a sync only what has passed the gate: an object that is made anew under the same name may have
-// another key. All methods may be called from any goroutine; the fields are set before the first call
-// of one.
+// show a sync only what has passed the gate: an object that is made anew under the same name may
+// have another key. All methods may be called from any goroutine; the fields are set before the
+// first call of one.
 type Subjects struct {
 	// Indexer has the objects.
 	cache.Indexer
@@ -87,8 +87,8 @@ func NewSubjects(gate Gate, objects cache.Indexer, path sharding.KeyPath) *Subje
 	return &Subjects{Indexer: objects, gate: gate, path: path, byNamespace: byNamespace, known: map[string]subject{}, working: map[string]work{}, waiting: map[string]struct{}{}}
 }
 
-// HearOf queues the objects of the informer when they are gone. Not every controller does so itself,
-// and what is known of them goes with the work on their absence.
+// HearOf queues the objects of the informer when they are gone. Not every controller does so
+// itself, and what is known of them goes with the work on their absence.
 func (s *Subjects) HearOf(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if !s.remembers() {
@@ -133,14 +133,15 @@ func (s *Subjects) of(obj any) (subject, bool) {
 	return subject{key, accessor.GetUID()}, found
 }
 
-// Has says whether the caches have the object with that name and UID, even while another of that name
-// is worked on.
+// Has says whether the caches have the object with that name and UID, even while another of that
+// name is worked on.
 func (s *Subjects) Has(name string, uid types.UID) bool {
 	object, ok := s.at(name)
 	return ok && object.uid == uid
 }
 
-// Describe says for people which object has that key, or which namespace, and false if none here does.
+// Describe says for people which object has that key, or which namespace, and false if none here
+// does.
 func (s *Subjects) Describe(key int64) (string, bool) {
 	for _, obj := range s.List() {
 		accessor, err := meta.Accessor(obj)

@@ -25,10 +25,11 @@ import (
 	"k8s.io/client-go/tools/ring/member"
 )
 
-// Client returns a copy of config for the clients with which that controller writes. What they write
-// names the instance, so that the API server can refuse what another instance owns by then; nothing is
-// sent while the process is not on the ring. It is fit for all of controller-runtime's manager: what no
-// object's key governs goes out without a name at any time. That is what belongs to one of Ungoverned.
+// Client returns a copy of config for the clients with which that controller writes. What they
+// write names the instance, so that the API server can refuse what another instance owns by then;
+// nothing is sent while the process is not on the ring. It is fit for all of controller-runtime's
+// manager: what no object's key governs goes out without a name at any time. That is what belongs
+// to one of Ungoverned.
 func (h *Host) Client(config *rest.Config, controller string) *rest.Config {
 	config = rest.CopyConfig(config)
 	named := h.gate.WrapTransport(controller)
@@ -61,14 +62,15 @@ func (t *choosingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *choosingTransport) WrappedRoundTripper() http.RoundTripper { return t.plain }
 
-// isOfInformer says whether an informer sends that request. Then it does not show that work gets on.
+// isOfInformer says whether an informer sends that request. Then it does not show that work gets
+// on.
 func isOfInformer(req *http.Request) bool {
 	query := req.URL.Query()
 	return req.Method == http.MethodGet && (query.Has("watch") || query.Has("shardSelector"))
 }
 
-// isGoverned says whether a request to that path writes a resource that hash keys govern. Whatever it
-// does not know is.
+// isGoverned says whether a request to that path writes a resource that hash keys govern. Whatever
+// it does not know is.
 func isGoverned(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	// A server may be reached below a path of its own.

@@ -72,10 +72,10 @@ func (h *Host) newController(described Controller) (*controller, error) {
 	return c, nil
 }
 
-// NewQueue returns a function that makes the queue of a controller of h, behind its gate: who gets an
-// item works on that object until Done. What the gate keeps out is queued again when it opens. Each
-// controller has one queue, without priorities. The function fits as NewQueue of controller-runtime's controller.Options; it panics if h has no controller
-// of that name.
+// NewQueue returns a function that makes the queue of a controller of h, behind its gate: who gets
+// an item works on that object until Done. What the gate keeps out is queued again when it opens.
+// Each controller has one queue, without priorities. The function fits as NewQueue of
+// controller-runtime's controller.Options; it panics if h has no controller of that name.
 func NewQueue[T Item](h *Host) func(controller string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
 	return func(name string, limiter workqueue.TypedRateLimiter[T]) workqueue.TypedRateLimitingInterface[T] {
 		for _, c := range h.controllers {
@@ -139,7 +139,8 @@ func (c *controller) Released(ranges hashkey.Ranges) {
 	c.subjects.Release(ranges)
 }
 
-// setOpen changes what the door of one controller may be open for, and returns what that of any may be.
+// setOpen changes what the door of one controller may be open for, and returns what that of any may
+// be.
 func (h *Host) setOpen(c *controller, change func(hashkey.Ranges) hashkey.Ranges) (all hashkey.Ranges) {
 	h.lock.Lock()
 	defer h.lock.Unlock()

@@ -14,12 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package host lets any process take part in a ring with controllers of its own: an operator, whether
-// it is built with controller-runtime or with plain informers and work queues.
+// Package host lets any process take part in a ring with controllers of its own: an operator,
+// whether it is built with controller-runtime or with plain informers and work queues.
 //
-// A Host gives a program four things. Its informers follow the ranges of the ring (NewInformer), its
-// queues stand behind the gate (NewQueue), its clients name the instance in what they write (Client),
-// and Start takes part in the ring until the process ends:
+// A Host gives a program four things. Its informers follow the ranges of the ring (NewInformer),
+// its queues stand behind the gate (NewQueue), its clients name the instance in what they write
+// (Client), and Start takes part in the ring until the process ends:
 //
 //	ring, err := host.New(host.Config{
 //		REST: config,
@@ -31,5 +31,6 @@ limitations under the License.
 //		}},
 //	})
 //
-// docs/operators.md of the fork has the rest: which controllers are fit for a ring, and how to test one.
+// docs/operators.md of the fork has the rest: which controllers are fit for a ring, and how to test
+// one.
 package host

@@ -24,7 +24,8 @@ import (
 
 // NewEventBroadcaster returns a broadcaster for what instances tell of their rings. By client-go's
 // defaults the events of a record would be dropped after 25, but for one in five minutes, and those
-// that are alike combined after ten: a busy ring tells more, and what changed hands would be missing.
+// that are alike combined after ten: a busy ring tells more, and what changed hands would be
+// missing.
 func NewEventBroadcaster(ctx context.Context) record.EventBroadcaster {
 	return record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
 		BurstSize: 200,

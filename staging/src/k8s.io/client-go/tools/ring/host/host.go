@@ -56,11 +56,11 @@ type Config struct {
 	Controllers []Controller
 	// Reads says by which hash key the objects of the program's informers are divided among the
 	// instances, beside and before what Controllers says. An informer of anything else holds all
-	// objects, and no work waits for it. New refuses a key by which an instance would lack what belongs
-	// to its own objects.
+	// objects, and no work waits for it. New refuses a key by which an instance would lack what
+	// belongs to its own objects.
 	Reads []Read
-	// HolderIdentity names host and process, for people. It begins with HOST:PORT_ where Ringz is served
-	// there. Default: HOST_PID_RANDOM.
+	// HolderIdentity names host and process, for people. It begins with HOST:PORT_ where Ringz is
+	// served there. Default: HOST_PID_RANDOM.
 	HolderIdentity string
 	// SettingsFile is the path of the settings, which are read again when they change. Default:
 	// there is no file, and the defaults of Settings apply.
@@ -85,8 +85,8 @@ type Controller struct {
 	// Writes says whose hash key the instance has to own for each of the controller's writes. The
 	// first line that covers a resource counts; the API server refuses a write that no line covers.
 	// Default: for every resource the key of the object's controller, and the object's own where it
-	// has none; or, where the objects are divided by namespace, that of the namespace. Where those that
-	// the controller works on may have a controller themselves, that will not do.
+	// has none; or, where the objects are divided by namespace, that of the namespace. Where those
+	// that the controller works on may have a controller themselves, that will not do.
 	Writes []Write
 	// Workers is how many objects the controller works on at the same time. It tells how busy the
 	// instance is. Default: 1.
@@ -101,13 +101,14 @@ type Write struct {
 	By shardingv1alpha1.GoverningKey
 }
 
-// Whole divides nothing: each instance that has a range, or fills its caches for one, holds all objects. An
-// instance without a range holds none, so what is asked before that, such as a webhook, must not read
-// them; an informer that the configuration does not list holds all at any time, and no work waits for it.
+// Whole divides nothing: each instance that has a range, or fills its caches for one, holds all
+// objects. An instance without a range holds none, so what is asked before that, such as a webhook,
+// must not read them; an informer that the configuration does not list holds all at any time, and
+// no work waits for it.
 const Whole = "*"
 
-// Read is what an informer of the program holds. A controller begins to work on a range only when all
-// of these informers hold it. The program must ask for each of them.
+// Read is what an informer of the program holds. A controller begins to work on a range only when
+// all of these informers hold it. The program must ask for each of them.
 type Read struct {
 	// Object is an example of the objects, as the program asks for the informer: of their type and,
 	// if that is PartialObjectMetadata or Unstructured, of their kind.
@@ -141,8 +142,8 @@ type Host struct {
 	started bool
 }
 
-// New checks cfg, fills in its defaults and returns a Host. It reads the settings, and asks nothing of
-// the API server. It fails, too, where no client can be made of cfg.REST.
+// New checks cfg, fills in its defaults and returns a Host. It reads the settings, and asks nothing
+// of the API server. It fails, too, where no client can be made of cfg.REST.
 func New(cfg Config) (*Host, error) {
 	if cfg.REST == nil || cfg.Ring == "" || len(cfg.Controllers) == 0 {
 		return nil, errors.New("a ring's host needs REST, Ring and Controllers")
@@ -195,11 +196,11 @@ func New(cfg Config) (*Host, error) {
 func (h *Host) NeedLeaderElection() bool { return false }
 
 // Start takes part in the ring until ctx ends, and then leaves it in good order: it returns when
-// another instance has the range, after two leases at the latest. The informers and the controllers must
-// go on until then. It begins when the program has asked for all informers of what its
-// controllers work on, own and read, and for their queues. It fails where work goes on for a lease after
-// the record of the instance has gone, or etcd was restored to an earlier state: then the process should
-// end, since it takes no part any more. What else fails is logged, and tried again.
+// another instance has the range, after two leases at the latest. The informers and the controllers
+// must go on until then. It begins when the program has asked for all informers of what its
+// controllers work on, own and read, and for their queues. It fails where work goes on for a lease
+// after the record of the instance has gone, or etcd was restored to an earlier state: then the
+// process should end, since it takes no part any more. What else fails is logged, and tried again.
 func (h *Host) Start(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "ring", h.cfg.Ring)
 	ctx = klog.NewContext(ctx, logger)
@@ -242,7 +243,8 @@ func (h *Host) exitFor(_, reason string) {
 	}
 }
 
-// waitForProgram waits until the program has asked for all that it must. It returns false if ctx ends.
+// waitForProgram waits until the program has asked for all that it must. It returns false if ctx
+// ends.
 func (h *Host) waitForProgram(ctx context.Context) bool {
 	for pause := missingFirst; ; pause = missingPeriod {
 		select {
@@ -287,8 +289,8 @@ func (h *Host) names() []string {
 	return names
 }
 
-// begin returns what works on the ring with these controllers. The program's informers and controllers
-// go on when the process has left it, until ctx ends.
+// begin returns what works on the ring with these controllers. The program's informers and
+// controllers go on when the process has left it, until ctx ends.
 func (h *Host) begin(ctx context.Context, controllers []string) *Part {
 	part := &Part{Config: member.Config{Controllers: map[string]member.Controller{}, Gate: h.gate, Describe: h.describe, Metrics: h.cfg.Metrics}}
 	workers := map[string]int{}
@@ -338,8 +340,8 @@ func (h *Host) Snapshot() member.Snapshot {
 	return member.Snapshot{Ring: h.cfg.Ring, Holder: h.cfg.HolderIdentity}
 }
 
-// Ready returns nil if the process is on the ring: registered, and sure of it. It does not say that it
-// has a range yet. It fits as a check for controller-runtime's readyz.
+// Ready returns nil if the process is on the ring: registered, and sure of it. It does not say that
+// it has a range yet. It fits as a check for controller-runtime's readyz.
 func (h *Host) Ready(*http.Request) error {
 	if lacks := h.lacks(); len(lacks) > 0 {
 		return fmt.Errorf("not on ring %s: the program has not asked for %s", h.cfg.Ring, strings.Join(lacks, ", "))
@@ -355,7 +357,7 @@ func (h *Host) Ready(*http.Request) error {
 	return nil
 }
 
-// Abandon takes the process off the ring at once, whatever is in work, for a process that is about to
-// end otherwise than by the end of Start's context. Its range waits for no lease then, and it joins no
-// more.
+// Abandon takes the process off the ring at once, whatever is in work, for a process that is about
+// to end otherwise than by the end of Start's context. Its range waits for no lease then, and it
+// joins no more.
 func (h *Host) Abandon(ctx context.Context) error { return h.process.Abandon(ctx) }

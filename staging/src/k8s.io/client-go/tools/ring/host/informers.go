@@ -85,10 +85,10 @@ func (h *Host) read(object runtime.Object) *informed {
 }
 
 // NewInformer makes an informer that holds the instance's part of the objects, if the configuration
-// lists them, and otherwise one that holds all of them, which no work waits for. It fits as NewInformer of
-// controller-runtime's cache.Options. Handlers are told of what the gate is open for, as a
-// rangewatch.Filter does. It is called once for each type of object; it panics if it is called for one
-// that is listed again, or if that cannot be followed by ranges.
+// lists them, and otherwise one that holds all of them, which no work waits for. It fits as
+// NewInformer of controller-runtime's cache.Options. Handlers are told of what the gate is open
+// for, as a rangewatch.Filter does. It is called once for each type of object; it panics if it is
+// called for one that is listed again, or if that cannot be followed by ranges.
 func (h *Host) NewInformer(lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	i := h.read(object)
 	if i == nil {
@@ -149,8 +149,8 @@ type partSource struct {
 // String returns what is read.
 func (s partSource) String() string { return s.read.String() }
 
-// wholeSource is that of one that holds all objects while the instance has a range: for each range it
-// waits until the informer has what the previous owner has seen.
+// wholeSource is that of one that holds all objects while the instance has a range: for each range
+// it waits until the informer has what the previous owner has seen.
 type wholeSource struct {
 	*rangewatch.Source
 	read *informed

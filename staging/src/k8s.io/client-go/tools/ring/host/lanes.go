@@ -39,12 +39,12 @@ type lanes struct {
 	idle []*lane
 }
 
-// maxIdle is how many lanes are kept that are not used. If all connections die unseen, so many requests
-// go unanswered until one is sent over a new connection.
+// maxIdle is how many lanes are kept that are not used. If all connections die unseen, so many
+// requests go unanswered until one is sent over a new connection.
 const maxIdle = 2
 
-// lane has one connection, once it has been used. That of a registry is used again and again, for one
-// request at a time.
+// lane has one connection, once it has been used. That of a registry is used again and again, for
+// one request at a time.
 type lane struct {
 	http.RoundTripper
 	// hangUp closes the connection. The transport learns of it later than hangUp returns, so a lane
@@ -52,7 +52,8 @@ type lane struct {
 	hangUp func()
 }
 
-// laneTimeout bounds how long a connection of a lane takes to open, where config.Dial says nothing else.
+// laneTimeout bounds how long a connection of a lane takes to open, where config.Dial says nothing
+// else.
 const laneTimeout = 5 * time.Second
 
 // openLane returns a lane of its own for that config.

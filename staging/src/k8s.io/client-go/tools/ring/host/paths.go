@@ -134,8 +134,8 @@ func (h *Host) isOwned(i *informed) bool {
 	})
 }
 
-// isSame says whether both stand for one resource. They may be of different types: one of them may have
-// the metadata alone, or no type. Kinds of different groups may have the same name.
+// isSame says whether both stand for one resource. They may be of different types: one of them may
+// have the metadata alone, or no type. Kinds of different groups may have the same name.
 func isSame(a, b runtime.Object) bool {
 	says := func(object runtime.Object) bool { return !object.GetObjectKind().GroupVersionKind().Empty() }
 	if !says(a) && !says(b) {

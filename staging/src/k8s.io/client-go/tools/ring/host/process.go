@@ -105,14 +105,14 @@ func NewProcess(cfg ProcessConfig) *Process {
 	return p
 }
 
-// WrapTransport has the process notice that etcd was restored, by the answers that a client gets. Every
-// client of it should be wrapped.
+// WrapTransport has the process notice that etcd was restored, by the answers that a client gets.
+// Every client of it should be wrapped.
 func (p *Process) WrapTransport(rt http.RoundTripper) http.RoundTripper {
 	return p.histories.WrapTransport(rt)
 }
 
-// Connect says how the API server is reached for the registry, for presences and for events. It fails
-// where that cannot be.
+// Connect says how the API server is reached for the registry, for presences and for events. It
+// fails where that cannot be.
 func (p *Process) Connect(client *rest.Config) (err error) {
 	p.client = rest.CopyConfig(client)
 	if p.core, err = corev1.NewForConfig(p.client); err != nil {
@@ -272,8 +272,8 @@ func (p *Process) part(ring string) *member.Member {
 	return p.members[ring]
 }
 
-// parts returns the process's last parts in its rings, in order of the rings' names; those alone that
-// go on, if only they are asked for.
+// parts returns the process's last parts in its rings, in order of the rings' names; those alone
+// that go on, if only they are asked for.
 func (p *Process) parts(joined bool) []*member.Member {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -286,8 +286,8 @@ func (p *Process) parts(joined bool) []*member.Member {
 	return parts
 }
 
-// Snapshots returns what the process knows of its part in each ring that it takes part in, in order of
-// the rings' names.
+// Snapshots returns what the process knows of its part in each ring that it takes part in, in order
+// of the rings' names.
 func (p *Process) Snapshots() []member.Snapshot {
 	snapshots := []member.Snapshot{}
 	for _, m := range p.parts(true) {
@@ -303,8 +303,8 @@ func (p *Process) Abandoned() bool {
 	return p.abandoned
 }
 
-// Abandon takes the process off its rings at once, whatever is in work, for a process that is about to
-// end. Its ranges wait for no lease then, and it joins no ring any more.
+// Abandon takes the process off its rings at once, whatever is in work, for a process that is about
+// to end. Its ranges wait for no lease then, and it joins no ring any more.
 func (p *Process) Abandon(ctx context.Context) error {
 	p.lock.Lock()
 	p.abandoned = true

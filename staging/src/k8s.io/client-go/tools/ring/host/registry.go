@@ -26,7 +26,8 @@ import (
 )
 
 // NewRegistry returns the client with which an instance writes and reads the registry, for
-// member.Config.Client. Nothing else should use it. It changes config, which must not be used again.
+// member.Config.Client. Nothing else should use it. It changes config, which must not be used
+// again.
 func NewRegistry(config *rest.Config, gate *member.Gate) (shardingclient.ControllerInstanceInterface, error) {
 	// A renewal waits for no other request: no rate limit, and no shared connection.
 	config.QPS, config.RateLimiter = -1, nil

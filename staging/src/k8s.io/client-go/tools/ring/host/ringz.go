@@ -43,18 +43,18 @@ const (
 	jsonType = "application/json"
 )
 
-// Ringz returns what serves /ringz: what the process knows of its part in the ring. It names objects
-// and instances, so it is for those who may see these, and belongs behind a filter that authenticates
-// and authorizes. `kubectl ring views` asks for it by HTTPS at the host and port that HolderIdentity
-// begins with.
+// Ringz returns what serves /ringz: what the process knows of its part in the ring. It names
+// objects and instances, so it is for those who may see these, and belongs behind a filter that
+// authenticates and authorizes. `kubectl ring views` asks for it by HTTPS at the host and port that
+// HolderIdentity begins with.
 func (h *Host) Ringz() http.Handler {
 	return NewRingz(h.cfg.Ring, func() member.Process {
 		return member.Process{Started: h.process.Made, Instances: []member.Snapshot{h.Snapshot()}}
 	})
 }
 
-// NewRingz returns what serves /ringz for a component of that name: as text or, where the client asks
-// for that, as JSON, what look returns; with what has been recorded only for ?recording=true.
+// NewRingz returns what serves /ringz for a component of that name: as text or, where the client
+// asks for that, as JSON, what look returns; with what has been recorded only for ?recording=true.
 func NewRingz(component string, look func() member.Process) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		contentType := textType

@@ -65,8 +65,8 @@ type Settings struct {
 	// from 2s to 1h. A change takes effect when the process next joins its rings: when it
 	// starts, or other controllers are listed. Default: 15s.
 	LeaseDuration Duration `json:"leaseDuration,omitempty"`
-	// Presence is Enabled, which has API servers notice the death of this process at once, or Disabled.
-	// A change takes effect as one of LeaseDuration does. Default: Disabled.
+	// Presence is Enabled, which has API servers notice the death of this process at once, or
+	// Disabled. A change takes effect as one of LeaseDuration does. Default: Disabled.
 	Presence string `json:"presence,omitempty"`
 	// Capacity is how many objects the caches of this process can hold, on all its rings, at least
 	// 1. What it comes to own beyond that nobody works on until another takes it. Default: any
@@ -85,8 +85,8 @@ const (
 	PresenceDisabled = "Disabled"
 )
 
-// BalanceSettings should be the same in all processes: each decides by its own on the moves in which
-// it gives something away.
+// BalanceSettings should be the same in all processes: each decides by its own on the moves in
+// which it gives something away.
 type BalanceSettings struct {
 	// Mode is Enabled, DryRun, which only says what it would move, or Disabled. Default: Enabled.
 	Mode string `json:"mode,omitempty"`
@@ -122,8 +122,8 @@ func (b *BalanceSettings) complete() error {
 	return errors.Join(errs...)
 }
 
-// Policy returns how an instance evens out the load of its ring, by default where nothing is set; nil:
-// it does not.
+// Policy returns how an instance evens out the load of its ring, by default where nothing is set;
+// nil: it does not.
 func (b *BalanceSettings) Policy() *balance.Config {
 	if b.Mode == member.BalanceDisabled {
 		return nil
@@ -220,8 +220,8 @@ func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error
 	return settings, errors.Join(errs...)
 }
 
-// decode reads one document of YAML or JSON. Fields that are not known, by their case even, or are there
-// twice are refused: what is written in vain would be missed late.
+// decode reads one document of YAML or JSON. Fields that are not known, by their case even, or are
+// there twice are refused: what is written in vain would be missed late.
 func decode(data []byte, settings *Settings) error {
 	documents := 0
 	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {

@@ -23,10 +23,11 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// What takes time in proportion to a range is done beside the deciding goroutine: while that does not
-// come round, it neither shuts the gate nor answers a peer, and in the end the record expires.
+// What takes time in proportion to a range is done beside the deciding goroutine: while that does
+// not come round, it neither shuts the gate nor answers a peer, and in the end the record expires.
 
-// queueing is what a controller is to be told of beside the deciding goroutine, which it belongs to.
+// queueing is what a controller is to be told of beside the deciding goroutine, which it belongs
+// to.
 type queueing struct {
 	// next are the ranges that the controller has not been told of yet.
 	next hashkey.Ranges

@@ -44,7 +44,8 @@ type credential struct {
 	// deadline is when the instance stops believing that it is alive, on the
 	// monotonic clock: no work begins at or after it. Each renewal moves it.
 	deadline time.Time
-	// grace is how long after the deadline the record lives at least, so that nobody else owns its keys.
+	// grace is how long after the deadline the record lives at least, so that nobody else owns its
+	// keys.
 	grace time.Duration
 	// believing ends when the grace has passed without a renewal, or the credential expires: so do
 	// the requests that are under way then.
@@ -67,8 +68,8 @@ func newCredential(c clock.WithDelayedExecution) *credential {
 	return &credential{clock: c, refused: func(string) {}, onBar: func(string) {}}
 }
 
-// Deadline returns the instant from which on no work begins and no request of this instance is sent.
-// Renewals move it.
+// Deadline returns the instant from which on no work begins and no request of this instance is
+// sent. Renewals move it.
 func (c *credential) Deadline() time.Time {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -84,9 +85,9 @@ func (c *credential) lets(now time.Time) bool {
 	return lets
 }
 
-// begin lets requests be sent in the name of a new registration, until deadline, and be under way for
-// a grace after that: an API server may have charged a quota for what they create. Nothing that began
-// under another registration may be in work.
+// begin lets requests be sent in the name of a new registration, until deadline, and be under way
+// for a grace after that: an API server may have charged a quota for what they create. Nothing that
+// began under another registration may be in work.
 func (c *credential) begin(self fence.Identity, deadline time.Time, grace time.Duration) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -139,8 +140,8 @@ func (c *credential) identity() (self fence.Identity, ok bool) {
 
 // admit lets a request be sent now, in the name of self and with a context that ends when
 // the request may no longer be under way: when the grace after the deadline passes without a
-// renewal, or the credential expires. It fails if that has happened. The caller must call cancel when
-// the request has ended.
+// renewal, or the credential expires. It fails if that has happened. The caller must call cancel
+// when the request has ended.
 func (c *credential) admit(ctx context.Context) (self fence.Identity, limited context.Context, cancel context.CancelFunc, err error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -28,8 +28,8 @@ import (
 )
 
 // decide asks the roster and the machine, and carries out what they say, in the order of
-// the fields of ring.RosterDecision and ring.Decision. It returns when to decide again though nothing happens; 0:
-// never.
+// the fields of ring.RosterDecision and ring.Decision. It returns when to decide again though
+// nothing happens; 0: never.
 func (t *term) decide(ctx context.Context, leaving bool) time.Duration {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
@@ -171,8 +171,8 @@ func (t *term) setFollow(follow hashkey.Ranges) {
 	}
 }
 
-// open opens the gate for those of these keys that all sources hold as of a moment after the log has
-// come to revision since. It waits for none of the others.
+// open opens the gate for those of these keys that all sources hold as of a moment after the log
+// has come to revision since. It waits for none of the others.
 func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 	serving := t.cfg.Gate.serving()
 	// What is void only once the controllers have been told opens after that.
@@ -191,8 +191,8 @@ func (t *term) open(ctx context.Context, allowed hashkey.Ranges, since int64) {
 	t.again()
 }
 
-// release tells the controllers, beside the deciding goroutine, of ranges whose last work has ended,
-// and each of the end of its own.
+// release tells the controllers, beside the deciding goroutine, of ranges whose last work has
+// ended, and each of the end of its own.
 func (t *term) release(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	for c, told := range t.duties.releasing {

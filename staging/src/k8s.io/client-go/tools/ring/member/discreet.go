@@ -29,9 +29,9 @@ import (
 	"k8s.io/client-go/tools/ring/fence"
 )
 
-// Discreet returns a transport that sends nothing that tells of a write which the fence or the gate has
-// stopped, such as an event or a condition of what the controller works on: it is no fault of that, and
-// whoever owns it now makes the write. It fits rest.Config.Wrap.
+// Discreet returns a transport that sends nothing that tells of a write which the fence or the gate
+// has stopped, such as an event or a condition of what the controller works on: it is no fault of
+// that, and whoever owns it now makes the write. It fits rest.Config.Wrap.
 func Discreet(next http.RoundTripper) http.RoundTripper { return &discreetTransport{next} }
 
 type discreetTransport struct{ next http.RoundTripper }
@@ -51,8 +51,9 @@ func (t *discreetTransport) RoundTrip(req *http.Request) (*http.Response, error)
 // WrappedRoundTripper lets client-go find the transport underneath.
 func (t *discreetTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// tellsOfFence says whether a request writes the text of an error of the fence or of the gate into an
-// event or a status. That is the same in every encoding. People may have it elsewhere in an object.
+// tellsOfFence says whether a request writes the text of an error of the fence or of the gate into
+// an event or a status. That is the same in every encoding. People may have it elsewhere in an
+// object.
 func tellsOfFence(req *http.Request) (bool, error) {
 	if isRead(req) || req.GetBody == nil {
 		return false, nil
@@ -77,8 +78,8 @@ func tellsOfFence(req *http.Request) (bool, error) {
 	return bytes.Contains(status, []byte(fence.CauseFenced)) || !known && path[len(path)-1] == "status", nil
 }
 
-// statusIn returns the status in a whole object or in a merge patch, as JSON, and whether that can be
-// told.
+// statusIn returns the status in a whole object or in a merge patch, as JSON, and whether that can
+// be told.
 func statusIn(content []byte) (status []byte, known bool) {
 	var object struct {
 		Status json.RawMessage `json:"status"`
@@ -97,8 +98,8 @@ func statusIn(content []byte) (status []byte, known bool) {
 	return object.Status, err == nil
 }
 
-// notTold is the answer to what is not sent. It is a conflict, so that an object's status is written
-// anew from what there is then, and an event is logged and dropped.
+// notTold is the answer to what is not sent. It is a conflict, so that an object's status is
+// written anew from what there is then, and an event is logged and dropped.
 func notTold(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()

@@ -166,8 +166,8 @@ func (j *judge) explanation(what task, parties []*process, now time.Time) string
 	return ""
 }
 
-// heldUp says whether the gate was shut for a task together with work that never ends: whoever shuts it
-// cannot know yet, and waits a step.
+// heldUp says whether the gate was shut for a task together with work that never ends: whoever
+// shuts it cannot know yet, and waits a step.
 func (j *judge) heldUp(what task) bool {
 	stuck, s := j.world.stuck.Load(), j.spells[what]
 	if stuck == nil || s == nil || s.until.Sub(s.from) > DefaultStepLimit+pauseAllowed {

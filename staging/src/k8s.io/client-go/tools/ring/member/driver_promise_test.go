@@ -38,8 +38,8 @@ const (
 	promiseStep = 100 * time.Millisecond
 )
 
-// standing is what a process knows of its record from then on: when the newest renewal was sent that
-// was answered; zero: it has no record.
+// standing is what a process knows of its record from then on: when the newest renewal was sent
+// that was answered; zero: it has no record.
 type standing struct{ from, answered time.Time }
 
 // noteStanding notes what the process knows now.

@@ -143,8 +143,8 @@ func (t *term) employ(ctx context.Context, controllers []string) {
 }
 
 // freshFor says whether all sources hold what the gate is open for as of a moment after these
-// controllers were first asked for, without a break. If it is not known yet, a decision is asked for
-// when it is. What the gate is opened for from now on is asked for after that moment, too.
+// controllers were first asked for, without a break. If it is not known yet, a decision is asked
+// for when it is. What the gate is opened for from now on is asked for after that moment, too.
 func (t *term) freshFor(ctx context.Context, controllers []string) bool {
 	d := &t.duties
 	if slices.Equal(d.asked, controllers) && t.follow.Covers(d.ranges) {
@@ -180,8 +180,8 @@ func (t *term) forgetFresh() {
 	d.asked, d.ranges, d.forget, d.fresh = nil, nil, nil, false
 }
 
-// waitsAtDoor says whether the instance has yet to find out whether it may work on a controller, or has
-// yet to begin.
+// waitsAtDoor says whether the instance has yet to find out whether it may work on a controller, or
+// has yet to begin.
 func (t *term) waitsAtDoor() bool {
 	if l := t.cfg.Leadership; l != nil {
 		if _, known := l.Leader(); !known {
@@ -221,8 +221,8 @@ func (t *term) prepare(ranges hashkey.Ranges) {
 	}
 }
 
-// keys returns the keys in ranges of all objects that the sources hold, never nil. It may be called from any
-// goroutine.
+// keys returns the keys in ranges of all objects that the sources hold, never nil. It may be called
+// from any goroutine.
 func (t *term) keys(ranges hashkey.Ranges) []int64 {
 	keys := []int64{}
 	for _, s := range t.cfg.Sources {

@@ -60,8 +60,8 @@ type Gate struct {
 	reads map[*read]struct{}
 }
 
-// read is a request that changes nothing, for what a controller works on. Without a piece it ends once
-// the gate has expired, whatever it is for.
+// read is a request that changes nothing, for what a controller works on. Without a piece it ends
+// once the gate has expired, whatever it is for.
 type read struct {
 	*piece
 	end context.CancelCauseFunc
@@ -75,8 +75,8 @@ type piece struct {
 	key        int64
 }
 
-// worked returns how long the workers of each controller have worked up to now, and the keys that are
-// in work.
+// worked returns how long the workers of each controller have worked up to now, and the keys that
+// are in work.
 func (g *Gate) worked(now time.Time) (total map[string]time.Duration, keys []int64) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -150,9 +150,9 @@ func (d *Door) during(ctx context.Context, key int64) (limited context.Context, 
 	return limited, d.gate.endInTime(&read{piece: &piece{d.controller, key}, end: end})
 }
 
-// whileRegistered returns a context for a read that ends soon after the gate expires: the connection may
-// be dead, and the instance does not register anew before its work has ended. The caller must call
-// cancel when the read has ended.
+// whileRegistered returns a context for a read that ends soon after the gate expires: the
+// connection may be dead, and the instance does not register anew before its work has ended. The
+// caller must call cancel when the read has ended.
 func (g *Gate) whileRegistered(ctx context.Context) (limited context.Context, cancel context.CancelFunc) {
 	if _, ok := g.identity(); !ok {
 		return ctx, func() {}

@@ -35,7 +35,8 @@ type Heap struct {
 	lock sync.Mutex
 	// objects is how many the caches of each member hold.
 	objects map[*Member]int64
-	// filling is who fills its caches, and how many objects that will come to is not known: since then.
+	// filling is who fills its caches, and how many objects that will come to is not known: since
+	// then.
 	filling map[*Member]time.Time
 }
 
@@ -57,8 +58,8 @@ func (h *Heap) fills(m *Member, is bool, now time.Time) {
 	}
 }
 
-// isFilling says whether another member than m fills its caches, since that time or later: what room
-// there is will be known once it has.
+// isFilling says whether another member than m fills its caches, since that time or later: what
+// room there is will be known once it has.
 func (h *Heap) isFilling(m *Member, since time.Time) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -70,7 +71,8 @@ func (h *Heap) isFilling(m *Member, since time.Time) bool {
 	return false
 }
 
-// hold notes how many objects the caches of m hold now, and returns how many those of all members do.
+// hold notes how many objects the caches of m hold now, and returns how many those of all members
+// do.
 func (h *Heap) hold(m *Member, objects int64) (total int64) {
 	h.lock.Lock()
 	h.objects[m] = objects

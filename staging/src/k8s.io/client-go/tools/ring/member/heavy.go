@@ -26,8 +26,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// heavyAfter is for how long a key must have been heavy to be warned of: the weights of others may be
-// late, as at the start of a ring.
+// heavyAfter is for how long a key must have been heavy to be warned of: the weights of others may
+// be late, as at the start of a ring.
 const heavyAfter = time.Minute
 
 // heavy is a key that is heavy.

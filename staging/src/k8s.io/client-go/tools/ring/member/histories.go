@@ -47,20 +47,22 @@ type heard struct {
 	asks string
 }
 
-// NewHistories returns one that calls changed, once at least and not while it judges an answer, when a
-// history is another than before. What the process has seen cannot be relied on then, and it has to end.
+// NewHistories returns one that calls changed, once at least and not while it judges an answer,
+// when a history is another than before. What the process has seen cannot be relied on then, and it
+// has to end.
 func NewHistories(changed func(reason string)) *Histories {
 	return &Histories{changed: changed, heard: map[string]*heard{}}
 }
 
-// WrapTransport returns a transport whose requests ask for the history, and fail where that is another
-// than in an answer before, also one to another client of these Histories. It fits rest.Config.Wrap.
+// WrapTransport returns a transport whose requests ask for the history, and fail where that is
+// another than in an answer before, also one to another client of these Histories. It fits
+// rest.Config.Wrap.
 func (h *Histories) WrapTransport(next http.RoundTripper) http.RoundTripper {
 	return &historyTransport{histories: h, next: next}
 }
 
-// judge returns why the value of a header of an API server at that host tells another history than one
-// before; "" if it tells the same.
+// judge returns why the value of a header of an API server at that host tells another history than
+// one before; "" if it tells the same.
 func (h *Histories) judge(host, value string) string {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -96,8 +98,8 @@ func (h *Histories) ask(host string) string {
 // unknown is the value of the header of a request by which no history is known.
 const unknown = "?"
 
-// leaves says whether a request deletes a record: a process that ends for another history does so, and
-// has to know that it has.
+// leaves says whether a request deletes a record: a process that ends for another history does so,
+// and has to know that it has.
 func leaves(req *http.Request) bool {
 	return req.Method == http.MethodDelete && strings.Contains(req.URL.Path, "/controllerinstances/")
 }

@@ -28,15 +28,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// An etcd that was restored to an earlier state goes on from there: revisions go back, and records have
-// the state of then. Whatever lives on what it has seen of the lost history is wrong for good, also
-// once revisions have passed the old ones.
+// An etcd that was restored to an earlier state goes on from there: revisions go back, and records
+// have the state of then. Whatever lives on what it has seen of the lost history is wrong for good,
+// also once revisions have passed the old ones.
 
 // errDiverged says that the member takes part in no ring any more.
 var errDiverged = errors.New("the registry has another history than before")
 
-// history is what the registry is known to have had. What is asked for later, and consistent, has that
-// or later states.
+// history is what the registry is known to have had. What is asked for later, and consistent, has
+// that or later states.
 type history struct {
 	lock   sync.Mutex
 	newest int64
@@ -82,8 +82,8 @@ func (h *history) revisionOf(uid types.UID) int64 {
 	return h.records[uid]
 }
 
-// judgeRecord returns why a consistent state of a record is of another history than that in which it was
-// of a known revision before; "" if it is of the same.
+// judgeRecord returns why a consistent state of a record is of another history than that in which
+// it was of a known revision before; "" if it is of the same.
 func judgeRecord(name string, revision, known int64) string {
 	if revision < known {
 		return fmt.Sprintf("ControllerInstance %s is of resource version %d, and was of %d before", name, revision, known)
@@ -102,8 +102,8 @@ func (h *history) replace(view *ring.View) {
 	}
 }
 
-// Diverge ends the member's part in the ring, since what the process has seen is of another history, and
-// asks it to exit.
+// Diverge ends the member's part in the ring, since what the process has seen is of another
+// history, and asks it to exit.
 func (m *Member) Diverge(ctx context.Context, reason string) {
 	if m.diverged.Swap(true) {
 		return

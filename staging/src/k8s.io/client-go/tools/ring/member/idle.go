@@ -34,8 +34,8 @@ const (
 	reasonStale    = "its caches do not hold yet all that it owns"
 )
 
-// whyUnfilled says why the caches do not hold all keys that the instance owns, of which it has not begun
-// to fill these.
+// whyUnfilled says why the caches do not hold all keys that the instance owns, of which it has not
+// begun to fill these.
 func (t *term) whyUnfilled(unfilled hashkey.Ranges) string {
 	if capacity := t.cfg.Capacity(); capacity > 0 && !unfilled.Empty() {
 		return fmt.Sprintf("nobody works on %v: that may be more than the %d objects that the process can hold", unfilled, capacity)
@@ -57,8 +57,8 @@ func (t *term) awaited() string {
 	return strings.ToValidUTF8(fmt.Sprintf("%.*s", maxAwaited, strings.Join(all, "; ")), "")
 }
 
-// sayAwaited has the record say what sources have waited for, for long, of each controller of which it says
-// nothing else.
+// sayAwaited has the record say what sources have waited for, for long, of each controller of which
+// it says nothing else.
 func (t *term) sayAwaited() {
 	waits := t.awaited()
 	if waits == "" {
@@ -80,9 +80,9 @@ func nameOf(s Source, i int) string {
 	return fmt.Sprintf("source %d", i+1)
 }
 
-// sayIdle has the record say why the instance does not work on keys for which its gate may be open, or
-// on these controllers for which it may, once that has lasted. It returns when to look again; 0: once
-// something else has happened.
+// sayIdle has the record say why the instance does not work on keys for which its gate may be open,
+// or on these controllers for which it may, once that has lasted. It returns when to look again; 0:
+// once something else has happened.
 func (t *term) sayIdle(now time.Time, open, unfilled hashkey.Ranges, may []string) time.Duration {
 	shut := !open.Minus(t.cfg.Gate.serving()).Empty() || !unfilled.Empty()
 	var idle []int

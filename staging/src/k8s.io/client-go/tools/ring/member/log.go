@@ -36,8 +36,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// relistInterval is how long a member waits before it lists the registry again after that has failed,
-// or where watches end at once: each time twice as long then, up to maxRelistPause.
+// relistInterval is how long a member waits before it lists the registry again after that has
+// failed, or where watches end at once: each time twice as long then, up to maxRelistPause.
 const (
 	relistInterval = 200 * time.Millisecond
 	maxRelistPause = 5 * time.Second
@@ -48,8 +48,8 @@ func (m *Member) options(options metav1.ListOptions) metav1.ListOptions {
 	return options
 }
 
-// list returns the member's ring. It fails if that is of another history than what was known then, which
-// ends the member's part in it.
+// list returns the member's ring. It fails if that is of another history than what was known then,
+// which ends the member's part in it.
 func (m *Member) list(ctx context.Context, known *history, options metav1.ListOptions) (*ring.View, error) {
 	// The connection may be dead.
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LeaseDuration)
@@ -163,8 +163,8 @@ func (t *term) watch(ctx context.Context, revision int64) error {
 	return errors.New("closed")
 }
 
-// listen returns what w sends, and notes that it does: bookmarks, which go no further, tell that it is
-// alive.
+// listen returns what w sends, and notes that it does: bookmarks, which go no further, tell that it
+// is alive.
 func (t *term) listen(ctx context.Context, w watch.Interface) watch.Interface {
 	results := make(chan watch.Event)
 	relay := watch.NewProxyWatcher(results)

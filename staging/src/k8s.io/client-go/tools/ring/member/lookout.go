@@ -32,8 +32,9 @@ import (
 const lookInterval = time.Second
 
 // lookout lists the registry while the member waits for what others write: a list is
-// consistent, while the watch may be seconds behind. It also does so where the watch has told nothing
-// for long, not even how far it is: it may have gone silent. It belongs to the deciding goroutine.
+// consistent, while the watch may be seconds behind. It also does so where the watch has told
+// nothing for long, not even how far it is: it may have gone silent. It belongs to the deciding
+// goroutine.
 type lookout struct {
 	// since is when the member began to wait; zero: it does not. looked is when it last
 	// looked ahead, looking says that it does so now.
@@ -84,7 +85,8 @@ func (t *term) waits(d ring.Decision) bool {
 // overtake hands the machine a view that is ahead of the log. It does not if the gate waits
 // for the caches: the machine would have to let them start anew, as in a gap of the log keys
 // may have gone and come back. Nor does it if there is nothing new but the revision, which
-// every write of any resource moves. Where the watch has told nothing for a lease, it opens another.
+// every write of any resource moves. Where the watch has told nothing for a lease, it opens
+// another.
 func (t *term) overtake(ctx context.Context, view *ring.View) {
 	behind := t.machine.View()
 	same := func(a, b *ring.Record) bool { return a.UID == b.UID && a.Revision == b.Revision }
@@ -100,8 +102,8 @@ func (t *term) overtake(ctx context.Context, view *ring.View) {
 	}
 }
 
-// silence is how long the watch of a quiet registry may tell nothing. All instances of a ring together
-// list it once a second at most for that.
+// silence is how long the watch of a quiet registry may tell nothing. All instances of a ring
+// together list it once a second at most for that.
 func (t *term) silence() time.Duration {
 	return max(2*t.cfg.LeaseDuration, time.Duration(len(t.machine.View().Records()))*time.Second)
 }

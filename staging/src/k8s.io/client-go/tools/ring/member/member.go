@@ -67,8 +67,8 @@ type Source interface {
 	// Diverged returns why nothing that the informer's store ever held can be relied on; "" if it can.
 	// HeldChanged tells of it.
 	Diverged() string
-	// Waits says for people what the informer has waited for, for more than ten seconds; "" if there is
-	// no such thing.
+	// Waits says for people what the informer has waited for, for more than ten seconds; "" if there
+	// is no such thing.
 	Waits() string
 	// WaitFor waits until the informer's store holds all objects of these keys as
 	// of a moment after the call. It fails only when ctx ends.
@@ -79,8 +79,8 @@ type Source interface {
 }
 
 // Controller is what a member tells a controller. Prepare must not take long. Acquired and Released
-// may: they are called beside it, from goroutines of their own, and several calls for different ranges
-// may be under way at the same time.
+// may: they are called beside it, from goroutines of their own, and several calls for different
+// ranges may be under way at the same time.
 type Controller interface {
 	// Prepare is called before the controller's door is opened for these ranges, when all
 	// sources hold them. Work on them may go on in what has not been released.
@@ -138,14 +138,14 @@ type Config struct {
 	// least StepLimit. Default: DefaultHungLimit, or StepLimit if that is longer.
 	HungLimit time.Duration
 	// Exit, if set, is called where work outlives the instance's record by a lease, and where etcd was
-	// restored to an earlier state. It should end the process: nothing is registered anew while such work
-	// is under way, or after a restore.
+	// restored to an earlier state. It should end the process: nothing is registered anew while such
+	// work is under way, or after a restore.
 	Exit func(reason string)
 	// Capacity returns how many objects the process can hold on all its rings; 0: any number. It may
 	// be called at any time. Default: any number.
 	Capacity func() int64
-	// Presences has API servers notice the death of the process at once. The members of a process should
-	// share one. Default: a death is noticed when the lease of the record ends.
+	// Presences has API servers notice the death of the process at once. The members of a process
+	// should share one. Default: a death is noticed when the lease of the record ends.
 	Presences Presences
 	// Gate is opened and shut by the member.
 	Gate *Gate

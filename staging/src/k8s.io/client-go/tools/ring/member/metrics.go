@@ -64,8 +64,8 @@ type Metrics interface {
 	// receiver can tell by its own clock. It counts, for a join and a move, from when
 	// it saw the donor in phase Wait, which is one write after the donor shut its
 	// gate; for a crash, from a lease before the record was gone, which is up to a sixth
-	// of the lease too long; for a death, from when an API server noticed it, by its clock; for a leave, from when the record was gone, which
-	// leaves out how long the instance drained.
+	// of the lease too long; for a death, from when an API server noticed it, by its clock; for a
+	// leave, from when the record was gone, which leaves out how long the instance drained.
 	Unserved(kind ring.Kind, took time.Duration)
 	// Refused is called for each write that was not sent, or was refused, because the
 	// instance may no longer own the object.

@@ -42,8 +42,8 @@ const (
 	// countShare is how much longer than counting it took the load is not counted again.
 	countShare = 100
 	// heapInterval is how often the heap and the work are told at most where nothing else is: they
-	// swing with each collection, and with each change of a large object. A heap that has grown by half
-	// is told like a load: a new leader's, which is to be given less.
+	// swing with each collection, and with each change of a large object. A heap that has grown by
+	// half is told like a load: a new leader's, which is to be given less.
 	heapInterval = 30 * time.Second
 	// A load is told when it has changed by a twentieth: half of what an instance may have too much.
 	// A heap is when it has changed by a tenth.
@@ -172,13 +172,14 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 	})
 }
 
-// fillsWithin says whether the caches of a process with a capacity do not hold yet all that they follow.
+// fillsWithin says whether the caches of a process with a capacity do not hold yet all that they
+// follow.
 func (t *term) fillsWithin() bool {
 	return t.cfg.Capacity() > 0 && !t.held(t.follow).Equal(t.follow)
 }
 
-// load is what has been counted of the objects in the caches: all, and those for the keys owned, with
-// how many share the heaviest key of these and how many come before them.
+// load is what has been counted of the objects in the caches: all, and those for the keys owned,
+// with how many share the heaviest key of these and how many come before them.
 type load struct {
 	objects, weight, heaviest, before int64
 	key                               int64
@@ -263,9 +264,9 @@ func (t *term) tell(ctx context.Context, now time.Time) {
 	}()
 }
 
-// refuseNews takes note that the server has refused news, whatever their version. Others wait for what
-// they say, and no later ones need be better. So after a step the instance gives its record up, and
-// begins anew with one that says nothing yet.
+// refuseNews takes note that the server has refused news, whatever their version. Others wait for
+// what they say, and no later ones need be better. So after a step the instance gives its record
+// up, and begins anew with one that says nothing yet.
 func (t *term) refuseNews(logger klog.Logger, reason error) {
 	n, now := &t.news, t.cfg.Clock.Now()
 	if n.refusedSince.IsZero() {
@@ -279,8 +280,8 @@ func (t *term) refuseNews(logger klog.Logger, reason error) {
 	t.lost, t.gaveUp = true, true
 }
 
-// isRefused says whether the server has judged a request, and does not want it. That it cannot carry
-// one out now, or that the record has changed, says nothing of the next.
+// isRefused says whether the server has judged a request, and does not want it. That it cannot
+// carry one out now, or that the record has changed, says nothing of the next.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

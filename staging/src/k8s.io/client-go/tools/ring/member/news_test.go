@@ -168,8 +168,8 @@ func TestALoadIsToldWhenItHasChangedByATwentiethAndAtMostOnceASecond(t *testing.
 	})
 }
 
-// reporter returns a registry, an instance that works on all keys and leases for an hour, and what has
-// it report.
+// reporter returns a registry, an instance that works on all keys and leases for an hour, and what
+// has it report.
 func reporter(t *testing.T) (r *registry, i *instance, report func()) {
 	ctx := testContext(t)
 	r = newRegistry(t)
@@ -721,8 +721,8 @@ func TestNewsSetEveryFieldOfTheStatus(t *testing.T) {
 	})
 }
 
-// Others wait for what an instance tells. One whose news the server does not want begins anew, with a
-// record that says nothing yet; one whose news it cannot store now does not.
+// Others wait for what an instance tells. One whose news the server does not want begins anew, with
+// a record that says nothing yet; one whose news it cannot store now does not.
 func TestAnInstanceWhoseNewsAreRefusedRegistersAnew(t *testing.T) {
 	invalid := apierrors.NewInvalid(shardingv1alpha1.SchemeGroupVersion.WithKind("ControllerInstance").GroupKind(), "a", field.ErrorList{field.Invalid(field.NewPath("status", "epoch"), 1, "no")})
 	for what, tc := range map[string]struct {

@@ -63,8 +63,8 @@ type end struct {
 	at, heard time.Time
 }
 
-// deathLimit is for how long after it was heard that a presence has ended its record may be gone for
-// that. The API server removes it within half a second, or leaves it to its lease.
+// deathLimit is for how long after it was heard that a presence has ended its record may be gone
+// for that. The API server removes it within half a second, or leaves it to its lease.
 const deathLimit = 2 * time.Second
 
 // gain is a range that has become the instance's own.

@@ -43,12 +43,12 @@ type Presence interface {
 	Wait() (inOrder bool)
 }
 
-// ErrNoPresence says that the API server opens no presence: it is an older one, is set so, or refuses
-// it.
+// ErrNoPresence says that the API server opens no presence: it is an older one, is set so, or
+// refuses it.
 var ErrNoPresence = errors.New("the API server opens no presence, so the death of this process is noticed when its lease ends")
 
-// ErrUnanswered says that the API server was asked to open a presence and has not answered. It may have
-// opened one, which it has seen, or will see, end.
+// ErrUnanswered says that the API server was asked to open a presence and has not answered. It may
+// have opened one, which it has seen, or will see, end.
 var ErrUnanswered = errors.New("the API server has not answered")
 
 const (
@@ -118,8 +118,8 @@ func (t *term) bePresent(ctx context.Context) {
 	}
 }
 
-// hurry renews the record again and again for as long as a server that has seen the end of a presence
-// waits for that.
+// hurry renews the record again and again for as long as a server that has seen the end of a
+// presence waits for that.
 func (t *term) hurry(ctx context.Context) {
 	if !t.hurries.CompareAndSwap(false, true) {
 		return

@@ -46,8 +46,8 @@ type inquiry struct {
 }
 
 // ready returns those of these keys that all sources hold as of a moment after the log had come to
-// revision, which it has. Of the others the sources are asked: what they hold already apart from what
-// they do not. A decision is asked for with each answer.
+// revision, which it has. Of the others the sources are asked: what they hold already apart from
+// what they do not. A decision is asked for with each answer.
 func (t *term) ready(ctx context.Context, ranges hashkey.Ranges, revision int64) hashkey.Ranges {
 	r := &t.readiness
 	var ready hashkey.Ranges

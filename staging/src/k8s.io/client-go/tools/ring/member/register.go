@@ -33,7 +33,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// firstViewInterval is how long a member waits before it lists the registry again for its first view.
+// firstViewInterval is how long a member waits before it lists the registry again for its first
+// view.
 const firstViewInterval = time.Second
 
 // maxHeld is how many ranges spec.held of a record may have.
@@ -145,8 +146,8 @@ func (m *Member) hint() []shardingv1alpha1.HashKeyRange {
 	return held[:min(len(held), maxHeld)]
 }
 
-// turnBalanceOff has the new record say, as others do, that the load of the ring is not to be evened
-// out: they may go before it. If that fails, they say it still.
+// turnBalanceOff has the new record say, as others do, that the load of the ring is not to be
+// evened out: they may go before it. If that fails, they say it still.
 func (m *Member) turnBalanceOff(ctx context.Context, self fence.Identity) {
 	// The connection may be dead.
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LeaseDuration)

@@ -157,8 +157,8 @@ func (r *registry) remove(name string) {
 	r.removeLocked(name)
 }
 
-// rewind has the registry go on after that revision, as if nothing had come after it. Watches go on, and
-// tell what comes after what they have told.
+// rewind has the registry go on after that revision, as if nothing had come after it. Watches go
+// on, and tell what comes after what they have told.
 func (r *registry) rewind(revision int64) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

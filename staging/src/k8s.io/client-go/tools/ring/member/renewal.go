@@ -155,8 +155,8 @@ func isLost(err error) bool {
 // nothing then, and keeps the record's lease alive; the UID keeps it off another's record. It is
 // given up after a lease, since no later answer lets the gate open. If it is unsure whether answers
 // come back, the record is read first: requests that arrive while their answers are lost would keep
-// a record alive whose range nobody works on. The answer has the record as it is, which is never older
-// than it was known to be, unless the registry has another history.
+// a record alive whose range nobody works on. The answer has the record as it is, which is never
+// older than it was known to be, unless the registry has another history.
 func (t *term) sendRenewal(ctx context.Context, unsure bool) (sent time.Time, err error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.self.UID}})
 	if err != nil {

@@ -152,8 +152,8 @@ func TestTheAnswerOfAnEarlierRenewalMovesTheDeadlineNotBack(t *testing.T) {
 	})
 }
 
-// Nobody is taken off by a server that outlasts no leader's election: each request takes so long, for so
-// long, of which half is before it is carried out.
+// Nobody is taken off by a server that outlasts no leader's election: each request takes so long,
+// for so long, of which half is before it is carried out.
 func TestASlowServerTakesNobodyOff(t *testing.T) {
 	for _, latency := range []time.Duration{1500, 2100, 3000, 4500, 5500, 8000, 9000} {
 		for _, span := range []time.Duration{4 * time.Second, 20 * time.Second, time.Minute} {

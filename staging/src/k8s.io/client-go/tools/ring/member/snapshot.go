@@ -108,7 +108,8 @@ const (
 
 // BalanceState says how an instance evens out the load of its ring.
 type BalanceState struct {
-	// Mode is one of the Balance constants. The ring's records may say beside that that balance is off.
+	// Mode is one of the Balance constants. The ring's records may say beside that that balance is
+	// off.
 	Mode string `json:"mode"`
 	// TolerancePercent is how much more load than it should have an instance may have, in percent of
 	// what one has on average, and KeysPercentPerMinute how many of all keys are moved in a minute at

@@ -132,7 +132,8 @@ func TestASnapshotSaysHowTheLoadIsEvenedOut(t *testing.T) {
 	}
 }
 
-// replay has the instance decide again what it shows of its decisions, as one does it who reads that.
+// replay has the instance decide again what it shows of its decisions, as one does it who reads
+// that.
 func replay(s Snapshot) error {
 	data, err := json.Marshal(s)
 	if err != nil {

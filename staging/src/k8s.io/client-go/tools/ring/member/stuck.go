@@ -26,8 +26,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Work that never ends takes no instance off: its successor would meet the same object. Its key stays
-// where it is, and people are told.
+// Work that never ends takes no instance off: its successor would meet the same object. Its key
+// stays where it is, and people are told.
 
 // stuck is work that lasts for so long that it may never end. It belongs to the deciding goroutine.
 type stuck struct {

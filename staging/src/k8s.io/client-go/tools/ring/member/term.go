@@ -186,9 +186,9 @@ func (t *term) run(ctx context.Context) {
 	}
 }
 
-// keep keeps for the next registration what the caches hold: nothing is listed anew that it is given
-// back. Nor is what they were still to be filled with, as by the loss of others that have lost their
-// records at the same time. One that is drained asks for nothing.
+// keep keeps for the next registration what the caches hold: nothing is listed anew that it is
+// given back. Nor is what they were still to be filled with, as by the loss of others that have
+// lost their records at the same time. One that is drained asks for nothing.
 func (t *term) keep(ctx context.Context) {
 	if !t.drained && ctx.Err() == nil {
 		t.setFollow(t.held(t.follow))
@@ -226,8 +226,8 @@ func soonest(a, b time.Duration) time.Duration {
 
 // drain waits for work that is still under way. Without a deadline to believe in, its
 // requests fail, so it ends soon. However late it ends, it must not see the next term,
-// in whose name its requests would be sent. After a lease the process is asked to exit. Only a member
-// that will have no next term, since ctx has ended, stops waiting after a lease.
+// in whose name its requests would be sent. After a lease the process is asked to exit. Only a
+// member that will have no next term, since ctx has ended, stops waiting after a lease.
 func (t *term) drain(ctx context.Context) {
 	leaving, late := ctx.Done(), t.cfg.Clock.After(t.cfg.LeaseDuration)
 	var limit <-chan time.Time
@@ -271,8 +271,8 @@ func (t *term) lastWord() {
 	}
 }
 
-// remove removes the record, under which no work goes on. If that fails, it ends with its lease, or the
-// API servers remove it.
+// remove removes the record, under which no work goes on. If that fails, it ends with its lease, or
+// the API servers remove it.
 func (t *term) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(t.cfg.LeaseDuration/hangsPerLease, maxRemoval))
 	defer cancel()

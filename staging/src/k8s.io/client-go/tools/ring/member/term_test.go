@@ -58,8 +58,8 @@ func (i *instance) handovers() []string {
 // firstPiece is what an instance that takes all keys fills first.
 var firstPiece = hashkey.Between(hashkey.Max-1<<60, hashkey.Max)
 
-// expectPieces expects that the instance filled all keys piece by piece, and then these calls. What a
-// controller is told of while it is busy it is told of at once.
+// expectPieces expects that the instance filled all keys piece by piece, and then these calls. What
+// a controller is told of while it is busy it is told of at once.
 func (i *instance) expectPieces(then []string) {
 	i.t.Helper()
 	var want []string

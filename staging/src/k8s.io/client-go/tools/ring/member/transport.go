@@ -106,7 +106,8 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil && resp.StatusCode == http.StatusConflict {
 		err = t.look(resp)
 	}
-	// Where protocols are switched somebody else has answered, such as a kubelet, and nothing is stored.
+	// Where protocols are switched somebody else has answered, such as a kubelet, and nothing is
+	// stored.
 	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols &&
 		resp.StatusCode < http.StatusMultipleChoices && resp.Header.Get(fence.Header) == "" {
 		t.gate.bar(req.Method + " " + req.URL.Path)
@@ -142,8 +143,8 @@ func (t *fencedTransport) read(req *http.Request) (*http.Response, error) {
 	return answer(ctx, cancel, req, resp, err)
 }
 
-// fills says whether a read with that query may fill a cache: it goes on, or says as of when or what
-// part.
+// fills says whether a read with that query may fill a cache: it goes on, or says as of when or
+// what part.
 func fills(query url.Values) bool {
 	return slices.ContainsFunc([]string{"watch", "resourceVersion", "limit", "continue", "shardSelector"}, query.Has)
 }

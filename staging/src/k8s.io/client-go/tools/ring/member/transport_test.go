@@ -298,7 +298,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// An API server passes on what a kubelet answers to an exec: nobody judges that, and nothing is stored.
+// An API server passes on what a kubelet answers to an exec: nobody judges that, and nothing is
+// stored.
 func TestAnUpgradeBarsNothing(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		conn := &stream{Reader: strings.NewReader("x"), Writer: io.Discard}

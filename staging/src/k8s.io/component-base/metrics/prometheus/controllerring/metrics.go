@@ -112,8 +112,8 @@ var all = collectors{phaseMetric, ownedMetric, weightMetric, heaviestMetric, wor
 
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(all...) })
 
-// Collector returns the metrics of all rings of the process, for a program that serves another registry
-// than the legacyregistry, as controller-runtime's manager does.
+// Collector returns the metrics of all rings of the process, for a program that serves another
+// registry than the legacyregistry, as controller-runtime's manager does.
 func Collector() prometheus.Collector {
 	register()
 	// Those that a flag has disabled cannot be created.

@@ -133,7 +133,8 @@ func TestHashKeysRoundTrip(t *testing.T) {
 	}
 }
 
-// TestNoKeyIsNoBytes: an object without keys is stored and sent as stock Kubernetes stores and sends it.
+// TestNoKeyIsNoBytes: an object without keys is stored and sent as stock Kubernetes stores and
+// sends it.
 func TestNoKeyIsNoBytes(t *testing.T) {
 	bare := &ObjectMeta{UID: "uid", OwnerReferences: []OwnerReference{{UID: "owner"}}}
 	data, err := bare.Marshal()

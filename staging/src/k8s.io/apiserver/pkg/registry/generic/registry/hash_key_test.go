@@ -87,8 +87,8 @@ func update(ctx context.Context, store *Store, pod *example.Pod) (runtime.Object
 	return obj, err
 }
 
-// TestStoreKeepsNoHashKeys: whatever is written, nothing that is stored or returned has keys, with the
-// feature gate or without.
+// TestStoreKeepsNoHashKeys: whatever is written, nothing that is stored or returned has keys, with
+// the feature gate or without.
 func TestStoreKeepsNoHashKeys(t *testing.T) {
 	for _, gate := range []bool{true, false} {
 		t.Run(fmt.Sprintf("gate %t", gate), func(t *testing.T) {

@@ -154,8 +154,8 @@ type objectChange struct {
 	condemned bool
 }
 
-// condemned says whether a delete without grace has been stored, and nothing holds it up. A pod that
-// runs nowhere is deleted so, by two writes: between them it must not be left to nobody.
+// condemned says whether a delete without grace has been stored, and nothing holds it up. A pod
+// that runs nowhere is deleted so, by two writes: between them it must not be left to nobody.
 func condemned(object runtime.Object) bool {
 	o, ok := existing(object)
 	if !ok || o.GetDeletionTimestamp() == nil || len(o.GetFinalizers()) > 0 {

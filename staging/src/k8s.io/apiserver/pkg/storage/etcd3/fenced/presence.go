@@ -51,9 +51,9 @@ type Presence struct {
 	opening
 }
 
-// Note writes into a record of that revision when the presence of its instance ended, the zero time to
-// unset that, and returns the revision that this makes. It fails with a storage error if the record is
-// of another one.
+// Note writes into a record of that revision when the presence of its instance ended, the zero time
+// to unset that, and returns the revision that this makes. It fails with a storage error if the
+// record is of another one.
 type Note func(ctx context.Context, self fence.Identity, revision int64, ended time.Time) (int64, error)
 
 // opening is what is stored of a presence.
@@ -109,10 +109,10 @@ func newPresences(r *registry, prefix string) *presences {
 	return p
 }
 
-// OpenPresence stores that an instance has a presence at this API server from now on. prefix is that
-// of the storage, and note is called before the record is removed. It fails with a conflict if the
-// record is gone or another's, and with a method that is not supported where the storage backend
-// cannot do what it takes.
+// OpenPresence stores that an instance has a presence at this API server from now on. prefix is
+// that of the storage, and note is called before the record is removed. It fails with a conflict if
+// the record is gone or another's, and with a method that is not supported where the storage
+// backend cannot do what it takes.
 func OpenPresence(ctx context.Context, prefix string, self fence.Identity, why string, note Note) (*Presence, error) {
 	r := deploymentOf(prefix).registry()
 	if r == nil {
@@ -311,8 +311,8 @@ func (o *Presence) several(silences, opened []*mvccpb.KeyValue) (bool, error) {
 	return false, nil
 }
 
-// announce tells other API servers that the process is silent. One key says it of all processes that
-// were silent here of late.
+// announce tells other API servers that the process is silent. One key says it of all processes
+// that were silent here of late.
 func (o *Presence) announce(ctx context.Context) error {
 	p := o.presences
 	ctx, cancel := context.WithTimeout(ctx, p.limits.Late)

@@ -16,13 +16,13 @@ limitations under the License.
 
 // Package history tells clients of an API server when its etcd has another history than it had.
 //
-// An etcd that was restored from a backup goes on from an earlier state: what was written since never
-// was, and its revisions are given a second time. Revisions do not show that once they have passed the
-// old ones, so whoever asks then takes the new history for the old one's future.
+// An etcd that was restored from a backup goes on from an earlier state: what was written since
+// never was, and its revisions are given a second time. Revisions do not show that once they have
+// passed the old ones, so whoever asks then takes the new history for the old one's future.
 //
-// So each history has an identity, a random text. It is stored in etcd, beside all other keys, and a
-// restore brings it back, too. That this is another history than the one it was written in shows in
-// two things that no backup contains:
+// So each history has an identity, a random text. It is stored in etcd, beside all other keys, and
+// a restore brings it back, too. That this is another history than the one it was written in shows
+// in two things that no backup contains:
 //
 //   - The cluster ID of etcd: data of one cluster that another one serves has another history.
 //   - Raft's index. Each write that raises the revision is an entry of raft's log, so within one
@@ -33,14 +33,14 @@ limitations under the License.
 // An API server that stores the registry of rings looks at its start, and reads nothing else before
 // (but CustomResourceDefinitions). Where the history is another, it
 // stores a new identity. It looks again every ten seconds, and exits if the history is another, or
-// revisions have gone back: its watch caches are of one that never was, and nothing else would renew
-// them.
+// revisions have gone back: its watch caches are of one that never was, and nothing else would
+// renew them.
 //
-// What nothing tells, where all API servers were stopped, is a data directory or a disk that was put
-// back as it had been: index and revision go back together.
+// What nothing tells, where all API servers were stopped, is a data directory or a disk that was
+// put back as it had been: index and revision go back together.
 //
-// A request with the header fence.HistoryHeader is answered with the identities of all etcds that the
-// API server reads (Identities). Clients that do not ask see no difference.
+// A request with the header fence.HistoryHeader is answered with the identities of all etcds that
+// the API server reads (Identities). Clients that do not ask see no difference.
 //
 // Where the storage backend is no etcd, and has no such index, it has no identity: nothing is told.
 package history

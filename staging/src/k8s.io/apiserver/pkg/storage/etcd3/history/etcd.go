@@ -101,8 +101,8 @@ func (e *etcd) start() {
 	}
 }
 
-// follow returns the etcd with these servers and prefix, whose history is looked at after start, until
-// the client of the first call is closed.
+// follow returns the etcd with these servers and prefix, whose history is looked at after start,
+// until the client of the first call is closed.
 func follow(c *clientv3.Client, servers []string, prefix string) *etcd {
 	h := fnv.New64a()
 	for _, s := range append(slices.Sorted(slices.Values(servers)), prefix) {
@@ -129,7 +129,8 @@ func follow(c *clientv3.Client, servers []string, prefix string) *etcd {
 	return e
 }
 
-// wait returns once the history is known, or cannot be, or nobody looks. It fails if ctx ends first.
+// wait returns once the history is known, or cannot be, or nobody looks. It fails if ctx ends
+// first.
 func (e *etcd) wait(ctx context.Context) error {
 	if !e.started.Load() {
 		return nil
@@ -187,8 +188,8 @@ func (e *etcd) run(c *clientv3.Client) {
 	}
 }
 
-// mayRead says whether what is wrong can last, so that nobody must wait until it is over: etcd has no
-// space for another key, or there is a balancer before it.
+// mayRead says whether what is wrong can last, so that nobody must wait until it is over: etcd has
+// no space for another key, or there is a balancer before it.
 func mayRead(err error) bool {
 	return errors.Is(err, errNoMember) || errors.Is(err, rpctypes.ErrNoSpace)
 }
@@ -200,8 +201,8 @@ type divergedError struct{ reason string }
 func (e *divergedError) Error() string { return "etcd has another history than before: " + e.reason }
 
 // check looks once, and stores a new identity if the history is another than that of the record, or
-// has none. It returns the history's record, and a divergedError if it is another than that which this
-// process has read.
+// has none. It returns the history's record, and a divergedError if it is another than that which
+// this process has read.
 func (e *etcd) check(ctx context.Context, l *looker) (record, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -249,8 +250,8 @@ func (e *etcd) check(ctx context.Context, l *looker) (record, error) {
 	}
 }
 
-// divergence returns why what a look has seen is of another history than that which this process has
-// read; "" if it may be the same, or nothing was read yet.
+// divergence returns why what a look has seen is of another history than that which this process
+// has read; "" if it may be the same, or nothing was read yet.
 func (e *etcd) divergence(seen *looked) string {
 	e.lock.Lock()
 	defer e.lock.Unlock()
@@ -282,8 +283,8 @@ func (e *etcd) setLast(last record) {
 	e.last = last
 }
 
-// Identities returns those of the histories of all etcds that this process reads, as far as they are
-// known, by the names of these.
+// Identities returns those of the histories of all etcds that this process reads, as far as they
+// are known, by the names of these.
 func Identities() map[string]string {
 	etcdsLock.Lock()
 	defer etcdsLock.Unlock()

@@ -256,8 +256,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Nothing raises the lead of a directory that was put back, with raft's log and all; a process that has
-// seen more notices it.
+// Nothing raises the lead of a directory that was put back, with raft's log and all; a process that
+// has seen more notices it.
 func TestAnAPIServerEndsWhenRevisionsGoBack(t *testing.T) {
 	c := testserver.RunEtcd(t, nil).Client
 	runs := newServer()

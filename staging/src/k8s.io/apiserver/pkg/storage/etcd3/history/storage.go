@@ -31,8 +31,9 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// WrapStorage returns what stands in for s, whose client c is: once this process stores the registry of
-// rings, it reads and writes no object before the history of its etcd is known, or cannot be. With the feature gate ControllerRing off it returns s.
+// WrapStorage returns what stands in for s, whose client c is: once this process stores the
+// registry of rings, it reads and writes no object before the history of its etcd is known, or
+// cannot be. With the feature gate ControllerRing off it returns s.
 func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebackend.ConfigForResource) storage.Interface {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ControllerRing) || IsEvents(config.GroupResource) {
 		return s
@@ -44,8 +45,8 @@ func WrapStorage(s storage.Interface, c *kubernetes.Client, config storagebacken
 	return &store{Interface: s, etcd: etcd}
 }
 
-// IsEvents says whether a resource is that of events: nobody works from them, so neither a restore of an
-// etcd that has them alone, nor who owns their objects, is of interest.
+// IsEvents says whether a resource is that of events: nobody works from them, so neither a restore
+// of an etcd that has them alone, nor who owns their objects, is of interest.
 func IsEvents(resource schema.GroupResource) bool {
 	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }

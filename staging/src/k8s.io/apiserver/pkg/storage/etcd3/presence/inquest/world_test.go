@@ -107,8 +107,8 @@ type process struct {
 	believes    bool
 	// deaf says that the presence has ended, and the process has yet to hear of it.
 	deaf bool
-	// unable is for how long it could not renew, for reasons of its own, or had not heard that it has to.
-	// missed says that it has missed a turn, too.
+	// unable is for how long it could not renew, for reasons of its own, or had not heard that it has
+	// to. missed says that it has missed a turn, too.
 	unable int8
 	missed bool
 	// reopened is how long ago it opened a presence because it had lost one, longAgo at most.
