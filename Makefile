@@ -35,19 +35,19 @@ podreads: tree ## print what the leader's controllers read of pods, and check wh
 imports: tree ## list the imports between our packages and check their order
 	@go run ./hack/imports
 
-bench: build ## compare hash key ranges with upstream's selector, into docs/benchmarks.md
+bench: build ## compare hash key ranges with upstream's selector, into docs/benchmarks/ranges.md
 	@go run ./hack/bench
 
 faults: build ## inject faults into real processes and check every write; DURATION=10m goes on, FAULTS="-only kill,pause -times 5" passes flags
 	@hack/test.sh faults
 
-conformance: build ## run an operator on a ring of its own under faults, and check what it writes; CONFIG= is its file (docs/conformance.md), CONFORMANCE="-faults 20 -seed 7" passes flags
+conformance: build ## run an operator on a ring of its own under faults, and check what it writes; CONFIG= is its file (docs/guides/conformance.md), CONFORMANCE="-faults 20 -seed 7" passes flags
 	@cd _output/kubernetes && go build -o ../tools/ring-conformance ./test/conformance_ring
 	@_output/tools/ring-conformance -bin _output/bin -dir _output/conformance -config "$(or $(CONFIG),test/conformance_ring/testdata/replicaset.yaml)" $(CONFORMANCE)
 
 leader: build ## compare what the controllers behind the leader's lease do with stock's; half an hour; LEADER="-cycles 1000" passes flags
 	@cd _output/kubernetes && go build -o ../tools/leader ./test/leader
-	@_output/tools/leader -bin _output/bin -dir _output/leader -out docs/leader.md $(LEADER)
+	@_output/tools/leader -bin _output/bin -dir _output/leader -out docs/reference/leader.md $(LEADER)
 
 upgrade: build stock ## upgrade, downgrade and mix controller managers under load, and check every write; takes hours; UPGRADE="-only stock-to-ours -times 2" passes flags
 	@go run ./hack/overlay older
@@ -58,38 +58,38 @@ upgrade: build stock ## upgrade, downgrade and mix controller managers under loa
 stock: tree ## build upstream's own kube-apiserver and kube-controller-manager into _output/stock/bin
 	@hack/stock.sh
 
-bench-memory: build ## measure the memory and traffic of informers, into docs/benchmarks-memory.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir="$(CURDIR)/_output/bin" --pods=$(or $(PODS),10000) --out="$(CURDIR)/docs/benchmarks-memory.md"
+bench-memory: build ## measure the memory and traffic of informers, into docs/benchmarks/memory.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/memory --bin-dir="$(CURDIR)/_output/bin" --pods=$(or $(PODS),10000) --out="$(CURDIR)/docs/benchmarks/memory.md"
 
-bench-storm: build ## measure what the restart of an API server under informers costs, into docs/benchmarks-storm.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/storm -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),200000) -out="$(CURDIR)/docs/benchmarks-storm.md"
+bench-storm: build ## measure what the restart of an API server under informers costs, into docs/benchmarks/storm.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/storm -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),200000) -out="$(CURDIR)/docs/benchmarks/storm.md"
 
-bench-join: build ## measure the memory of a ring's instances and the cost of a join, into docs/benchmarks-join.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir="$(CURDIR)/_output/bin" --pods=$(or $(PODS),40000) --out="$(CURDIR)/docs/benchmarks-join.md" --plot="$(CURDIR)/docs/join.svg"
+bench-join: build ## measure the memory of a ring's instances and the cost of a join, into docs/benchmarks/join.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/join --bin-dir="$(CURDIR)/_output/bin" --pods=$(or $(PODS),40000) --out="$(CURDIR)/docs/benchmarks/join.md" --plot="$(CURDIR)/docs/benchmarks/join.svg"
 
-bench-process: build ## measure whole controller managers, 1 to 8 and stock's, into docs/benchmarks-process.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),20000) -out="$(CURDIR)/docs/benchmarks-process.md"
+bench-process: build ## measure whole controller managers, 1 to 8 and stock's, into docs/benchmarks/process.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/process -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),20000) -out="$(CURDIR)/docs/benchmarks/process.md"
 
-bench-namespaces: build ## measure EndpointSlices, and what each process holds of namespaces, into docs/benchmarks-namespaces.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -only=namespaces -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),20000) -out="$(CURDIR)/docs/benchmarks-namespaces.md"
+bench-namespaces: build ## measure EndpointSlices, and what each process holds of namespaces, into docs/benchmarks/namespaces.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=namespaces -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),20000) -out="$(CURDIR)/docs/benchmarks/namespaces.md"
 
-bench-leader: build ## measure what the process that leads holds of pods, into docs/benchmarks-leader.md; PODS= sizes it
-	@cd _output/kubernetes && go run ./test/benchmark/process -only=leader -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),60000) -out="$(CURDIR)/docs/benchmarks-leader.md"
+bench-leader: build ## measure what the process that leads holds of pods, into docs/benchmarks/leader.md; PODS= sizes it
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=leader -bin="$(CURDIR)/_output/bin" -pods=$(or $(PODS),60000) -out="$(CURDIR)/docs/benchmarks/leader.md"
 
-bench-objects: build ## measure what the process that leads holds of Nodes, Secrets and the like, into docs/benchmarks-objects.md
-	@cd _output/kubernetes && go run ./test/benchmark/process -only=objects -bin="$(CURDIR)/_output/bin" -out="$(CURDIR)/docs/benchmarks-objects.md"
+bench-objects: build ## measure what the process that leads holds of Nodes, Secrets and the like, into docs/benchmarks/objects.md
+	@cd _output/kubernetes && go run ./test/benchmark/process -only=objects -bin="$(CURDIR)/_output/bin" -out="$(CURDIR)/docs/benchmarks/objects.md"
 
-bench-balance: build ## measure how the ring of workloads evens out its load, into docs/benchmarks-balance.md; an hour and a half; OBJECTS= sizes it, BALANCE="-churn=0" passes flags
-	@cd _output/kubernetes && go run ./test/benchmark/balance -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/balance" -objects=$(or $(OBJECTS),20000) -out="$(CURDIR)/docs/benchmarks-balance.md" -plot="$(CURDIR)/docs/balance.svg" $(BALANCE)
+bench-balance: build ## measure how the ring of workloads evens out its load, into docs/benchmarks/balance.md; an hour and a half; OBJECTS= sizes it, BALANCE="-churn=0" passes flags
+	@cd _output/kubernetes && go run ./test/benchmark/balance -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/balance" -objects=$(or $(OBJECTS),20000) -out="$(CURDIR)/docs/benchmarks/balance.md" -plot="$(CURDIR)/docs/benchmarks/balance.svg" $(BALANCE)
 
-bench-slowness: build ## compare what slowness, outages and deaths cost with stock's leader, into docs/benchmarks-slowness.md; an hour and a half; SLOWNESS="-only=kill" passes flags
-	@cd _output/kubernetes && go run ./test/benchmark/slowness -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/slowness" -out="$(CURDIR)/docs/benchmarks-slowness.md" $(SLOWNESS)
+bench-slowness: build ## compare what slowness, outages and deaths cost with stock's leader, into docs/benchmarks/slowness.md; an hour and a half; SLOWNESS="-only=kill" passes flags
+	@cd _output/kubernetes && go run ./test/benchmark/slowness -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/slowness" -out="$(CURDIR)/docs/benchmarks/slowness.md" $(SLOWNESS)
 
-bench-restore: build ## restore etcd under running controller managers, with and without rings, into docs/benchmarks-restore.md; an hour; RESTORE="-times=1 -only=ours,paused" passes flags
-	@cd _output/kubernetes && go run ./test/benchmark/restore -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/restore" -out="$(CURDIR)/docs/benchmarks-restore.md" $(RESTORE)
+bench-restore: build ## restore etcd under running controller managers, with and without rings, into docs/benchmarks/restore.md; an hour; RESTORE="-times=1 -only=ours,paused" passes flags
+	@cd _output/kubernetes && go run ./test/benchmark/restore -bin="$(CURDIR)/_output/bin" -dir="$(CURDIR)/_output/restore" -out="$(CURDIR)/docs/benchmarks/restore.md" $(RESTORE)
 
-bench-presences: build ## measure what the presences of many instances cost one API server, into docs/benchmarks-presences.md; INSTANCES= says how many
-	@cd _output/kubernetes && go run ./test/benchmark/presences -bin="$(CURDIR)/_output/bin" -instances=$(or $(INSTANCES),1000) -out="$(CURDIR)/docs/benchmarks-presences.md"
+bench-presences: build ## measure what the presences of many instances cost one API server, into docs/benchmarks/presences.md; INSTANCES= says how many
+	@cd _output/kubernetes && go run ./test/benchmark/presences -bin="$(CURDIR)/_output/bin" -instances=$(or $(INSTANCES),1000) -out="$(CURDIR)/docs/benchmarks/presences.md"
 
 rollout: build ## restart and kill controller managers while 100 Deployments roll out, and check every pod; ROLLOUT="-times 2" passes flags
 	@cd _output/kubernetes && go run ./test/rollout -bin="$(CURDIR)/_output/bin" $(ROLLOUT)

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Command bench runs the benchmarks of hash key ranges in the tree and on real processes,
 // together with upstream's implementation in the same run. It writes the ratios into
-// docs/benchmarks.md. `make bench` runs it.
+// docs/benchmarks/ranges.md. `make bench` runs it.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 
 func main() {
 	rounds := flag.Int("rounds", 5, "number of batches of each variant that are measured each time")
-	out := flag.String("out", "docs/benchmarks.md", "file to write")
+	out := flag.String("out", "docs/benchmarks/ranges.md", "file to write")
 	flag.Parse()
 	if err := run(context.Background(), *rounds, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -103,10 +103,10 @@ func report() {
 
 // rings is a small fork of it.
 var rings = folder{
-	"go.mod":              "module ringmaster\n\ngo 1.26.0\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.7.0\n\tk8s.io/api v0.1.0\n\tk8s.io/apimachinery v0.1.0\n\tk8s.io/kubernetes v1.1.0\n)\n",
-	"hack/pins/pins.go":   "package pins\n\nimport (\n\t_ \"k8s.io/api/core/v1\"\n\t_ \"k8s.io/apimachinery/pkg/sharding\"\n)\n",
-	"hack/codegen/gen.go": "// Package codegen does what hack/update-codegen.sh does.\npackage codegen\n",
-	"docs/controllers.md": "`job-controller` is on a ring.\n",
+	"go.mod":                                     "module ringmaster\n\ngo 1.26.0\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.7.0\n\tk8s.io/api v0.1.0\n\tk8s.io/apimachinery v0.1.0\n\tk8s.io/kubernetes v1.1.0\n)\n",
+	"hack/pins/pins.go":                          "package pins\n\nimport (\n\t_ \"k8s.io/api/core/v1\"\n\t_ \"k8s.io/apimachinery/pkg/sharding\"\n)\n",
+	"hack/codegen/gen.go":                        "// Package codegen does what hack/update-codegen.sh does.\npackage codegen\n",
+	"docs/reference/controllers.md":              "`job-controller` is on a ring.\n",
 	"pkg/controller/ring/catalogue/catalogue.go": "package catalogue\n\n// Its Workloads need WorkloadWithJob.\nconst JobController = \"job-controller\"\n",
 	"pkg/controller/podtrim/trim.go": `package podtrim
 
@@ -210,7 +210,7 @@ func TestARebaseFindsEachOfTenPlaces(t *testing.T) {
 		patchedFiles: {"`pkg/controller/job/job.go` (+1 -0), **near our hunks 1** of 1", "# OURS: hunk 1 of the patch changes line 7", "+\tprintln(\"after\")", "`pkg/nodes/types.go` (+1 -1)"},
 		neighbours:   {"in `pkg/controller/job`: `util.go` (+1 -1)", "`hack/update-codegen.sh` (+1 -1) is named in `hack/codegen/gen.go`"},
 		uncompiled:   {"2 patches or files that do not apply were left out", "`k8s.io/kubernetes/pkg/controller/job`, in a file of ours", "pkg/controller/job/ring.go:4: not enough arguments in call to Parallelism", "`k8s.io/kubernetes/test/rings`, in a file of ours", "test/rings/rings_test.go:5: not enough arguments in call to expect.Fulfilled"},
-		controllers:  {"**new:** `eviction-controller`, which is not in docs/controllers.md nor pkg/controller/podtrim"},
+		controllers:  {"**new:** `eviction-controller`, which is not in docs/reference/controllers.md nor pkg/controller/podtrim"},
 		fields:       {"new: `core/v1.PodSpec.Evictors []string`; **built anew** by `spec` in `pkg/controller/podtrim/trim.go`"},
 		gates:        {"`WorkloadWithJob`: beta, on, was alpha, off (`pkg/features`); **named in** `pkg/controller/ring/catalogue/catalogue.go`"},
 		admission:    {"new: `late`, off by default, after `gc` in the order"},

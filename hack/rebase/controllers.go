@@ -30,7 +30,7 @@ const (
 	namesFolder       = "cmd/kube-controller-manager/names"
 	podtrimFolder     = "pkg/controller/podtrim"
 	catalogueFolder   = "pkg/controller/ring/catalogue"
-	controllersDoc    = "docs/controllers.md"
+	controllersDoc    = "docs/reference/controllers.md"
 )
 
 // descriptor is what kube-controller-manager says of a controller.

@@ -192,7 +192,7 @@ func read(file string) (*config, error) {
 	c := &config{}
 	if err := yaml.UnmarshalStrict(content, c); err != nil {
 		text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: json: ")
-		return nil, fmt.Errorf("%s: %s; docs/conformance.md lists the fields", file, text)
+		return nil, fmt.Errorf("%s: %s; docs/guides/conformance.md lists the fields", file, text)
 	}
 	if c.dir, err = filepath.Abs(filepath.Dir(file)); err != nil {
 		return nil, err

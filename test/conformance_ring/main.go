@@ -18,7 +18,7 @@ limitations under the License.
 // cluster, keeps a random load on it, injects faults, and judges what the operator writes: by the
 // API server's audit log, which names the writers, and etcd's history, which has all changes in
 // order. A file says how the operator is run, in whatever language it is written.
-// docs/conformance.md describes the file, the faults and the rules.
+// docs/guides/conformance.md describes the file, the faults and the rules.
 //
 // It prints a table, and keeps the evidence if a rule was broken:
 //
@@ -53,7 +53,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.config, "config", "", "file that says how the operator is run; docs/conformance.md describes it")
+	flag.StringVar(&o.config, "config", "", "file that says how the operator is run; docs/guides/conformance.md describes it")
 	flag.StringVar(&o.bin, "bin", "../bin", "directory of the binaries of Kubernetes and etcd")
 	flag.StringVar(&o.dir, "dir", "../conformance", "directory for the cluster and the evidence; its content is deleted")
 	flag.IntVar(&o.replicas, "replicas", 3, "number of the operator's processes, 2 to 20")
@@ -108,7 +108,7 @@ func (o *options) chosen() ([]fault, error) {
 // run runs the suite, and returns what it has found: nil if it could not begin.
 func (o *options) run(ctx context.Context) (*result, error) {
 	if o.config == "" {
-		return nil, errors.New("-config is missing: name a file as docs/conformance.md describes it")
+		return nil, errors.New("-config is missing: name a file as docs/guides/conformance.md describes it")
 	}
 	if o.replicas < 2 || o.replicas > 20 || o.faults < 1 {
 		return nil, fmt.Errorf("-replicas is %d, want 2 to 20, and -faults is %d, want 1 or more", o.replicas, o.faults)

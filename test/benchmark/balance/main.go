@@ -19,8 +19,8 @@ limitations under the License.
 // and while objects come and go. The same happens once with the balance of the controller managers
 // enabled and once with it disabled, in a cluster of its own, where nothing runs the pods.
 //
-//	balance -bin=_output/bin -dir=_output/balance -out=docs/benchmarks-balance.md
-//	    -plot=docs/balance.svg [-objects=20000] [-churn=30m] [-modes=Enabled,Disabled] [-controllers=...]
+//	balance -bin=_output/bin -dir=_output/balance -out=docs/benchmarks/balance.md
+//	    -plot=docs/benchmarks/balance.svg [-objects=20000] [-churn=30m] [-modes=Enabled,Disabled] [-controllers=...]
 package main
 
 import (

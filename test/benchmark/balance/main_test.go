@@ -190,7 +190,7 @@ func TestBars(t *testing.T) {
 		"much":       {ring(has(200, "b", 9, 100)), tally{}, []string{"in a minute, on a calm ring: 10.00"}},
 	} {
 		s, results := example(tc.events, tc.handovers)
-		report, missed := render(s, results, "docs/benchmarks-balance.md", "docs/balance.svg")
+		report, missed := render(s, results, "docs/benchmarks/balance.md", "docs/benchmarks/balance.svg")
 		if len(missed) != len(tc.missed) || strings.Count(report, ", missed") != len(missed) || !strings.Contains(report, "](balance.svg)") {
 			t.Errorf("%s: missed %q, want %q:\n%s", name, missed, tc.missed, report)
 			continue
@@ -206,7 +206,7 @@ func TestBars(t *testing.T) {
 // Lines other than those of tables have at most 110 columns.
 func TestReportIsNarrow(t *testing.T) {
 	s, results := example(ring(), tally{})
-	report, _ := render(s, results, "docs/benchmarks-balance.md", "docs/balance.svg")
+	report, _ := render(s, results, "docs/benchmarks/balance.md", "docs/benchmarks/balance.svg")
 	for line := range strings.Lines(report) {
 		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 110 && line[0] != '|' {
 			t.Errorf("%d columns: %s", n, line)

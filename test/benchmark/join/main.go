@@ -19,7 +19,7 @@ limitations under the License.
 // that of one stock controller manager, and the bytes that all instances receive while a
 // fifth joins.
 //
-//	join --bin-dir=_output/bin --out=docs/benchmarks-join.md --plot=docs/join.svg
+//	join --bin-dir=_output/bin --out=docs/benchmarks/join.md --plot=docs/benchmarks/join.svg
 //	    [--pods=40000] [--pods-per-replicaset=100]
 package main
 

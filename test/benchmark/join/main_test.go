@@ -50,7 +50,7 @@ func TestBars(t *testing.T) {
 		"received": {0.29, 1.31, "received by all instances during a join : size of the moved range: 1.310, want at most 1.30"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			report, missed := example(test.heap, test.received).render("docs/benchmarks-join.md", "docs/join.svg")
+			report, missed := example(test.heap, test.received).render("docs/benchmarks/join.md", "docs/benchmarks/join.svg")
 			if got := strings.Join(missed, "; "); got != test.missed {
 				t.Errorf("missed %q, want %q", got, test.missed)
 			}
@@ -84,7 +84,7 @@ func TestPlotIsXML(t *testing.T) {
 
 // TestReportIsNarrow: lines other than those of tables and images have at most 100 columns.
 func TestReportIsNarrow(t *testing.T) {
-	report, _ := example(0.25, 1).render("docs/benchmarks-join.md", "docs/join.svg")
+	report, _ := example(0.25, 1).render("docs/benchmarks/join.md", "docs/benchmarks/join.svg")
 	for line := range strings.Lines(report) {
 		line = strings.TrimSpace(line)
 		if n := utf8.RuneCountInString(line); n > 100 && line[0] != '|' && line[0] != '!' {

@@ -18,7 +18,7 @@ limitations under the License.
 // It compares upstream's informers with those that follow a range, with pods of about
 // 5 KiB from a real API server. Each case runs in a process of its own.
 //
-//	memory --bin-dir=_output/bin --out=docs/benchmarks-memory.md [--pods=10000] [--cases=REGEXP]
+//	memory --bin-dir=_output/bin --out=docs/benchmarks/memory.md [--pods=10000] [--cases=REGEXP]
 package main
 
 import (

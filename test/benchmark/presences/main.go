@@ -20,7 +20,7 @@ limitations under the License.
 // measures while they are at rest, without presences and with them, and while all connections of
 // presences are cut at once and all reopen, again and again.
 //
-//	presences -bin=_output/bin [-instances=1000] [-rest=1m] [-cuts=5] [-out=docs/benchmarks-presences.md]
+//	presences -bin=_output/bin [-instances=1000] [-rest=1m] [-cuts=5] [-out=docs/benchmarks/presences.md]
 package main
 
 import (

@@ -56,7 +56,7 @@ off. Nothing limits the rate of requests. Live is what remains after a collectio
 have evened out what the processes hold.
 
 %d pods of %.1f KiB from Deployments of %d each, in %d namespaces of equal size; the columns
-are those of [benchmarks-process.md](benchmarks-process.md):
+are those of [process.md](process.md):
 
 `+holdsHead, pods, report.Machine(), pods, float64(results[0].podSize)/1024, podsPerDeployment, allSpaces)
 	withApart := append(slices.Clip(results), apart)

@@ -19,7 +19,7 @@ limitations under the License.
 // in excess meanwhile: with the rings, and beside that with the same binaries and the feature gate
 // ControllerRing off. It needs about three gigabytes.
 //
-//	restore -bin=_output/bin -dir=_output/restore [-out=docs/benchmarks-restore.md]
+//	restore -bin=_output/bin -dir=_output/restore [-out=docs/benchmarks/restore.md]
 //	    [-times=10] [-writes=3000] [-only=ours,bump,paused]
 package main
 

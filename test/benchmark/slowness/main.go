@@ -18,7 +18,7 @@ limitations under the License.
 // by rings, and beside them stock's, of which one leads. Each side has an etcd, an API server and
 // three controller managers, and suffers the same at the same time. It needs about four gigabytes.
 //
-//	slowness -bin=_output/bin -dir=_output/slowness -out=docs/benchmarks-slowness.md
+//	slowness -bin=_output/bin -dir=_output/slowness -out=docs/benchmarks/slowness.md
 //	    [-only=brownout,...] [-lease=15s] [-latencies=1s,2s] [-durations=10s] [-kills=30]
 package main
 

@@ -44,8 +44,8 @@ const (
 	isRefused   = "refused otherwise"
 )
 
-// steered says of each field of a record what becomes of that merge patch. docs/operations.md
-// ("Rights") has the same for people.
+// steered says of each field of a record what becomes of that merge patch.
+// docs/guides/operations.md ("Rights") has the same for people.
 var steered = map[string]struct{ patch, becomes string }{
 	// The server alone says what a record is and was.
 	"metadata.name":                       {`"other"`, isRefused},
@@ -141,7 +141,7 @@ func (s *fenceServer) testFieldsBySteering() {
 		t.Run(path, func(t *testing.T) {
 			want, known := steered[path]
 			if !known {
-				t.Fatal("say what becomes of this field where who may only steer the ring writes it: here, and in docs/operations.md")
+				t.Fatal("say what becomes of this field where who may only steer the ring writes it: here, and in docs/guides/operations.md")
 			}
 			part, field, _ := strings.Cut(path, ".")
 			patch := fmt.Appendf(nil, `{%q:{%q:%s}}`, part, field, want.patch)

@@ -26,9 +26,9 @@ import (
 
 // TestSimulatedDay has many instances share many objects for a day: they start, crash, leave, are
 // drained and upgraded while the load grows and shrinks, in the surroundings of
-// docs/simulation.md. At all times no key has two workers, and nobody works on what it does not
-// own. After each part of the day the ring comes to rest: all keys are worked on, no instance has
-// much more than its share, and nothing moves any more.
+// docs/benchmarks/simulation.md. At all times no key has two workers, and nobody works on what it
+// does not own. After each part of the day the ring comes to rest: all keys are worked on, no
+// instance has much more than its share, and nothing moves any more.
 //
 //	RING_SIMULATION=long         1,000 instances, a million objects, 25 hours; otherwise 40 and 20,000
 //	RING_SIMULATION_SEED=n       another day; 1 otherwise
@@ -67,7 +67,7 @@ func TestSimulatedDay(t *testing.T) {
 // byDefault is the policy that instances have.
 func byDefault(instance string) Policy { return NewBalancer(instance, false) }
 
-// dayTable shows what was measured, with balance and without; docs/simulation.md explains the
+// dayTable shows what was measured, with balance and without; docs/benchmarks/simulation.md explains the
 // columns.
 func dayTable(days []*day) string {
 	var out strings.Builder

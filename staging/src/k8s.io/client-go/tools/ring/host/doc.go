@@ -31,6 +31,6 @@ limitations under the License.
 //		}},
 //	})
 //
-// docs/operators.md of the fork has the rest: which controllers are fit for a ring, and how to test
-// one.
+// docs/guides/operators.md of the fork has the rest: which controllers are fit for a ring, and how
+// to test one.
 package host
