@@ -21,6 +21,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -109,13 +110,20 @@ func ofShell(content string) map[int]string {
 
 // ofMarkdown returns the lines of Markdown by number, without tables and code.
 func ofMarkdown(content string) map[int]string {
+	found := withoutCode(content)
+	maps.DeleteFunc(found, func(_ int, line string) bool { return strings.HasPrefix(line, "|") })
+	return found
+}
+
+// withoutCode returns the lines of Markdown by number, without code.
+func withoutCode(content string) map[int]string {
 	fenced := false
 	return linesThat(content, func(line string) bool {
 		fence := strings.HasPrefix(strings.TrimLeft(line, " "), "```")
 		if fence {
 			fenced = !fenced
 		}
-		return !fence && !fenced && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "    ")
+		return !fence && !fenced && !strings.HasPrefix(line, "    ")
 	})
 }
 
