@@ -67,8 +67,8 @@ func TestSimulatedDay(t *testing.T) {
 // byDefault is the policy that instances have.
 func byDefault(instance string) Policy { return NewBalancer(instance, false) }
 
-// dayTable shows what was measured, with balance and without; docs/benchmarks/simulation.md explains the
-// columns.
+// dayTable shows what was measured, with balance and without; docs/benchmarks/simulation.md
+// explains the columns.
 func dayTable(days []*day) string {
 	var out strings.Builder
 	row := func(cells ...any) {
