@@ -57,6 +57,9 @@ type fault struct {
 var faults = []fault{
 	{name: "kill", do: kill, stock: true},
 	{name: "panic", do: crash, stock: true},
+	{name: "out-of-memory", do: outOfMemory, stock: true, named: true},
+	{name: "kill-in-turn", do: killInTurn, named: true},
+	{name: "kill-half", do: killHalf, named: true},
 	{name: "terminate", do: terminate, stock: true},
 	{name: "pause", do: pauseInBatch, stock: true},
 	{name: "cut-both", do: cutOff(proxy.Drop, proxy.Drop), stock: true},
@@ -75,36 +78,6 @@ var faults = []fault{
 	{name: "move", do: move},
 	{name: "rolling-restart", do: rollingRestart, stock: true},
 	{name: "weather", do: weather, outage: true, named: true},
-}
-
-func kill(ctx context.Context, r *run) ([]time.Duration, error) {
-	return r.loseProcess(ctx, r.cluster.Kill)
-}
-
-// crash has a process end itself as a panic does: it writes what all its goroutines do, and exits.
-func crash(ctx context.Context, r *run) ([]time.Duration, error) {
-	return r.loseProcess(ctx, r.cluster.Crash)
-}
-
-// loseProcess has a process end by a function that is given its name, and starts another in its
-// place.
-func (r *run) loseProcess(ctx context.Context, end func(process string) error) ([]time.Duration, error) {
-	victim, err := r.victim()
-	if err != nil {
-		return nil, err
-	}
-	sets := r.owned(victim)
-	victim.faulty = true
-	begin := time.Now()
-	if err := end(victim.name); err != nil {
-		return nil, err
-	}
-	took, err := r.takeover(ctx, victim, sets, begin, r.maxReplicas/2)
-	if err != nil {
-		return nil, err
-	}
-	_, err = r.add(ctx, onRing)
-	return took, err
 }
 
 func terminate(ctx context.Context, r *run) ([]time.Duration, error) {

@@ -63,7 +63,7 @@ import (
 
 type options struct {
 	bin, dir, only         string
-	duration               time.Duration
+	duration, apart        time.Duration
 	times                  int
 	apiServers             int
 	instances, replicaSets int
@@ -78,8 +78,9 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "../bin", "directory of the binaries")
 	flag.StringVar(&o.dir, "dir", "../faults", "directory for the cluster and the evidence; its content is deleted")
-	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all but weather if empty")
+	flag.StringVar(&o.only, "only", "", "faults to inject, separated by commas; all that need not be named if empty")
 	flag.DurationVar(&o.duration, "duration", 0, "go on for at least this long, with all faults in each round")
+	flag.DurationVar(&o.apart, "apart", 0, "let this much time pass before each fault")
 	flag.IntVar(&o.times, "times", 1, "inject each fault at least this many times")
 	flag.IntVar(&o.apiServers, "apiservers", 2, "number of API servers, at least 1; the controller managers take turns at them")
 	flag.IntVar(&o.instances, "instances", 3, "number of controller managers")
@@ -167,6 +168,9 @@ func (o *options) run(ctx context.Context) (*result, error) {
 func (r *run) allFaults(ctx context.Context, chosen []fault, results map[string]*result) error {
 	r.rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	for _, f := range chosen {
+		if err := harness.Sleep(ctx, r.apart); err != nil {
+			return err
+		}
 		if results[f.name] == nil {
 			results[f.name] = &result{}
 		}
@@ -333,18 +337,19 @@ func (o *options) report(results map[string]*result) *result {
 	var found []string
 	total := &result{}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "fault\ttimes\ttakeover p50\tmax\tendpoint missing, max\trefused by the fence\twrites judged\tnot in the audit log\trecords lost\tin excess\tby a non-owner\tother violations\t")
+	fmt.Fprintln(table, "fault\ttimes\ttakeover p50\tp99\tmax\tendpoint missing, max\trefused by the fence\twrites judged\tnot in the audit log\trecords lost\tin excess\tby a non-owner\tother violations\t")
+	rounded := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
 	row := func(name string, r *result) {
-		p50, longest := "-", "-"
-		if n := len(r.took); n > 0 {
-			slices.Sort(r.took)
-			p50, longest = r.took[n/2].Round(time.Millisecond).String(), r.took[n-1].Round(time.Millisecond).String()
+		p50, p99, longest := "-", "-", "-"
+		if len(r.took) > 0 {
+			median, late := report.Percentiles(r.took)
+			p50, p99, longest = rounded(median), rounded(late), rounded(slices.Max(r.took))
 		}
 		kinds := map[string]int{}
 		for _, v := range r.violations {
 			kinds[v.kind]++
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, r.times, p50, longest, r.late.Round(time.Millisecond), r.refused, r.judged, r.untold, r.lost,
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, r.times, p50, p99, longest, r.late.Round(time.Millisecond), r.refused, r.judged, r.untold, r.lost,
 			kinds[excess], kinds[nonOwner], len(r.violations)-kinds[excess]-kinds[nonOwner])
 	}
 	names := []string{}

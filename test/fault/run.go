@@ -536,6 +536,15 @@ func (r *run) owned(p *process) []*apps.ReplicaSet {
 
 // victim returns a random process that owns ReplicaSets.
 func (r *run) victim() (*process, error) {
+	victims := r.victims()
+	if len(victims) == 0 {
+		return nil, errors.New("no process works on any ReplicaSet")
+	}
+	return victims[0], nil
+}
+
+// victims returns all processes that work on ReplicaSets, in random order.
+func (r *run) victims() []*process {
 	running := r.running()
 	r.rand.Shuffle(len(running), func(i, j int) { running[i], running[j] = running[j], running[i] })
 	if r.stock {
@@ -550,12 +559,7 @@ func (r *run) victim() (*process, error) {
 		})
 		running = slices.DeleteFunc(running, func(p *process) bool { return p.name != last.process })
 	}
-	for _, p := range running {
-		if len(r.owned(p)) > 0 {
-			return p, nil
-		}
-	}
-	return nil, errors.New("no process works on any ReplicaSet")
+	return slices.DeleteFunc(running, func(p *process) bool { return len(r.owned(p)) == 0 })
 }
 
 // probes is how many ReplicaSets of a range are watched for the first write of its new

@@ -37,6 +37,7 @@ import (
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/kubernetes/test/harness/objects"
+	"k8s.io/kubernetes/test/harness/report"
 	"k8s.io/utils/ptr"
 )
 
@@ -105,7 +106,7 @@ func (b *benchmark) runJobs(ctx context.Context) (r ran, err error) {
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return r, err
 	}
-	running.See(func(j *jobs) { r.median, r.late = percentiles(slices.Collect(maps.Values(j.took))) })
+	running.See(func(j *jobs) { r.median, r.late = report.Percentiles(slices.Collect(maps.Values(j.took))) })
 	r.rate = allJobs / took.Seconds()
 	r.most, r.total, err = b.cpuSince(before)
 	return r, err

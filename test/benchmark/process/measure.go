@@ -31,6 +31,7 @@ import (
 	"k8s.io/kubernetes/pkg/ringtable"
 	"k8s.io/kubernetes/test/benchmark/measure"
 	"k8s.io/kubernetes/test/harness/ownership"
+	"k8s.io/kubernetes/test/harness/report"
 )
 
 // result is what was measured with some number of controller managers.
@@ -62,12 +63,6 @@ type filled struct {
 func median(rounds []filled) filled {
 	rounds = slices.SortedFunc(slices.Values(rounds), func(a, b filled) int { return cmp.Compare(a.rate, b.rate) })
 	return rounds[len(rounds)/2]
-}
-
-// percentiles returns the 50th and the 99th.
-func percentiles(all []time.Duration) (median, late time.Duration) {
-	slices.Sort(all)
-	return all[len(all)/2], all[len(all)*99/100]
 }
 
 // usage is what a process has used until all pods were there, and what it holds once the rings are
@@ -170,7 +165,7 @@ func (b *benchmark) fill(ctx context.Context, namespace func(int) string) (f fil
 			took = append(took, c.last[name].Sub(begun))
 		}
 	})
-	f.median, f.late = percentiles(took)
+	f.median, f.late = report.Percentiles(took)
 	if err := b.complete(ctx); err != nil {
 		return f, err
 	}

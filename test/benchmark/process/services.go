@@ -37,6 +37,7 @@ import (
 	"k8s.io/kubernetes/test/harness"
 	"k8s.io/kubernetes/test/harness/history"
 	"k8s.io/kubernetes/test/harness/objects"
+	"k8s.io/kubernetes/test/harness/report"
 	"k8s.io/utils/ptr"
 )
 
@@ -100,7 +101,7 @@ func (b *benchmark) runServices(ctx context.Context) (s served, err error) {
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return s, err
 	}
-	following.See(func(a *addresses) { s.median, s.late = percentiles(a.took) })
+	following.See(func(a *addresses) { s.median, s.late = report.Percentiles(a.took) })
 	return s, nil
 }
 

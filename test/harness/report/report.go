@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -60,4 +61,10 @@ func Some(texts []string, most int) []string {
 		return append(texts[:most:most], fmt.Sprintf("and %d more", more))
 	}
 	return texts
+}
+
+// Percentiles sorts what took so long, which is not empty, and returns the 50th and the 99th.
+func Percentiles(all []time.Duration) (median, late time.Duration) {
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)*99/100]
 }
