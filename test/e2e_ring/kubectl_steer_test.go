@@ -145,6 +145,7 @@ var _ = ginkgo.Describe("kubectl ring, to steer a ring", ginkgo.Ordered, func() 
 		expectRing(ctx, len(cluster.ControllerManagers()))
 		says(ctx, 0, gomega.ContainSubstring("every hash key"), "status", "--wait", "--timeout=3m")
 		expectFilled(ctx, during)
+		gomega.Expect(decideAgain(ctx)).To(gomega.BeNumerically(">", 0), "handovers are recorded")
 	})
 
 	ginkgo.It("collects what a bug report needs", func(ctx context.Context) {

@@ -46,6 +46,26 @@ func ringzWith(ctx context.Context, process, token string) int {
 	return response.StatusCode
 }
 
+// decideAgain has what all processes have recorded decided again, and returns how many decisions to
+// write a record there are among it.
+func decideAgain(ctx context.Context) (writes int) {
+	ginkgo.GinkgoHelper()
+	for _, process := range cluster.ControllerManagers() {
+		var shown member.Process
+		gomega.Expect(json.Unmarshal(must(cluster.Get(ctx, process, "/ringz?format=json&recording=true")), &shown)).To(gomega.Succeed())
+		for _, i := range shown.Instances {
+			gomega.Expect(i.Recording).NotTo(gomega.BeNil(), i.Name)
+			gomega.Expect(i.Recording.Replay()).To(gomega.Succeed(), i.Name)
+			for _, step := range i.Recording.Steps {
+				if step.Decision != nil && step.Decision.Write != nil {
+					writes++
+				}
+			}
+		}
+	}
+	return writes
+}
+
 var _ = ginkgo.Describe("/ringz", ginkgo.Ordered, func() {
 	ginkgo.It("shows what each process knows of its rings", func(ctx context.Context) {
 		ring := expectRing(ctx, len(cluster.ControllerManagers()))
