@@ -28,8 +28,9 @@ import (
 const (
 	// recordedSteps is how many steps a recording has at least, once there have been as many: some
 	// minutes of a ring where much happens. It has about twice as many at most. A view counts as many
-	// steps as it has records.
+	// steps as it has records, and keysOfStep keys of objects as one: they take about as much memory.
 	recordedSteps = 500
+	keysOfStep    = 32
 	// recordedKeys is how many keys of objects are recorded of a decision at most. Few depend on them.
 	recordedKeys = 1 << 14
 )
@@ -82,6 +83,9 @@ func (r *Recording) note(s Step, m *Machine) {
 	r.size++
 	if s.Replaced != nil {
 		r.size += len(s.Replaced.records)
+	}
+	if s.Input != nil {
+		r.size += len(s.Input.Keys) / keysOfStep
 	}
 	// What a decision leaves is all there in JSON.
 	if r.size >= recordedSteps && s.Decision != nil && !s.Decision.Gone {

@@ -78,6 +78,17 @@ func TestAViewCountsAsItsRecords(t *testing.T) {
 	}
 }
 
+func TestKeysCountAsSteps(t *testing.T) {
+	m := ofThree("b")
+	d := Decider{Machine: m, Recording: NewRecording(m)}
+	for range 10 {
+		d.Consult(Input{Now: 1, Keys: make([]int64, recordedKeys)}, nil, nil)
+	}
+	if h := written(t, d.Recording); len(h.Steps) != 1 || h.Replay() != nil {
+		t.Errorf("%d steps are kept that have so many keys each, %v", len(h.Steps), h.Replay())
+	}
+}
+
 // TestRecorded replays what kubectl ring bundle has collected: RING_RECORDED is one of its files,
 // ringz-of-HOST_PORT.json.
 func TestRecorded(t *testing.T) {
