@@ -515,6 +515,16 @@ func (c *Cluster) kill(process string, signal syscall.Signal) error {
 	return m.kill(signal)
 }
 
+// EndBy has a function that is given its pid end a process. It returns when the process has ended,
+// or when the function fails.
+func (c *Cluster) EndBy(process string, end func(pid int) error) error {
+	m, err := c.member(process)
+	if err != nil {
+		return err
+	}
+	return m.endBy(func() error { return end(m.cmd.Process.Pid) })
+}
+
 // StopProcess ends a process with SIGTERM, and with SIGKILL if it runs on for ten
 // seconds or beyond the end of ctx. It returns when the process has ended.
 func (c *Cluster) StopProcess(ctx context.Context, process string) error {

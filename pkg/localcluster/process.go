@@ -131,8 +131,13 @@ func (p *process) stop(ctx context.Context) error {
 
 // kill ends the process at once, by a signal, and returns when it has ended.
 func (p *process) kill(signal syscall.Signal) error {
+	return p.endBy(func() error { return p.signal(signal) })
+}
+
+// endBy has a function end the process, and returns when it has ended.
+func (p *process) endBy(end func() error) error {
 	p.stopping.Store(true)
-	if err := p.signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := end(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	<-p.ended

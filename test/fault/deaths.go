@@ -31,16 +31,21 @@ import (
 )
 
 func kill(ctx context.Context, r *run) ([]time.Duration, error) {
-	return r.loseOne(ctx, r.cluster.Kill)
+	return r.loseOne(ctx, fromNow(r.cluster.Kill))
 }
 
 // crash has a process end itself as a panic does: it writes what all its goroutines do, and exits.
 func crash(ctx context.Context, r *run) ([]time.Duration, error) {
-	return r.loseOne(ctx, r.cluster.Crash)
+	return r.loseOne(ctx, fromNow(r.cluster.Crash))
 }
 
+// outOfMemory has the kernel end a process. When it does depends on when the process wants memory,
+// so what counts is from then on.
 func outOfMemory(ctx context.Context, r *run) ([]time.Duration, error) {
-	return r.loseOne(ctx, func(process string) error { return r.exhaust(ctx, process) })
+	return r.loseOne(ctx, func(process string) (time.Time, error) {
+		err := r.cluster.EndBy(process, func(pid int) error { return exhaust(ctx, pid) })
+		return time.Now(), err
+	})
 }
 
 // killInTurn kills two processes, the second as soon as the range of the first is worked on again.
@@ -50,7 +55,7 @@ func killInTurn(ctx context.Context, r *run) (took []time.Duration, err error) {
 		if err != nil {
 			return nil, err
 		}
-		again, err := r.lose(ctx, victim, r.cluster.Kill)
+		again, err := r.lose(ctx, victim, fromNow(r.cluster.Kill))
 		took = append(took, again...)
 		if err != nil {
 			return took, err
@@ -66,7 +71,7 @@ func killHalf(ctx context.Context, r *run) (took []time.Duration, err error) {
 	results, errs := make([][]time.Duration, len(victims)), make([]error, len(victims))
 	var wg sync.WaitGroup
 	for i, victim := range victims {
-		wg.Go(func() { results[i], errs[i] = r.lose(ctx, victim, r.cluster.Kill) })
+		wg.Go(func() { results[i], errs[i] = r.lose(ctx, victim, fromNow(r.cluster.Kill)) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -75,8 +80,19 @@ func killHalf(ctx context.Context, r *run) (took []time.Duration, err error) {
 	return slices.Concat(results...), r.replace(ctx)
 }
 
-// loseOne has a process end by a function that is given its name, and starts another in its place.
-func (r *run) loseOne(ctx context.Context, end func(process string) error) ([]time.Duration, error) {
+// ending ends a process by its name, and returns from when on its ranges count as without a worker.
+type ending func(process string) (time.Time, error)
+
+// fromNow returns the ending that a function is if they count from the call on.
+func fromNow(end func(process string) error) ending {
+	return func(process string) (time.Time, error) {
+		begin := time.Now()
+		return begin, end(process)
+	}
+}
+
+// loseOne has a process end, and starts another in its place.
+func (r *run) loseOne(ctx context.Context, end ending) ([]time.Duration, error) {
 	victim, err := r.victim()
 	if err != nil {
 		return nil, err
@@ -88,13 +104,12 @@ func (r *run) loseOne(ctx context.Context, end func(process string) error) ([]ti
 	return took, r.replace(ctx)
 }
 
-// lose has a process end by a function that is given its name, and returns how long some of its
-// ReplicaSets had no worker.
-func (r *run) lose(ctx context.Context, victim *process, end func(process string) error) ([]time.Duration, error) {
+// lose has a process end, and returns how long some of its ReplicaSets had no worker.
+func (r *run) lose(ctx context.Context, victim *process, end ending) ([]time.Duration, error) {
 	sets := r.owned(victim)
 	victim.faulty = true
-	begin := time.Now()
-	if err := end(victim.name); err != nil {
+	begin, err := end(victim.name)
+	if err != nil {
 		return nil, err
 	}
 	return r.takeover(ctx, victim, sets, begin, r.maxReplicas/2)
@@ -109,11 +124,7 @@ var memoryLimits = [...]struct{ groups, limit string }{
 
 // exhaust has the kernel end a process as one that wants more memory than it may have. It needs the
 // right to make cgroups.
-func (r *run) exhaust(ctx context.Context, process string) (err error) {
-	pid, err := r.cluster.PID(process)
-	if err != nil {
-		return err
-	}
+func exhaust(ctx context.Context, pid int) (err error) {
 	at := slices.IndexFunc(memoryLimits[:], func(l struct{ groups, limit string }) bool {
 		_, err := os.Stat(filepath.Join(l.groups, "cgroup.procs"))
 		return err == nil
@@ -134,12 +145,10 @@ func (r *run) exhaust(ctx context.Context, process string) (err error) {
 			return err
 		}
 	}
-	err = harness.Await(ctx, time.Minute, 10*time.Millisecond, "the kernel to end "+process, func(context.Context) error {
+	return harness.Await(ctx, time.Minute, 10*time.Millisecond, "the kernel to end it", func(context.Context) error {
 		if left, err := os.ReadFile(members); err != nil || len(left) > 0 {
 			return fmt.Errorf("it runs on (%v)", err)
 		}
 		return nil
 	})
-	// What has ended is collected.
-	return errors.Join(err, r.cluster.Kill(process))
 }
