@@ -220,21 +220,25 @@ func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict
 		case <-ctx.Done():
 			return inquest.LeaveLate
 		}
-		if verdict := q.Fire(time.Now()); verdict.Left() {
-			return verdict
+		verdict := q.Fire(time.Now())
+		var found finding
+		if verdict == inquest.Ask {
+			asked := time.Now()
+			var err error
+			if found, err = o.ask(ctx, since, q.Announced()); err != nil {
+				verdict = q.Unanswered(time.Now())
+			} else {
+				verdict = q.Hear(asked, time.Now(), found.Answer)
+			}
 		}
-		asked := time.Now()
-		found, err := o.ask(ctx, since, q.Announced())
-		if err != nil {
-			return inquest.LeaveSlow
+		if verdict == inquest.Announce {
+			if err := o.announce(ctx); err != nil {
+				verdict = q.Unanswered(time.Now())
+			}
 		}
-		switch verdict := q.Hear(asked, time.Now(), found.Answer); {
+		switch {
 		case verdict.Left():
 			return verdict
-		case verdict == inquest.Announce:
-			if err := o.announce(ctx); err != nil {
-				return inquest.LeaveSlow
-			}
 		case verdict == inquest.Remove:
 			return o.remove(ctx, found, ended)
 		}

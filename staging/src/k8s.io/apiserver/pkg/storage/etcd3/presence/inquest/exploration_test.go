@@ -244,6 +244,7 @@ func (w *world) encode(buf []byte) []byte {
 		for _, t := range s.trials {
 			bit(t.waiting, t.removing, t.fair, t.q.several, t.q.announced)
 			buf = append(buf, byte(t.process), byte(w.rank(t.process, t.open)), byte(t.why))
+			age(t.q.noticed)
 			age(t.q.ended)
 			age(t.q.due)
 			age(t.q.silentFrom)
@@ -431,6 +432,33 @@ func TestTheRecordOfAKilledProcessIsRemoved(t *testing.T) {
 		// Its next turn, and half a second.
 		if most := max(4, 7-int(age)) + 1; ticks > most {
 			t.Errorf("renewed %d ticks before it was killed, its record lived for %d more, want %d", age, ticks, most)
+		}
+	}
+}
+
+// A server that was slow itself judges anew, and one that stays slow leaves the record at last.
+func TestAnInquestBeginsAnewWhereTheServerWasSlow(t *testing.T) {
+	for name, slow := range map[string]func(w *world, slow bool){
+		"server": func(w *world, slow bool) { w.servers[0].paused = slow },
+		"etcd":   func(w *world, slow bool) { w.stalled = slow },
+	} {
+		for lasts, removed := range map[int]bool{1: true, 4: true, 12: false} {
+			w := newWorld(2, 1, none, 0)
+			w.processes[0].alive = false
+			w.end(0, 0, w.processes[0].open, cut, true)
+			w.pass(true)
+			slow(w, true)
+			for range lasts {
+				w.pass(true)
+			}
+			slow(w, false)
+			ticks := 0
+			for ; w.processes[0].record; ticks++ {
+				w.pass(true)
+			}
+			if most := 9; ticks <= most != removed {
+				t.Errorf("the %s was slow for %d ticks: the record lived for %d after that", name, lasts, ticks)
+			}
 		}
 	}
 }

@@ -38,12 +38,14 @@ type Limits struct {
 	// Late is how late a timer may fire, and how long etcd may take to answer. Beyond that the API
 	// server or etcd is slow itself, and may be what keeps the process from renewing.
 	Late time.Duration
+	// Again is how long after the end an inquest may begin anew, once that is over.
+	Again time.Duration
 }
 
 // Default are the limits of the API server.
 var Default = Limits{
 	Gather: time.Second, Window: 2 * time.Second, Overdue: 500 * time.Millisecond,
-	Poll: 100 * time.Millisecond, Late: 250 * time.Millisecond,
+	Poll: 100 * time.Millisecond, Late: 250 * time.Millisecond, Again: 8 * time.Second,
 }
 
 // Verdict is what is to be done.
@@ -66,9 +68,9 @@ const (
 	LeaveReopened
 	// LeaveSeveral: presences of other processes have ended, too.
 	LeaveSeveral
-	// LeaveLate: this server's timer was late.
+	// LeaveLate: this server's timers were late, for as long as an inquest may begin anew.
 	LeaveLate
-	// LeaveSlow: etcd was slow to answer, or did not.
+	// LeaveSlow: etcd was slow to answer, or did not, for as long.
 	LeaveSlow
 	// LeaveUnclear: it cannot be told whether something has renewed the lease.
 	LeaveUnclear
@@ -100,8 +102,8 @@ type Answer struct {
 // Inquest is the inquiry into one end. It is plain data.
 type Inquest struct {
 	limits Limits
-	// ended is when the end was noticed.
-	ended time.Time
+	// noticed is when the end was. ended counts as that: it is later if the inquest has begun anew.
+	noticed, ended time.Time
 	// due is when the next timer is to fire.
 	due time.Time
 	// Nothing has renewed the lease after silentFrom until silentTo. Both are zero at first.
@@ -111,7 +113,17 @@ type Inquest struct {
 
 // New opens the inquest into an end that was noticed at an instant.
 func New(limits Limits, ended time.Time) *Inquest {
-	return &Inquest{limits: limits, ended: ended, due: ended.Add(limits.Poll)}
+	return &Inquest{limits: limits, noticed: ended, ended: ended, due: ended.Add(limits.Poll)}
+}
+
+// again begins the inquest anew, as if the end had been noticed only now: what has been found says
+// nothing, as the API server or etcd was slow. After a while there is no point in that.
+func (q *Inquest) again(now time.Time, leave Verdict) Verdict {
+	if now.Sub(q.noticed) > q.limits.Again {
+		return leave
+	}
+	*q = Inquest{limits: q.limits, noticed: q.noticed, ended: now, due: now.Add(q.limits.Gather), several: q.several}
+	return Wait
 }
 
 // Due returns when the next timer is to fire.
@@ -123,10 +135,13 @@ func (q *Inquest) Announced() bool { return q.announced }
 // Fire is called when the timer has fired.
 func (q *Inquest) Fire(now time.Time) Verdict {
 	if now.Sub(q.due) > q.limits.Late {
-		return LeaveLate
+		return q.again(now, LeaveLate)
 	}
 	return Ask
 }
+
+// Unanswered is called in place of Hear when etcd has not answered.
+func (q *Inquest) Unanswered(now time.Time) Verdict { return q.again(now, LeaveSlow) }
 
 // Hear is called with etcd's answer, and when it was asked for and came.
 //
@@ -138,7 +153,7 @@ func (q *Inquest) Hear(asked, came time.Time, a Answer) Verdict {
 	from, to := came.Add(-silent), asked
 	switch {
 	case came.Sub(asked) > q.limits.Late:
-		return LeaveSlow
+		return q.again(came, LeaveSlow)
 	case !a.Newest:
 		return LeaveReopened
 	case asked.Add(-silent - time.Second).After(q.ended):

@@ -24,7 +24,7 @@ import (
 // The model's clock goes in ticks. What the limits say in fractions of one happens within a tick.
 const tick = 500 * time.Millisecond
 
-var modelLimits = Limits{Gather: 2 * tick, Window: 4 * tick, Overdue: tick, Poll: tick, Late: tick / 2}
+var modelLimits = Limits{Gather: 2 * tick, Window: 4 * tick, Overdue: tick, Poll: tick, Late: tick / 2, Again: 6 * tick}
 
 const (
 	// leaseTicks is the lease of a record, 15 s, and period how often it is renewed.
@@ -260,7 +260,7 @@ func (w *world) answer(t trial) Answer {
 	p := &w.processes[t.process]
 	a := Answer{Newest: p.record && (p.token == t.open || w.without == newestWins), Granted: leaseTicks * int64(tick) / int64(time.Second)}
 	a.Remaining = int64((leaseTicks - int64(p.renewed)) * int64(tick) / int64(time.Second))
-	since := int8(w.now.Sub(t.q.ended.Add(-modelLimits.Gather)) / tick)
+	since := int8(w.now.Sub(t.q.noticed.Add(-modelLimits.Gather)) / tick)
 	for i, other := range w.processes {
 		if i != int(t.process) && (other.reopened <= since && w.without != reopens || w.announced[i] > 0 && w.without != announces) {
 			a.Several = true
