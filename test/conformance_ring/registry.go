@@ -17,19 +17,16 @@ limitations under the License.
 package main
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 	"time"
 
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/hashkey"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/ring"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/test/harness/ownership"
 )
 
@@ -89,62 +86,18 @@ func (r *record) governing(controller string, resource schema.GroupResource) (sh
 	if !slices.Contains(r.controllers, controller) {
 		return "", false
 	}
-	for _, line := range r.governs {
-		if matches(line.Controller, controller) && matches(line.Group, resource.Group) && matches(line.Resource, resource.Resource) {
-			return line.By, true
-		}
-	}
-	return "", false
+	return ring.Governing(r.governs, controller, resource.Group, resource.Resource)
 }
-
-func matches(pattern, s string) bool { return pattern == "*" || pattern == s }
 
 // governingKeys returns the keys that an instance has to own to make of an object what it is
 // afterwards. One of the two is nil if the object did not exist or does not any more.
-func governingKeys(by shardingv1alpha1.GoverningKey, before, after *unstructured.Unstructured) (keys []int64) {
-	object := cmp.Or(after, before)
-	if object == nil {
-		return nil
+func governingKeys(by shardingv1alpha1.GoverningKey, before, after *unstructured.Unstructured) []int64 {
+	keysOf := func(o *unstructured.Unstructured) (keys sharding.Keys) {
+		if o != nil {
+			keys, _ = sharding.KeysOf(o) // it has metadata
+		}
+		return keys
 	}
-	both := func(key func(*unstructured.Unstructured) (int64, bool)) {
-		for _, o := range []*unstructured.Unstructured{before, after} {
-			if o == nil {
-				continue
-			}
-			if k, ok := key(o); ok && !slices.Contains(keys, k) {
-				keys = append(keys, k)
-			}
-		}
-	}
-	controller := func(o *unstructured.Unstructured) (int64, bool) {
-		ref := metav1.GetControllerOf(o)
-		if ref == nil {
-			return 0, false
-		}
-		return hashkey.OfUID(ref.UID), true
-	}
-	switch by {
-	case shardingv1alpha1.GoverningKeyOwn:
-		return []int64{hashkey.OfUID(object.GetUID())}
-	case shardingv1alpha1.GoverningKeyController:
-		both(controller)
-	case shardingv1alpha1.GoverningKeyHome:
-		if both(controller); len(keys) == 0 {
-			return []int64{hashkey.OfUID(object.GetUID())}
-		}
-	case shardingv1alpha1.GoverningKeyNamespace:
-		namespace := object.GetNamespace()
-		if object.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
-			namespace = object.GetName()
-		}
-		if namespace != "" {
-			return []int64{hashkey.OfNamespace(namespace)}
-		}
-	case shardingv1alpha1.GoverningKeyClaim:
-		both(func(o *unstructured.Unstructured) (int64, bool) {
-			uid, _, _ := unstructured.NestedString(o.Object, "spec", "claimRef", "uid")
-			return hashkey.OfUID(types.UID(uid)), uid != ""
-		})
-	}
-	return keys
+	keys, n := sharding.Governing(string(by), keysOf(before), keysOf(after))
+	return slices.Compact(keys[:n])
 }

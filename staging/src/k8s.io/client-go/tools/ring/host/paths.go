@@ -21,6 +21,7 @@ import (
 	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,7 +39,6 @@ import (
 //	volumes, if claims are worked on     claim
 
 var (
-	volumeKind    = schema.GroupKind{Kind: "PersistentVolume"}
 	claimKind     = schema.GroupKind{Kind: "PersistentVolumeClaim"}
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 )
@@ -48,7 +48,8 @@ func (r Read) checkObject() error {
 	if r.Object == nil {
 		return fmt.Errorf("the ring's host is to read objects by %q without an example of them", r.By)
 	}
-	if _, ok := sharding.ParseKeyPath(string(r.By)); !ok && r.By != Whole {
+	path, isPath := sharding.ParseKeyPath(string(r.By))
+	if !isPath && r.By != Whole {
 		return fmt.Errorf("Reads lists %T by %q: use a path of hash keys, such as %q, or host.Whole", r.Object, r.By, sharding.HashKeyPath)
 	}
 	_, metadata := r.Object.(*metav1.PartialObjectMetadata)
@@ -57,10 +58,14 @@ func (r Read) checkObject() error {
 			return fmt.Errorf("the ring's host is to read %T without a kind: set its apiVersion and kind", r.Object)
 		}
 	}
-	switch kind := kindOf(r.Object); {
-	case r.By == sharding.ClaimHashKeyPath && kind != volumeKind:
-		return fmt.Errorf("Reads lists %s by %q, which PersistentVolumes alone have: the API server refuses it", kind.Kind, r.By)
-	case metadata && (r.By == sharding.ClaimHashKeyPath || r.By == sharding.NamespaceHashKeyPath && kind == namespaceKind):
+	kind := kindOf(r.Object)
+	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
+	resource := plural.GroupResource()
+	switch only, one := path.Only(); {
+	case !isPath:
+	case one && resource != only:
+		return fmt.Errorf("Reads lists %s by %q, which %s alone have: the API server refuses it", kind.Kind, r.By, only)
+	case metadata && !path.InMetadata(resource):
 		return fmt.Errorf("Reads lists metadata of %s by %q, which is not in it: read the whole objects", kind.Kind, r.By)
 	}
 	return nil

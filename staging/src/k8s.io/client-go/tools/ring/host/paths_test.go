@@ -39,7 +39,10 @@ func TestEveryPathInEveryRole(t *testing.T) {
 		namespace  = sharding.NamespaceHashKeyPath
 		claim      = sharding.ClaimHashKeyPath
 	)
-	paths := []string{own, controller, home, namespace, claim, Whole}
+	paths := []string{Whole}
+	for p := range sharding.NumKeyPaths {
+		paths = append(paths, p.String())
+	}
 	metadata := func(kind string) runtime.Object {
 		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
 	}
@@ -88,7 +91,7 @@ func TestEveryPathInEveryRole(t *testing.T) {
 		{"a kind of another group", nil, works(&v1.Service{}), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "serving.knative.dev/v1", "kind": "Service"}}, []string{controller, home, Whole}, nil},
 		{"metadata of what is worked on by namespace", byNamespace(config), works(config), metadata("ConfigMap"), []string{namespace, Whole}, nil},
 	} {
-		isVolume := kindOf(tc.object) == volumeKind
+		isVolume := kindOf(tc.object).Kind == "PersistentVolume"
 		for _, path := range paths {
 			_, err := New(Config{
 				REST: &rest.Config{Host: "127.0.0.1:1"}, Ring: "a", Controllers: []Controller{tc.controller},
@@ -98,7 +101,7 @@ func TestEveryPathInEveryRole(t *testing.T) {
 			want := tc.wrong[path]
 			switch {
 			case path == claim && !isVolume:
-				want = "which PersistentVolumes alone have"
+				want = "which persistentvolumes alone have"
 			case want != "":
 			case strings.Contains(tc.role, "worked on") && !strings.Contains(tc.role, "of what"):
 				want = `: use "object.metadata.hashKey" or "object.metadata.namespace.hashKey"`
