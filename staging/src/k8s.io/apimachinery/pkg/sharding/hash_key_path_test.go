@@ -98,10 +98,11 @@ func withContent(apiVersion, kind string, content map[string]interface{}) *unstr
 	return u
 }
 
-// pathKeys are the keys of an object by path, and noKey stands for one that it lacks.
+// pathKeys are the keys of an object by path, and noKey stands for one that it lacks: none of the
+// keys here is 0.
 type pathKeys [NumKeyPaths]int64
 
-const noKey = -1
+const noKey = 0
 
 func TestKeyPathsReadTheirKeys(t *testing.T) {
 	namespaceKey := hashkey.OfNamespace("team")
@@ -112,37 +113,34 @@ func TestKeyPathsReadTheirKeys(t *testing.T) {
 		obj  runtime.Object
 		want pathKeys
 	}{
-		"controlled":               {keyed(), pathKeys{ownKey, controllerKey, controllerKey, noKey, noKey}},
-		"controlled, no keys":      {unkeyed(), pathKeys{ownKey, controllerKey, controllerKey, noKey, noKey}},
-		"controlled, unstructured": {asUnstructured(t, keyed()), pathKeys{ownKey, controllerKey, controllerKey, noKey, noKey}},
+		"controlled":               {keyed(), pathKeys{ownKey, controllerKey, controllerKey}},
+		"controlled, no keys":      {unkeyed(), pathKeys{ownKey, controllerKey, controllerKey}},
+		"controlled, unstructured": {asUnstructured(t, keyed()), pathKeys{ownKey, controllerKey, controllerKey}},
 		"controlled, no keys, unstructured": {
-			asUnstructured(t, unkeyed()), pathKeys{ownKey, controllerKey, controllerKey, noKey, noKey}},
-		"controlled, only metadata":  {&accessorObject{metadata: unkeyed().ObjectMeta}, pathKeys{ownKey, controllerKey, controllerKey, noKey, noKey}},
-		"orphan":                     {orphan(), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
-		"orphan, unstructured":       {asUnstructured(t, orphan()), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
-		"namespaced":                 {inNamespace(keyed()), pathKeys{ownKey, controllerKey, controllerKey, namespaceKey, noKey}},
-		"namespaced orphan":          {inNamespace(orphan()), pathKeys{ownKey, noKey, ownKey, namespaceKey, noKey}},
-		"namespaced, unstructured":   {asUnstructured(t, inNamespace(keyed())), pathKeys{ownKey, controllerKey, controllerKey, namespaceKey, noKey}},
-		"foreign":                    {&foreignObject{Object: plainMeta{&inNamespace(unkeyed()).ObjectMeta}}, pathKeys{ownKey, controllerKey, controllerKey, namespaceKey, noKey}},
-		"foreign, cluster-scoped":    {&foreignObject{Object: plainMeta{&unkeyed().ObjectMeta}}, pathKeys{ownKey, controllerKey, controllerKey, noKey, noKey}},
-		"Namespace":                  {&typedNamespace{testObject{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: ownUID}}}, pathKeys{ownKey, noKey, ownKey, namespaceKey, noKey}},
-		"Namespace, unstructured":    {withContent("v1", "Namespace", nil), pathKeys{ownKey, noKey, ownKey, namespaceKey, noKey}},
-		"another group's Namespace":  {withContent("example.com/v1", "Namespace", nil), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
+			asUnstructured(t, unkeyed()), pathKeys{ownKey, controllerKey, controllerKey}},
+		"controlled, only metadata":  {&accessorObject{metadata: unkeyed().ObjectMeta}, pathKeys{ownKey, controllerKey, controllerKey}},
+		"orphan":                     {orphan(), pathKeys{ownKey, noKey, ownKey}},
+		"orphan, unstructured":       {asUnstructured(t, orphan()), pathKeys{ownKey, noKey, ownKey}},
+		"namespaced":                 {inNamespace(keyed()), pathKeys{ownKey, controllerKey, controllerKey, namespaceKey}},
+		"namespaced orphan":          {inNamespace(orphan()), pathKeys{ownKey, noKey, ownKey, namespaceKey}},
+		"namespaced, unstructured":   {asUnstructured(t, inNamespace(keyed())), pathKeys{ownKey, controllerKey, controllerKey, namespaceKey}},
+		"foreign":                    {&foreignObject{Object: plainMeta{&inNamespace(unkeyed()).ObjectMeta}}, pathKeys{ownKey, controllerKey, controllerKey, namespaceKey}},
+		"foreign, cluster-scoped":    {&foreignObject{Object: plainMeta{&unkeyed().ObjectMeta}}, pathKeys{ownKey, controllerKey, controllerKey}},
+		"Namespace":                  {&typedNamespace{testObject{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: ownUID}}}, pathKeys{ownKey, noKey, ownKey, namespaceKey}},
+		"Namespace, unstructured":    {withContent("v1", "Namespace", nil), pathKeys{ownKey, noKey, ownKey, namespaceKey}},
+		"another group's Namespace":  {withContent("example.com/v1", "Namespace", nil), pathKeys{ownKey, noKey, ownKey}},
 		"volume":                     {&typedVolume{*orphan(), claimKey}, pathKeys{ownKey, noKey, ownKey, noKey, claimKey}},
-		"free volume":                {&typedVolume{*orphan(), 0}, pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
+		"free volume":                {&typedVolume{*orphan(), 0}, pathKeys{ownKey, noKey, ownKey}},
 		"volume, unstructured":       {withContent("v1", "PersistentVolume", claimRef), pathKeys{ownKey, noKey, ownKey, noKey, claimKey}},
-		"pre-bound volume":           {withContent("v1", "PersistentVolume", preBound), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
-		"free volume, unstructured":  {withContent("v1", "PersistentVolume", nil), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
-		"another group's volume":     {withContent("example.com/v1", "PersistentVolume", claimRef), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
-		"another kind with claimRef": {withContent("v1", "Pod", claimRef), pathKeys{ownKey, noKey, ownKey, noKey, noKey}},
+		"pre-bound volume":           {withContent("v1", "PersistentVolume", preBound), pathKeys{ownKey, noKey, ownKey}},
+		"free volume, unstructured":  {withContent("v1", "PersistentVolume", nil), pathKeys{ownKey, noKey, ownKey}},
+		"another group's volume":     {withContent("example.com/v1", "PersistentVolume", claimRef), pathKeys{ownKey, noKey, ownKey}},
+		"another kind with claimRef": {withContent("v1", "Pod", claimRef), pathKeys{ownKey, noKey, ownKey}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for p := range NumKeyPaths {
 				key, found, err := p.KeyOf(tc.obj)
-				if !found {
-					key = noKey
-				}
-				if err != nil || key != tc.want[p] {
+				if err != nil || key != tc.want[p] || found == (key == noKey) {
 					t.Errorf("%s: %x, %t, %v; want %x", p, key, found, err, tc.want[p])
 				}
 			}
@@ -198,7 +196,11 @@ func TestKeysDoNotAllocate(t *testing.T) {
 // BenchmarkMatches compares what upstream's selector and ours take for one object.
 func BenchmarkMatches(b *testing.B) {
 	obj := runtime.Object(inNamespace(keyed()))
-	for _, fieldPath := range []string{"object.metadata.uid", "object.metadata.namespace", HashKeyPath, ControllerHashKeyPath, HomeHashKeyPath, NamespaceHashKeyPath, ClaimHashKeyPath} {
+	fieldPaths := []string{"object.metadata.uid", "object.metadata.namespace"}
+	for p := range NumKeyPaths {
+		fieldPaths = append(fieldPaths, p.String())
+	}
+	for _, fieldPath := range fieldPaths {
 		b.Run(fieldPath, func(b *testing.B) {
 			selector := NewSelector(ShardRangeRequirement{Key: fieldPath, Start: "0x4000000000000000", End: "0x8000000000000000"})
 			for b.Loop() {
