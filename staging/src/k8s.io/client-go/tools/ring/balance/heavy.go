@@ -23,12 +23,9 @@ import (
 	"k8s.io/client-go/tools/ring"
 )
 
-const (
-	// heavyLoad is how many objects one key must have to be heavy.
-	heavyLoad = 1000
-	// heavyShare is how many even shares of the ring's load they must be.
-	heavyShare = 1.5
-)
+// heavyShare is how many even shares of the ring's load the objects of one key must be for it to be
+// heavy: nothing that the ring does brings its owner below half as much again as the mean.
+const heavyShare = 1.5
 
 // Heaviest returns the key that most of keys are, the lowest if there are several, and how many
 // are. It sorts keys.
@@ -77,5 +74,5 @@ func Heavy(owner string, weight int64, n int, view *ring.View) (share float64, h
 		return 0, false
 	}
 	share = float64(n) / float64(load)
-	return share, n >= heavyLoad && len(view.Ring()) > 1 && share*float64(len(view.Ring())) >= heavyShare
+	return share, n >= fewObjects && len(view.Ring()) > 1 && share*float64(len(view.Ring())) >= heavyShare
 }

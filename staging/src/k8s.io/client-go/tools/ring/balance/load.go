@@ -24,16 +24,18 @@ import (
 )
 
 const (
-	// idleWork is the work, in thousandths, that does not count as load. A worker that has more
-	// to do counts, and one that never rests as much as an even share of the ring.
+	// idleWork is the work, in thousandths, that does not count as load: a worker that rests for half
+	// of the time keeps up. One that never rests counts as much as an even share of the ring.
 	idleWork = 500
 	// processBytes is about what a process holds without objects. What it holds beside them counts as
 	// far as it is above as much again: less is not worth a handover.
 	processBytes = 16 << 20
-	// fewObjects are too few to say how large one is, and to make up for what a process holds beside
-	// them. Three times as many make up for all of it.
+	// fewObjects take about as much memory as processBytes, at most. So few do not say how large one
+	// is, nor make up for what a process holds beside them (three times as many make up for all of
+	// it), and if they are of one key it is not worth a warning.
 	fewObjects = 1000
-	// mostLoad is what a record may tell of a load that counts, so that sums do not overflow.
+	// mostLoad is what a record may tell of a load that counts: records may tell anything, and sums
+	// of thousands of such loads, times a thousand, do not overflow.
 	mostLoad = 1 << 32
 )
 

@@ -47,9 +47,9 @@ type Settings struct {
 	Free time.Duration
 	// Calm is how long the boundaries of an instance must have been as they are before it moves one.
 	Calm time.Duration
-	// Steady is how long the ring must have had about as many objects as now, give or take a tenth.
-	// While many come or go, they do so earlier in one range than in another, and that passes by
-	// itself. What swings for more than three minutes counts as steady.
+	// Steady is how long the ring must have had about as many objects as now, give or take what is
+	// tolerated. While many come or go, they do so earlier in one range than in another, and that
+	// passes by itself. What swings for more than three minutes counts as steady.
 	Steady time.Duration
 	// AfterJoin and AfterLoss are how long ago the last instance must have come, and the last one
 	// must have gone: others may be about to come, too, or again.
@@ -58,17 +58,20 @@ type Settings struct {
 
 // Default keeps the largest load below six fifths of the mean one.
 var Default = Settings{
-	Tolerance: 0.1,
-	Least:     20,
-	Seed:      200,
-	Rate:      0.05,
-	Back:      10 * time.Minute,
-	Free:      2 * time.Minute,
-	Calm:      time.Second,
-	Steady:    10 * time.Second,
-	AfterJoin: 3 * time.Second,
-	AfterLoss: 20 * time.Second,
+	Tolerance: 0.1,              // By about as much loads swing where objects come and go.
+	Least:     20,               // A handover holds some work up, and half of it is about worth that.
+	Seed:      200,              // With as many, Tolerance is Least.
+	Rate:      0.05,             // All keys take 20 minutes, so little is read anew at once.
+	Back:      10 * time.Minute, // Most swings are over, and a boundary that still has to move may.
+	Free:      2 * time.Minute,  // A join fills caches in less, and the ring is even again by then.
+	Calm:      time.Second,      // By then most of the ring have seen the last move.
+	Steady:    10 * time.Second, // What is made at once is soon spread over all ranges.
+	AfterJoin: 3 * time.Second,  // Processes that start together join within as much.
+	AfterLoss: 20 * time.Second, // A process that starts again has its range back by then.
 }
+
+// tolerated returns how much of a load too much is tolerated, beside Least.
+func (s Settings) tolerated(load int64) int64 { return int64(s.Tolerance * float64(load)) }
 
 // Plan says what would even out a ring.
 type Plan struct {

@@ -28,19 +28,22 @@ import (
 
 const (
 	// oldNews is how long ago a boundary has moved if those about it have most likely told what they
-	// have since: one that has as much as before tells nothing.
+	// have since: one that has as much as before tells nothing. It is one wait of a handover, as
+	// whoever is slower than that gets nothing either way.
 	oldNews = 30 * time.Second
 	// longSwing is how long many objects come and go until that no longer keeps a ring from being
-	// evened out: they may never cease to.
+	// evened out: they may never cease to, and by then most of what comes at once has come.
 	longSwing = 3 * time.Minute
-	// lastLease is how long after an instance has come the record of one that crashed at its place may
-	// be there: a default lease ends within 7 s.
+	// lastLease is how long after an instance has its first range the record of one that crashed at
+	// its place may be there: the rest of the default lease of 15 s has passed while the process
+	// started and joined.
 	lastLease = 8 * time.Second
 	// tryAgain is how long an instance that had nothing fit to give, or wants a shift, keeps to that
 	// while the boundaries about it stay: to look for a key it reads all of its own.
 	tryAgain = 5 * time.Second
 	// spread is by how much later than the one before it in the ring an instance begins to move
-	// boundaries after an instance has come or gone.
+	// boundaries after an instance has come or gone: it sees what others have begun, and the last of
+	// a thousand begins after ten seconds.
 	spread = 10 * time.Millisecond
 )
 
@@ -70,9 +73,9 @@ type Policy struct {
 	about     [4]int64
 	calmSince time.Duration
 	calmAt    [3]int64
-	// objects is how many the ring had when these had last become more or fewer by a tenth, of that or
-	// of what it is taken to have at least; steadySince is when that was, swingsSince when it first
-	// was so after it had been steady.
+	// objects is how many the ring had when these had last become more or fewer by the tolerance, of
+	// that or of what it is taken to have at least; steadySince is when that was, swingsSince when it
+	// first was so after it had been steady.
 	objects                  int64
 	steadySince, swingsSince time.Duration
 	// tried is what the instance last found to give. It is never changed in place.
@@ -274,7 +277,7 @@ func (p *Policy) free(settings Settings, now time.Duration) bool {
 // count notes since when the ring has had about as many objects as now.
 func (p *Policy) count(settings Settings, now time.Duration) {
 	objects := total(p.view)
-	if change := max(objects-p.objects, p.objects-objects); change > max(p.objects, settings.Seed*int64(len(p.view.Ring())))/10 {
+	if change := max(objects-p.objects, p.objects-objects); change > settings.tolerated(max(p.objects, settings.Seed*int64(len(p.view.Ring())))) {
 		if now >= p.steadySince+settings.Steady {
 			p.swingsSince = now
 		}
