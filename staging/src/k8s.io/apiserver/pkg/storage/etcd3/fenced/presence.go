@@ -236,11 +236,13 @@ func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict
 				verdict = q.Unanswered(time.Now())
 			}
 		}
-		switch {
-		case verdict.Left():
+		if verdict == inquest.Remove {
+			if verdict = o.remove(ctx, found, ended); verdict == inquest.LeaveSlow {
+				verdict = q.Unanswered(time.Now())
+			}
+		}
+		if verdict == inquest.Remove || verdict.Left() {
 			return verdict
-		case verdict == inquest.Remove:
-			return o.remove(ctx, found, ended)
 		}
 	}
 }

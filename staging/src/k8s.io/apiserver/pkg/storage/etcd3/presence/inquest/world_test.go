@@ -24,7 +24,7 @@ import (
 // The model's clock goes in ticks. What the limits say in fractions of one happens within a tick.
 const tick = 500 * time.Millisecond
 
-var modelLimits = Limits{Gather: 2 * tick, Window: 4 * tick, Overdue: tick, Poll: tick, Late: tick / 2, Again: 6 * tick}
+var modelLimits = Limits{Gather: 2 * tick, Window: 4 * tick, Overdue: tick, Poll: tick, Late: tick / 2, Again: 16 * tick}
 
 const (
 	// leaseTicks is the lease of a record, 15 s, and period how often it is renewed.
