@@ -189,7 +189,7 @@ func balanceOf(r *ringtable.Ring, settings balance.Settings, now time.Time) bala
 	var most, sum int64
 	for i, part := range plan.Parts {
 		r := view.Ring()[i]
-		s.Instances = append(s.Instances, balancePart{Name: part.Name, Weight: part.Weight, Work: r.Work, Load: part.Load, ShouldHave: part.Wanted, BesideTheRing: part.Own, Pinned: r.Pinned()})
+		s.Instances = append(s.Instances, balancePart{Name: part.Name, Weight: part.Weight, Work: r.Work, Load: part.Load, ShouldHave: part.Wanted, BesideTheRing: part.Beside, Pinned: r.Pinned()})
 		most, sum = max(most, part.Load), sum+part.Load
 	}
 	if sum > 0 {

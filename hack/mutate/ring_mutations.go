@@ -127,8 +127,8 @@ var ringMutations = []change{
 	{"a leaver goes before it has opened what it has gained", "leave.go", "in.Serving.Union(d.Open)", "in.Serving"},
 	{"a leaver waits for caches that hold what the successor owns yet", "leave.go", "staying.Without(m.name).Owned", "staying.Owned"},
 	{"a leaver does not wait for the one that will take everything", "leave.go", "return !joining", "return !joining || true"},
-	{"a leaver lets go of what a predecessor relies on", "leave.go", ".Intersect(self.Cached.Union(in.Told)))", ".Intersect(nil))"},
-	{"a leaver lets go of what it has told a moment ago", "leave.go", "self.Cached.Union(in.Told)", "self.Cached"},
+	{"a leaver lets go of what a predecessor relies on", "leave.go", ".Intersect(self.Cached.Union(in.Announced)))", ".Intersect(nil))"},
+	{"a leaver lets go of what it has told a moment ago", "leave.go", "self.Cached.Union(in.Announced)", "self.Cached"},
 	{"a leaver that owns nothing waits", "leave.go", "if m.view.Owned(m.name).Empty() {", "if false {"},
 	{"a delete of the record is not obeyed", "leave.go", "asked := in.Leaving || self.Deleting", "asked := in.Leaving"},
 	{"a leaver waits without end", "leave.go", "case in.Now-l.Since < limit:", "case true:"},
@@ -192,8 +192,8 @@ var ringMutations = []change{
 	{"two instances with one key both own ranges", "view.go", "ring = slices.CompactFunc(ring, func(a, b *Record) bool { return *a.Key == *b.Key })", ""},
 
 	// The roster.
-	{"an instance begins before its record says that it works", "roster.go", "told && may && slices.Contains(in.Reported, controller):", "told && may:"},
-	{"an instance asks who leads though it must not begin", "roster.go", "told && may && slices.Contains(in.Reported, controller):", "told && slices.Contains(in.Reported, controller):"},
+	{"an instance begins before its record says that it works", "roster.go", "announcing && may && slices.Contains(in.Reported, controller):", "announcing && may:"},
+	{"an instance asks who leads though it must not begin", "roster.go", "announcing && may && slices.Contains(in.Reported, controller):", "told && slices.Contains(in.Reported, controller):"},
 	{"an instance opens before it knows who leads", "roster.go", "if duty.stage == on {", "if duty.stage == on || duty.stage == asking {"},
 	{"an instance begins beside the leader that it read", "roster.go", "case leader.Runs(c):", "case leader.Runs(c) && false:"},
 	{"an instance begins though the leader could not be read", "roster.go", "if !ok {", "if false {"},

@@ -480,11 +480,11 @@ func (p *simulatedProcess) decide() {
 		p.samples, p.sampled, p.sampledAt = d.objects.sample(d.network.rand, owned, 256), owned, d.now
 	}
 	in := Input{
-		Now:      d.now,
-		Leaving:  p.leaving,
-		Reported: p.self.Report,
-		Told:     p.told.cached,
-		Serving:  p.serving,
+		Now:       d.now,
+		Leaving:   p.leaving,
+		Reported:  p.self.Report,
+		Announced: p.told.cached,
+		Serving:   p.serving,
 	}
 	if !d.grantEarly {
 		for _, w := range p.busy {

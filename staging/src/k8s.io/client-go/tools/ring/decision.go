@@ -34,9 +34,10 @@ type Input struct {
 	// Reported is the newest report of this instance that the registry is known to have,
 	// from the log or from an answer.
 	Reported Report
-	// Told holds the keys that this instance has said, is saying, or is about to say that its caches
-	// hold. Its record in the log may not say so yet, but others may have seen it, and rely on it.
-	Told hashkey.Ranges
+	// Announced holds the keys that this instance has said, is saying, or is about to say that its
+	// caches hold. Its record in the log may not say so yet, but others may have seen it, and rely on
+	// it.
+	Announced hashkey.Ranges
 	// Serving holds the keys for which the gate is open.
 	Serving hashkey.Ranges
 	// Draining holds the keys that the gate was shut for while something of them is still in work.

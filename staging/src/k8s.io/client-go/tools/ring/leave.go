@@ -90,7 +90,7 @@ func (m *Machine) decideLeave(self Record, handovers []Handover, in Input, d *De
 		d.Open = d.Open.Intersect(in.Serving)
 	}
 	// A predecessor that leaves may rely on these caches.
-	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached.Union(in.Told)))
+	d.Follow = d.Follow.Union(m.withoutLeaving().Owned(m.name).Intersect(self.Cached.Union(in.Announced)))
 	if !l.Shut {
 		limit := m.limits.Leave
 		if !l.Hurries {

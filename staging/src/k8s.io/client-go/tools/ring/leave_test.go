@@ -166,7 +166,7 @@ func TestALeaverKeepsTheCachesOfAPredecessorThatLeaves(t *testing.T) {
 		t.Errorf("follows %v, want %v", d.Follow, keys(100, 200))
 	}
 	// The predecessor may have seen what the log does not show here yet.
-	if d := m.Decide(Input{Now: 3, Leaving: true, Serving: keys(100, 200), Told: keys(hashkey.Max, 200)}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
+	if d := m.Decide(Input{Now: 3, Leaving: true, Serving: keys(100, 200), Announced: keys(hashkey.Max, 200)}); !d.Follow.Equal(keys(hashkey.Max, 200)) {
 		t.Errorf("follows %v, want %v, which it has told", d.Follow, keys(hashkey.Max, 200))
 	}
 }

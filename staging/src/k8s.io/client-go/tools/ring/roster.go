@@ -34,7 +34,7 @@ import (
 // once none says that an instance works on that.
 //
 //	      may            stored            the leader is read
-//	off ───────▶ told ──────────▶ asking ────────────────────▶ on
+//	off ───────▶ announcing ────▶ asking ────────────────────▶ on
 //	 ▲             │                 │                          │
 //	 │   idle      ▼                 ▼          may not         │
 //	 └───────── ending ◀────────────────────────────────────────┘
@@ -56,8 +56,8 @@ type stage int
 const (
 	// off: the record does not say that the instance works on the controller.
 	off stage = iota
-	// told: it is to say so.
-	told
+	// announcing: it is to say so.
+	announcing
 	// asking: it does, and the leader is to be read.
 	asking
 	// on: the instance works on the controller.
@@ -148,8 +148,8 @@ func (r *Roster) Decide(in RosterInput) RosterDecision {
 func (d *duty) advance(controller string, may bool, in RosterInput, decision *RosterDecision) {
 	switch {
 	case d.stage == off && may:
-		d.stage = told
-	case d.stage == told && may && slices.Contains(in.Reported, controller):
+		d.stage = announcing
+	case d.stage == announcing && may && slices.Contains(in.Reported, controller):
 		*d = duty{stage: asking}
 	case d.stage != off && d.stage != ending && !may:
 		d.stage = ending

@@ -123,9 +123,9 @@ func TestAnInstanceDoesNotAskWhoLeadsWhenItMustNotBegin(t *testing.T) {
 
 func TestAnInstanceCeasesFromEachStageOnceItsWorkHasEnded(t *testing.T) {
 	for stage, reach := range map[string]func(*desk){
-		"told":   func(d *desk) { d.decides("x") },
-		"asking": func(d *desk) { d.decides("x"); d.reported = []string{"x"}; d.decides("x read") },
-		"on":     func(d *desk) { d.works() },
+		"announcing": func(d *desk) { d.decides("x") },
+		"asking":     func(d *desk) { d.decides("x"); d.reported = []string{"x"}; d.decides("x read") },
+		"on":         func(d *desk) { d.works() },
 	} {
 		t.Run(stage, func(t *testing.T) {
 			d := newDesk(t, "x")

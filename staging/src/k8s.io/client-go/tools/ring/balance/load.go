@@ -47,11 +47,11 @@ type Part struct {
 	Weight, Load int64
 	// Wanted is the load that it should have.
 	Wanted int64
-	// Own is what its process holds beside the ring: as many objects would take as much memory. It
+	// Beside is what its process holds beside the ring: as many objects would take as much memory. It
 	// counts up to two thirds of what one has on average.
-	Own int64
+	Beside int64
 
-	// These are measured. grown is by how much more its process holds now than what Own counts, in
+	// These are measured. grown is by how much more its process holds now than what Beside counts, in
 	// objects, if that is of before: it is to get as much less. It gives nothing for that by itself,
 	// as heaps swing, but may come down to it where it passes load on.
 	grown int64
@@ -96,8 +96,8 @@ func measure(view *ring.View, settings Settings, heaps *ring.View) []Part {
 		if bytes > 0 {
 			if then, ok := heaps.Get(r.Name); ok && then.UID == r.UID {
 				most := 2 * total / int64(3*len(owners))
-				part.Own = min(own(&then, bytes, share), most)
-				part.grown = max(0, min(own(r, bytes, share), most)-part.Own)
+				part.Beside = min(beside(&then, bytes, share), most)
+				part.grown = max(0, min(beside(r, bytes, share), most)-part.Beside)
 			}
 		}
 		busy := work(view, r, settings, total)
@@ -196,9 +196,9 @@ func shareOfHeaps(view *ring.View) float64 {
 	return min(1, weight/objects) * max(0, min(1, many))
 }
 
-// own returns the share that counts of what the instance's process holds beside its rings, in
+// beside returns the share that counts of what the instance's process holds beside its rings, in
 // objects of so many bytes.
-func own(r *ring.Record, bytes, share float64) int64 {
+func beside(r *ring.Record, bytes, share float64) int64 {
 	side := float64(r.LiveBytes) - 2*processBytes - bytes*float64(r.HeapObjects)
 	return int64(max(0, min(share*side/bytes, mostLoad)))
 }

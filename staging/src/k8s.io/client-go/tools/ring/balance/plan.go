@@ -219,7 +219,7 @@ func (p *Plan) from(name string) []Flow {
 		if step < 0 {
 			boundary, side = other, self.before
 		}
-		more := self.Load + self.Own - other.Load - other.Own
+		more := self.Load + self.Beside - other.Load - other.Beside
 		f := Flow{Boundary: boundary.Name, Donor: name, Receiver: other.Name, Load: min(self.surplus, self.spare(side), more/2)}
 		if other.grown > 0 {
 			f.Load = min(f.Load, other.room)
@@ -246,13 +246,13 @@ func (p *Plan) most(f Flow) int64 {
 	if f.Boundary == f.Donor {
 		end = 1
 	}
-	if lump := donor.lumps[end]; lump > 0 && receiver.Load+lump <= max(receiver.Wanted+receiver.tolerated, donor.Load+donor.Own-receiver.Own) {
+	if lump := donor.lumps[end]; lump > 0 && receiver.Load+lump <= max(receiver.Wanted+receiver.tolerated, donor.Load+donor.Beside-receiver.Beside) {
 		return max(f.Load, lump)
 	}
 	if donor.surplus == 0 {
 		return f.Load
 	}
-	falls := donor.Load + donor.Own - receiver.Load - receiver.Own - (min(f.Load, donor.surplus)+1)/2
+	falls := donor.Load + donor.Beside - receiver.Load - receiver.Beside - (min(f.Load, donor.surplus)+1)/2
 	return max(f.Load, min(2*f.Load-1, falls))
 }
 
@@ -392,7 +392,7 @@ func (l *line) carry(sign int64, need, room func(i int) int64) {
 func want(parts []*Part, total int64) {
 	sum := func(level int64) (sum int64) {
 		for _, part := range parts {
-			rest := max(level-part.Own-part.grown, 0)
+			rest := max(level-part.Beside-part.grown, 0)
 			part.Wanted, part.fixed = max(part.heaviest, rest), part.heaviest > rest
 			sum += part.Wanted
 		}
@@ -401,7 +401,7 @@ func want(parts []*Part, total int64) {
 	// The lowest level at which all of the load has a place lies in (low, high].
 	low, high := int64(-1), total
 	for _, part := range parts {
-		high = max(high, total+part.Own+part.grown)
+		high = max(high, total+part.Beside+part.grown)
 	}
 	for high-low > 1 {
 		if middle := low + (high-low)/2; sum(middle) < total {

@@ -147,7 +147,7 @@ func (p *Policy) Shifts(view *ring.View, now time.Duration, turn *ring.Turn) rin
 		return ring.Advice{Wake: due}
 	}
 	self, _ := view.Get(p.name)
-	if !p.told(self, 1, now) {
+	if !p.isFresh(self, 1, now) {
 		return ring.Advice{}
 	}
 	free := p.free(settings, now)
@@ -369,10 +369,10 @@ func (p *Policy) stands(flows []Flow, now time.Duration) bool {
 	return ok && slices.ContainsFunc(flows, same) && r.UID == t.uid && r.Generation == t.generation
 }
 
-// told says whether the predecessor, the instance itself or the successor, by place 0 to 2, has
+// isFresh says whether the predecessor, the instance itself or the successor, by place 0 to 2, has
 // told what it has since its range was another. One that has as much as before tells nothing: then
 // that has to be long ago.
-func (p *Policy) told(r ring.Record, place int, now time.Duration) bool {
+func (p *Policy) isFresh(r ring.Record, place int, now time.Duration) bool {
 	return r.Revision > p.calmAt[place] || p.calmSince+oldNews <= now
 }
 
@@ -384,7 +384,7 @@ func (p *Policy) takes(f Flow, turn *ring.Turn, now time.Duration) bool {
 		place = 2
 	}
 	r, _ := p.view.Get(f.Receiver)
-	return p.told(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && !slices.Contains(turn.Resting, r.Name) && !p.replaced(r, now)
+	return p.isFresh(r, place, now) && r.Phase == shardingv1alpha1.InstanceActive && !slices.Contains(turn.Resting, r.Name) && !p.replaced(r, now)
 }
 
 // replaced says whether another process has come to the instance's place, or is about to: it has

@@ -100,16 +100,16 @@ func (t *term) next(now time.Time, leaving bool) ring.Decision {
 func (t *term) input(now time.Time, leaving bool) ring.Input {
 	serving, config := t.cfg.Gate.serving(), t.cfg.Balance()
 	return ring.Input{
-		Now:      now.Sub(t.epoch),
-		Leaving:  leaving,
-		Reported: t.news.stored.Report,
-		Told:     t.news.told(),
-		Slow:     t.lasting(now, t.cfg.LeaseDuration/hangsPerLease),
-		Stuck:    t.lasting(now, t.cfg.StepLimit),
-		Room:     t.room(),
-		Serving:  serving,
-		Draining: t.releasing.Union(t.voiding).Union(t.cfg.Gate.inWork().Minus(serving)),
-		DryRun:   config != nil && config.DryRun,
+		Now:       now.Sub(t.epoch),
+		Leaving:   leaving,
+		Reported:  t.news.stored.Report,
+		Announced: t.news.announced(),
+		Slow:      t.lasting(now, t.cfg.LeaseDuration/hangsPerLease),
+		Stuck:     t.lasting(now, t.cfg.StepLimit),
+		Room:      t.room(),
+		Serving:   serving,
+		Draining:  t.releasing.Union(t.voiding).Union(t.cfg.Gate.inWork().Minus(serving)),
+		DryRun:    config != nil && config.DryRun,
 	}
 }
 

@@ -94,8 +94,9 @@ func (t *term) learn(r ring.Record) {
 	}
 }
 
-// told returns the keys that the record says, is about to say, or will say that the caches hold.
-func (n *news) told() hashkey.Ranges {
+// announced returns the keys that the record says, is about to say, or will say that the caches
+// hold.
+func (n *news) announced() hashkey.Ranges {
 	return n.stored.Cached.Union(n.saying).Union(ring.CachedRanges(n.status.Cached))
 }
 
@@ -152,7 +153,7 @@ func (t *term) count(ctx context.Context, now time.Time, owned hashkey.Ranges) {
 		return
 	}
 	n.underCount = true
-	n.work.look(now, t.cfg.Gate, t.controllers, t.cfg.Workers)
+	n.work.sample(now, t.cfg.Gate, t.controllers, t.cfg.Workers)
 	var l load
 	filling := t.fillsWithin()
 	t.aside(ctx, func() { l = t.countLoad(owned) }, func() {

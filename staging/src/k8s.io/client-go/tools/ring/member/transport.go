@@ -104,7 +104,7 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	named.Header.Set(fence.Header, self.String())
 	resp, err := t.next.RoundTrip(named)
 	if err == nil && resp.StatusCode == http.StatusConflict {
-		err = t.look(resp)
+		err = t.countRefusal(resp)
 	}
 	// Where protocols are switched somebody else has answered, such as a kubelet, and nothing is
 	// stored.
@@ -149,8 +149,8 @@ func fills(query url.Values) bool {
 	return slices.ContainsFunc([]string{"watch", "resourceVersion", "limit", "continue", "shardSelector"}, query.Has)
 }
 
-// look counts the answer if it is a refusal by the API server's fence.
-func (t *fencedTransport) look(resp *http.Response) error {
+// countRefusal counts the answer if it is a refusal by the API server's fence.
+func (t *fencedTransport) countRefusal(resp *http.Response) error {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if err != nil {

@@ -41,8 +41,8 @@ type work struct {
 	next int
 }
 
-// look takes note of what has been worked on since the last time.
-func (w *work) look(now time.Time, gate *Gate, controllers []string, workers func(controller string) int) {
+// sample takes note of what has been worked on since the last time.
+func (w *work) sample(now time.Time, gate *Gate, controllers []string, workers func(controller string) int) {
 	spent, keys := gate.worked(now)
 	if passed := now.Sub(w.seen); w.spent != nil && passed > 0 {
 		recent := 1 - math.Exp(-float64(passed)/float64(workTime))

@@ -217,15 +217,15 @@ func (v *orderView) find(bounds []keyBounds) (found [][]hashKeyEntry, n int) {
 		}
 	}
 	var unsorted []hashKeyEntry
-	look := func(entry hashKeyEntry) {
+	visit := func(entry hashKeyEntry) {
 		// The first bounds that end beyond the key are the only ones that can have it.
 		i := sort.Search(len(bounds), func(i int) bool { return bounds[i].end < 0 || entry.key < bounds[i].end })
 		if i < len(bounds) && bounds[i].contain(entry.key) {
 			unsorted = append(unsorted, entry)
 		}
 	}
-	v.sealed.each(look)
-	v.tail.each(look)
+	v.sealed.each(visit)
+	v.tail.each(visit)
 	take(unsorted)
 	return found, n
 }

@@ -93,7 +93,7 @@ func (w *write) allow(ctx context.Context, object string, still func(*instance) 
 			refused, revision = judge(seen), i.Revision
 		}
 	}
-	if r.look(decide); refused != nil && !refused.final() {
+	if r.withSeen(decide); refused != nil && !refused.final() {
 		read, err := r.list(ctx)
 		if err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("the registry cannot be read, so the write of ControllerInstance %s is refused: %w", name, err))

@@ -196,8 +196,8 @@ type listFirst struct{}
 
 func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-// look calls f with what has been seen of the registry. f must not keep it.
-func (r *registry) look(f func(*rings)) {
+// withSeen calls f with what has been seen of the registry. f must not keep it.
+func (r *registry) withSeen(f func(*rings)) {
 	r.lock.RLock()
 	defer r.lock.RUnlock()
 	f(r.seen)
