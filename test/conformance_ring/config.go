@@ -325,11 +325,6 @@ func readManifest(file string) (objects []*unstructured.Unstructured, err error)
 	}
 }
 
-// isRecord says whether the object is a ControllerInstance.
-func isRecord(kind schema.GroupKind) bool {
-	return kind == schema.GroupKind{Group: "sharding.k8s.io", Kind: "ControllerInstance"}
-}
-
 // controllerOf returns the UID of the object's controller; "" if it has none.
 func controllerOf(o metav1.Object) string {
 	if ref := metav1.GetControllerOfNoCopy(o); ref != nil {

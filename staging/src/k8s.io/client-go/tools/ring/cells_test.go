@@ -35,8 +35,6 @@ type cellSet uint8
 
 func (c cellSet) ranges() hashkey.Ranges { return rangesOfCells[c] }
 
-func (c cellSet) covers(other cellSet) bool { return other&^c == 0 }
-
 // String lists the cells, such as 0-3,7.
 func (c cellSet) String() string {
 	if c == 0 {
