@@ -271,7 +271,7 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 			if p := r.named(r.processOf(i.Spec.HolderIdentity)); !c.left[i.Name] && (p == nil || !p.faulty) {
 				into.lost++
 				switch {
-				case i.Status.PresenceEnded != nil:
+				case i.Status.PresenceEnded != nil && (p == nil || couldRenew(p.hindrances, i.Status.PresenceEnded.Time)):
 					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.Name, i.Spec.HolderIdentity)})
 				case !f.outage:
 					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s, which had not failed", i.Name, i.Spec.HolderIdentity)})
@@ -285,7 +285,7 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 		clear(c.recent)
 	})
 	for _, p := range r.running() {
-		p.faulty = false
+		p.faulty, p.hindrances = false, nil
 	}
 	return violations
 }

@@ -98,6 +98,8 @@ type process struct {
 	settingsFile, always string
 	// faulty means that a fault may make it lose its record.
 	faulty bool
+	// hindrances are those since the last judgement.
+	hindrances []hindrance
 }
 
 // Contents of a settings file.

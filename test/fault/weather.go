@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -34,7 +35,7 @@ const weatherTime = 30 * time.Second
 // weather has what every process must outlive go on at random: a proxy before all API servers cuts
 // connections, some or all of a process's, and holds requests for 0.5 to 4 s; API servers are
 // frozen, drained and restarted, one at a time; processes are starved of CPU. None dies, so no
-// record may be removed as that of a dead process.
+// record may be removed as that of a dead process, unless its process could not have renewed it.
 func weather(ctx context.Context, r *run) ([]time.Duration, error) {
 	var targets []string
 	for _, name := range r.servers {
@@ -66,6 +67,48 @@ func weather(ctx context.Context, r *run) ([]time.Duration, error) {
 	return nil, errors.Join(errs...)
 }
 
+// hindrance is a time in which a process reached API servers hardly, or not at all.
+type hindrance struct{ from, to time.Time }
+
+// hinder does what hinders these processes.
+func (r *run) hinder(processes []*process, do func() error) error {
+	h := hindrance{from: time.Now()}
+	err := do()
+	h.to = time.Now()
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	for _, p := range processes {
+		p.hindrances = append(p.hindrances, h)
+	}
+	return err
+}
+
+const (
+	// renewable is how long after the end of its presence a process's record stays in any case, and
+	// enough how much of that, in one piece, is enough to renew it.
+	renewable = 2 * time.Second
+	enough    = time.Second
+)
+
+// couldRenew says whether a process whose presence ended then could have renewed its record: the
+// connection was cut, and for long enough nothing else was in its way.
+func couldRenew(hindrances []hindrance, ended time.Time) bool {
+	slices.SortFunc(hindrances, func(a, b hindrance) int { return a.from.Compare(b.from) })
+	free, end := ended, ended.Add(renewable)
+	for _, h := range hindrances {
+		if h.from.After(end) {
+			break
+		}
+		if h.from.Sub(free) >= enough {
+			return true
+		}
+		if h.to.After(free) {
+			free = h.to
+		}
+	}
+	return end.Sub(free) >= enough
+}
+
 // cutting cuts one connection of a process, or all.
 func cutting(ctx context.Context, _ *run, processes []*process, random *rand.Rand) error {
 	linger(ctx, random, 200*time.Millisecond, 3*time.Second)
@@ -79,40 +122,46 @@ func cutting(ctx context.Context, _ *run, processes []*process, random *rand.Ran
 }
 
 // holding holds what a process sends and receives.
-func holding(ctx context.Context, _ *run, processes []*process, random *rand.Rand) error {
+func holding(ctx context.Context, r *run, processes []*process, random *rand.Rand) error {
 	linger(ctx, random, time.Second, 4*time.Second)
-	p := processes[random.IntN(len(processes))].proxy
-	p.Treat(proxy.Hold, proxy.Hold)
-	defer p.Heal()
-	linger(ctx, random, 500*time.Millisecond, 4*time.Second)
-	return nil
+	p := processes[random.IntN(len(processes))]
+	return r.hinder([]*process{p}, func() error {
+		p.proxy.Treat(proxy.Hold, proxy.Hold)
+		defer p.proxy.Heal()
+		linger(ctx, random, 500*time.Millisecond, 4*time.Second)
+		return nil
+	})
 }
 
 // starving leaves a process a tenth of a core.
 func starving(ctx context.Context, r *run, processes []*process, random *rand.Rand) error {
 	p := processes[random.IntN(len(processes))]
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
-		if err := r.freeze(ctx, p.name, 90*time.Millisecond); err != nil {
-			return err
+	return r.hinder([]*process{p}, func() error {
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
+			if err := r.freeze(ctx, p.name, 90*time.Millisecond); err != nil {
+				return err
+			}
+			linger(ctx, random, 10*time.Millisecond, 11*time.Millisecond)
 		}
-		linger(ctx, random, 10*time.Millisecond, 11*time.Millisecond)
-	}
-	return nil
+		return nil
+	})
 }
 
 // stormOfServers freezes, drains or restarts an API server.
-func stormOfServers(ctx context.Context, r *run, _ []*process, random *rand.Rand) error {
+func stormOfServers(ctx context.Context, r *run, processes []*process, random *rand.Rand) error {
 	linger(ctx, random, 2*time.Second, 6*time.Second)
 	name := r.servers[random.IntN(len(r.servers))]
 	// What has begun is ended in any case.
 	whole := context.WithoutCancel(ctx)
-	switch random.IntN(3) {
-	case 0:
-		return r.freeze(ctx, name, time.Second+time.Duration(random.Int64N(int64(4*time.Second))))
-	case 1:
-		return errors.Join(r.cluster.StopProcess(whole, name), r.cluster.StartAgain(whole, name))
-	}
-	return errors.Join(r.cluster.Kill(name), r.cluster.StartAgain(whole, name))
+	return r.hinder(processes, func() error {
+		switch random.IntN(3) {
+		case 0:
+			return r.freeze(ctx, name, time.Second+time.Duration(random.Int64N(int64(4*time.Second))))
+		case 1:
+			return errors.Join(r.cluster.StopProcess(whole, name), r.cluster.StartAgain(whole, name))
+		}
+		return errors.Join(r.cluster.Kill(name), r.cluster.StartAgain(whole, name))
+	})
 }
 
 // freeze stops a process for that long.

@@ -149,7 +149,7 @@ func (b *bench) report(phases []phase) string {
 	s.WriteString("| phase | seconds | sockets of the API server | its live heap | its CPU, in cores | raft entries a second | inquests, by verdict | |\n| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |\n")
 	for _, p := range phases {
 		var verdicts []string
-		for _, v := range []string{"removed", "renewed", "reopened", "several", "late", "slow", "unclear", "many"} {
+		for _, v := range []string{"removed", "renewed", "reopened", "unsteady", "several", "late", "slow", "unclear", "many"} {
 			if n := p.verdicts[v]; n > 0 {
 				verdicts = append(verdicts, fmt.Sprintf("%s %.0f", v, n))
 			}

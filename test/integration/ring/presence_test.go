@@ -139,7 +139,7 @@ func verdicts(t testing.TB, verdict string) (n float64) {
 	return n
 }
 
-var allVerdicts = []string{"removed", "renewed", "reopened", "several", "late", "slow", "unclear", "many"}
+var allVerdicts = []string{"removed", "renewed", "reopened", "unsteady", "several", "late", "slow", "unclear", "many"}
 
 // awaitVerdicts calls f, which ends presences, until n inquests have ended with that verdict. Where
 // this machine is busy, server or etcd are late, and f is called again.
@@ -224,6 +224,12 @@ func TestPresence(t *testing.T) {
 			t.Cleanup(one.open(fence.PresenceNext))
 			die()
 		})
+		one.has(true)
+	})
+	t.Run("One that was opened in place of a lost one says nothing yet", func(t *testing.T) {
+		s := s.on(t)
+		one := s.present(t, "unsteady", "")
+		s.awaitVerdicts(t, "unsteady", 1, func() { one.open(fence.PresenceLost)() })
 		one.has(true)
 	})
 	t.Run("Where several end at once none is removed", func(t *testing.T) {

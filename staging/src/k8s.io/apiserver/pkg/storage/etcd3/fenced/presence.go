@@ -48,6 +48,8 @@ type Presence struct {
 	lease     clientv3.LeaseID
 	stored    string
 	note      Note
+	// opened is when.
+	opened time.Time
 	opening
 }
 
@@ -141,7 +143,7 @@ func (p *presences) open(ctx context.Context, self fence.Identity, why string, n
 		return nil, apierrors.NewConflict(controllerInstances, self.Name, errors.New("it is another's of the same name, or has no lease"))
 	}
 	opened := &Presence{
-		presences: p, self: self, record: p.etcdKey(self.Name), lease: lease.id, note: note,
+		presences: p, self: self, record: p.etcdKey(self.Name), lease: lease.id, note: note, opened: time.Now(),
 		opening: opening{Process: record.Spec.HolderIdentity, ID: string(uuid.NewUUID()), Lost: why == fence.PresenceLost},
 	}
 	stored, err := json.Marshal(opened.opening)
@@ -212,6 +214,9 @@ func (o *Presence) Ended() {
 
 // inquire follows an inquest to its end.
 func (o *Presence) inquire(ctx context.Context, ended time.Time) inquest.Verdict {
+	if o.Lost && o.presences.limits.Unsteady(o.opened, ended) {
+		return inquest.LeaveUnsteady
+	}
 	q := inquest.New(o.presences.limits, ended)
 	since := o.presences.before(ended.Add(-o.presences.limits.Gather))
 	for {

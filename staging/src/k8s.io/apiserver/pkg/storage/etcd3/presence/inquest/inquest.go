@@ -40,12 +40,16 @@ type Limits struct {
 	Late time.Duration
 	// Again is how long after the end an inquest may begin anew, once that is over.
 	Again time.Duration
+	// Settle is how old a presence has to be that was opened in place of one that had ended by
+	// itself. Before that its end says nothing: the connections of its process end by themselves.
+	Settle time.Duration
 }
 
 // Default are the limits of the API server.
 var Default = Limits{
 	Gather: time.Second, Window: 2 * time.Second, Overdue: 500 * time.Millisecond,
 	Poll: 100 * time.Millisecond, Late: 250 * time.Millisecond, Again: 8 * time.Second,
+	Settle: 15 * time.Second,
 }
 
 // Verdict is what is to be done.
@@ -66,6 +70,8 @@ const (
 	LeaveRenewed
 	// LeaveReopened: the instance has a newer presence, or no record.
 	LeaveReopened
+	// LeaveUnsteady: the presence was opened in place of one that had ended by itself not long before.
+	LeaveUnsteady
 	// LeaveSeveral: presences of other processes have ended, too.
 	LeaveSeveral
 	// LeaveLate: this server's timers were late, for as long as an inquest may begin anew.
@@ -80,7 +86,7 @@ const (
 
 // String returns a word for logs and metrics.
 func (v Verdict) String() string {
-	return [...]string{"wait", "ask", "announce", "removed", "renewed", "reopened", "several", "late", "slow", "unclear", "many"}[v]
+	return [...]string{"wait", "ask", "announce", "removed", "renewed", "reopened", "unsteady", "several", "late", "slow", "unclear", "many"}[v]
 }
 
 // Left says whether the record is left to its lease.
@@ -98,6 +104,10 @@ type Answer struct {
 	// down.
 	Granted, Remaining int64
 }
+
+// Unsteady says whether the end of a presence that was opened then, in place of one that had ended
+// by itself, says nothing. The result is the verdict: there is no inquest.
+func (l Limits) Unsteady(opened, ended time.Time) bool { return ended.Sub(opened) < l.Settle }
 
 // Inquest is the inquiry into one end. It is plain data.
 type Inquest struct {
