@@ -340,3 +340,27 @@ func TestWhatCollectorsDeleteIsNotJudged(t *testing.T) {
 		}
 	}
 }
+
+func TestADeletionWithoutAnAnswerExcusesOne(t *testing.T) {
+	deletion := func(verb, home string) claim { return claim{writeID: writeID{verb: verb}, home: home} }
+	found := func(homes ...string) (all []violation) {
+		for _, home := range homes {
+			all = append(all, violation{kind: needless, home: home})
+		}
+		return append(all, violation{kind: excess, home: "a"})
+	}
+	for name, tc := range map[string]struct {
+		untold []claim
+		want   []violation
+	}{
+		"none":                 {nil, found("a", "a", "b")},
+		"of the ReplicaSet":    {[]claim{deletion("delete", "a")}, found("a", "b")},
+		"of another":           {[]claim{deletion("delete", "c")}, found("a", "a", "b")},
+		"more than there were": {[]claim{deletion("delete", "b"), deletion("delete", "b")}, found("a", "a")},
+		"a creation":           {[]claim{deletion("create", "a")}, found("a", "a", "b")},
+	} {
+		if got := excuse(found("a", "a", "b"), tc.untold); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: left are %v, want %v", name, got, tc.want)
+		}
+	}
+}

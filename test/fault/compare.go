@@ -149,7 +149,7 @@ func (r *run) rest(ctx context.Context, into *result) error {
 			return err
 		}
 		for _, what := range left {
-			into.violations = append(into.violations, violation{restless, fmt.Sprintf("%s: not within %v: %s", restless, within, what)})
+			into.violations = append(into.violations, violation{kind: restless, text: fmt.Sprintf("%s: not within %v: %s", restless, within, what)})
 		}
 		return nil
 	}
@@ -368,7 +368,7 @@ func (c *comparison) judge(out io.Writer, changes map[int64][]change) (violation
 			if len(diff) == 0 {
 				diff = []string{"nothing was stored"}
 			}
-			violations = append(violations, violation{byStock, fmt.Sprintf("%s: %s: %s %s %s/%s: %d; %s", byStock, w.controller, w.verb, w.resource, w.namespace, w.name, w.code, strings.Join(diff, ", "))})
+			violations = append(violations, violation{kind: byStock, text: fmt.Sprintf("%s: %s: %s %s %s/%s: %d; %s", byStock, w.controller, w.verb, w.resource, w.namespace, w.name, w.code, strings.Join(diff, ", "))})
 		}
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -258,9 +258,12 @@ func (r *run) replace(ctx context.Context) error {
 // violations.
 func (r *run) judge(f fault, into *result) (violations []violation) {
 	r.history.See(func(c *checker) {
-		for _, claim := range c.conclude() {
-			into.untold++
-			if !f.outage {
+		claims := c.conclude()
+		into.untold += len(claims)
+		if f.outage {
+			c.violations = excuse(c.violations, claims)
+		} else {
+			for _, claim := range claims {
 				c.violate(untold, "%s %s for %s at revision %d", claim.verb, claim.object, claim.home, claim.revision)
 			}
 		}
@@ -272,9 +275,9 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 				into.lost++
 				switch {
 				case i.Status.PresenceEnded != nil && (p == nil || couldRenew(p.hindrances, i.Status.PresenceEnded.Time)):
-					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.Name, i.Spec.HolderIdentity)})
+					violations = append(violations, violation{kind: lostRecord, text: fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.Name, i.Spec.HolderIdentity)})
 				case !f.outage:
-					violations = append(violations, violation{lostRecord, fmt.Sprintf("%s of %s, which had not failed", i.Name, i.Spec.HolderIdentity)})
+					violations = append(violations, violation{kind: lostRecord, text: fmt.Sprintf("%s of %s, which had not failed", i.Name, i.Spec.HolderIdentity)})
 				}
 			}
 		}
