@@ -48,6 +48,9 @@ type fault struct {
 	// outage means that no record can be renewed during the fault, and that writes under
 	// way may be missing from the audit log.
 	outage bool
+	// unanswered means that answers to writes are lost all the time, so that a ReplicaSet may lose
+	// more pods than it should, as with an outage and as in stock.
+	unanswered bool
 	// stock means that the fault applies to stock controller managers, too.
 	stock bool
 	// named means that it is injected only where -only names it.
@@ -77,7 +80,7 @@ var faults = []fault{
 	{name: "kill-receiver", do: whileJoining(killReceiver)},
 	{name: "move", do: move},
 	{name: "rolling-restart", do: rollingRestart, stock: true},
-	{name: "weather", do: weather, outage: true, named: true},
+	{name: "weather", do: weather, outage: true, unanswered: true, stock: true, named: true},
 }
 
 func terminate(ctx context.Context, r *run) ([]time.Duration, error) {

@@ -260,6 +260,9 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 	r.history.See(func(c *checker) {
 		claims := c.conclude()
 		into.untold += len(claims)
+		if f.unanswered {
+			c.violations = slices.DeleteFunc(c.violations, func(v violation) bool { return v.kind == needless })
+		}
 		if f.outage {
 			c.violations = excuse(c.violations, claims)
 		} else {
