@@ -63,7 +63,7 @@ type checker struct {
 	violations []violation
 	// lost has the instances whose record disappeared while they were not Leaving. left
 	// has those that deleted their record themselves.
-	lost []*shardingv1alpha1.ControllerInstance
+	lost []lostInstance
 	left map[string]bool
 	// work counts the judged writes.
 	work int
@@ -137,6 +137,12 @@ type auditWrite struct {
 	at      time.Time
 }
 
+// lostInstance is one whose record was seen to disappear then.
+type lostInstance struct {
+	*shardingv1alpha1.ControllerInstance
+	at time.Time
+}
+
 // violation is one of a kind. home is the name of the workload, of those that may be excused.
 type violation struct {
 	kind, text, home string
@@ -172,7 +178,7 @@ func (c *checker) instanceWritten(r *shardingv1alpha1.ControllerInstance) {
 // instanceGone handles the deletion or expiry of a record.
 func (c *checker) instanceGone(name string) {
 	if i := c.instances[name]; i != nil && i.Status.Phase != shardingv1alpha1.InstanceLeaving {
-		c.lost = append(c.lost, i)
+		c.lost = append(c.lost, lostInstance{i, time.Now()})
 	}
 	delete(c.instances, name)
 }

@@ -67,7 +67,9 @@ func killInTurn(ctx context.Context, r *run) (took []time.Duration, err error) {
 // killHalf kills half of the processes at once.
 func killHalf(ctx context.Context, r *run) (took []time.Duration, err error) {
 	victims := r.victims()
-	victims = victims[:len(victims)/2]
+	if victims = victims[:(len(victims)+1)/2]; len(victims) < 2 {
+		return nil, errors.New("half of so few is no more than one: -instances must be at least 3")
+	}
 	results, errs := make([][]time.Duration, len(victims)), make([]error, len(victims))
 	var wg sync.WaitGroup
 	for i, victim := range victims {

@@ -277,7 +277,7 @@ func (r *run) judge(f fault, into *result) (violations []violation) {
 			if p := r.named(r.processOf(i.Spec.HolderIdentity)); !c.left[i.Name] && (p == nil || !p.faulty) {
 				into.lost++
 				switch {
-				case i.Status.PresenceEnded != nil && (p == nil || couldRenew(p.hindrances, i.Status.PresenceEnded.Time)):
+				case i.Status.PresenceEnded != nil && (p == nil || couldRenew(p.hindrances, i.Status.PresenceEnded.Time, i.at)):
 					violations = append(violations, violation{kind: lostRecord, text: fmt.Sprintf("%s of %s was removed as that of a dead process, which lives", i.Name, i.Spec.HolderIdentity)})
 				case !f.outage:
 					violations = append(violations, violation{kind: lostRecord, text: fmt.Sprintf("%s of %s, which had not failed", i.Name, i.Spec.HolderIdentity)})

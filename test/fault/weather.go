@@ -83,20 +83,16 @@ func (r *run) hinder(processes []*process, do func() error) error {
 	return err
 }
 
-const (
-	// renewable is how long after the end of its presence a process's record stays in any case, and
-	// enough how much of that, in one piece, is enough to renew it.
-	renewable = 2 * time.Second
-	enough    = time.Second
-)
+// enough is how long nothing may be in a process's way for it to renew its record.
+const enough = time.Second
 
-// couldRenew says whether a process whose presence ended then could have renewed its record: the
-// connection was cut, and for long enough nothing else was in its way.
-func couldRenew(hindrances []hindrance, ended time.Time) bool {
+// couldRenew says whether a process could have renewed its record from the end of its presence until
+// the record was removed: its connection was cut, and for long enough nothing else was in its way.
+func couldRenew(hindrances []hindrance, ended, removed time.Time) bool {
 	slices.SortFunc(hindrances, func(a, b hindrance) int { return a.from.Compare(b.from) })
-	free, end := ended, ended.Add(renewable)
+	free := ended
 	for _, h := range hindrances {
-		if h.from.After(end) {
+		if h.from.After(removed) {
 			break
 		}
 		if h.from.Sub(free) >= enough {
@@ -106,7 +102,7 @@ func couldRenew(hindrances []hindrance, ended time.Time) bool {
 			free = h.to
 		}
 	}
-	return end.Sub(free) >= enough
+	return removed.Sub(free) >= enough
 }
 
 // cutting cuts one connection of a process, or all.

@@ -41,7 +41,7 @@ func TestWhoIsHinderedAllTheTimeCannotRenew(t *testing.T) {
 		"one within another":   {[]hindrance{during(-1, 3), during(0, 0.1)}, false},
 		"for most of the time": {[]hindrance{during(0.3, 1.4)}, false},
 	} {
-		if got := couldRenew(tc.hindrances, ended); got != tc.want {
+		if got := couldRenew(tc.hindrances, ended, ended.Add(2*time.Second)); got != tc.want {
 			t.Errorf("hindered %s: could renew: %t", name, got)
 		}
 	}

@@ -96,7 +96,8 @@ const (
 	samplePeriod = time.Second
 	// samplesKept reach further back than an inquest asks as it begins.
 	samplesKept = 8
-	// announcedFor is how long other servers see what one announces, in seconds.
+	// announcedFor is how long other servers see what one announces, in seconds: for longer than an
+	// inquest that begins anew takes to ask.
 	announcedFor = 5
 	// undoTimeout bounds the write of a note that is taken back.
 	undoTimeout = 5 * time.Second
@@ -330,6 +331,10 @@ func (o *Presence) announce(ctx context.Context) error {
 	defer cancel()
 	p.lock.Lock()
 	defer p.lock.Unlock()
+	// Many may have waited for the lock.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	now := time.Now()
 	p.silent[o.Process] = now
 	maps.DeleteFunc(p.silent, func(_ string, at time.Time) bool { return now.Sub(at) > announcedFor*time.Second })

@@ -27,7 +27,7 @@ limitations under the License.
 //	 0 s          1 s             2 s, 3 s at most
 //	              announce        silent, and the only one: remove
 //	     renewed or reopened: leave
-//	     this server or etcd is slow: begin anew, for 8 s at most
+//	     this server or etcd is slow: begin anew, for 3 s at most
 //
 // To leave a record is to leave it to its lease. Safety does not rest on the outcome: a record that
 // is removed by mistake costs its instance a registration, and the fence refuses what that one has

@@ -442,7 +442,7 @@ func TestAnInquestBeginsAnewWhereTheServerWasSlow(t *testing.T) {
 		"server": func(w *world, slow bool) { w.servers[0].paused = slow },
 		"etcd":   func(w *world, slow bool) { w.stalled = slow },
 	} {
-		for lasts, removed := range map[int]bool{1: true, 4: true, 20: false} {
+		for lasts, removed := range map[int]bool{1: true, 4: true, 8: false} {
 			w := newWorld(2, 1, none, 0)
 			w.processes[0].alive = false
 			w.end(0, 0, w.processes[0].open, cut, true)

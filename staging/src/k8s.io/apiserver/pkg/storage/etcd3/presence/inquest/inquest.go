@@ -38,7 +38,8 @@ type Limits struct {
 	// Late is how late a timer may fire, and how long etcd may take to answer. Beyond that the API
 	// server or etcd is slow itself, and may be what keeps the process from renewing.
 	Late time.Duration
-	// Again is how long after the end an inquest may begin anew, once that is over.
+	// Again is how long after the end an inquest may begin anew, once that is over. What another API
+	// server has announced in the first second after the end has to last until this one looks.
 	Again time.Duration
 	// Settle is how old a presence has to be that was opened in place of one that had ended by
 	// itself. Before that its end says nothing: the connections of its process end by themselves.
@@ -48,7 +49,7 @@ type Limits struct {
 // Default are the limits of the API server.
 var Default = Limits{
 	Gather: time.Second, Window: 2 * time.Second, Overdue: 500 * time.Millisecond,
-	Poll: 100 * time.Millisecond, Late: 250 * time.Millisecond, Again: 8 * time.Second,
+	Poll: 100 * time.Millisecond, Late: 250 * time.Millisecond, Again: 3 * time.Second,
 	Settle: 15 * time.Second,
 }
 
@@ -126,13 +127,14 @@ func New(limits Limits, ended time.Time) *Inquest {
 	return &Inquest{limits: limits, noticed: ended, ended: ended, due: ended.Add(limits.Poll)}
 }
 
-// again begins the inquest anew, as if the end had been noticed only now: what has been found says
+// again begins the inquest anew, as if the end were noticed a little later: what has been found says
 // nothing, as the API server or etcd was slow. After a while there is no point in that.
 func (q *Inquest) again(now time.Time, leave Verdict) Verdict {
 	if now.Sub(q.noticed) > q.limits.Again {
 		return leave
 	}
-	*q = Inquest{limits: q.limits, noticed: q.noticed, ended: now, due: now.Add(q.limits.Gather), several: q.several}
+	later := now.Add(q.limits.Gather)
+	*q = Inquest{limits: q.limits, noticed: q.noticed, ended: later, due: later, several: q.several}
 	return Wait
 }
 

@@ -24,7 +24,7 @@ import (
 // The model's clock goes in ticks. What the limits say in fractions of one happens within a tick.
 const tick = 500 * time.Millisecond
 
-var modelLimits = Limits{Gather: 2 * tick, Window: 4 * tick, Overdue: tick, Poll: tick, Late: tick / 2, Again: 16 * tick}
+var modelLimits = Limits{Gather: 2 * tick, Window: 4 * tick, Overdue: tick, Poll: tick, Late: tick / 2, Again: 6 * tick}
 
 const (
 	// leaseTicks is the lease of a record, 15 s, and period how often it is renewed.
@@ -34,7 +34,7 @@ const (
 	// longAgo is a time that no inquest asks after any more.
 	longAgo = int8(24)
 	// announcedTicks is how long an announcement lasts.
-	announcedTicks = 8
+	announcedTicks = 10
 )
 
 // rule is one of those that keep a healthy instance's record. A test leaves one out.
@@ -50,7 +50,7 @@ const (
 	newestWins
 	// serverEnds: what the server has ended itself is no end.
 	serverEnds
-	// lateTimers: a server whose timers are late leaves the record.
+	// lateTimers: a server whose timers are late begins anew.
 	lateTimers
 	// slowEtcd: so does one that etcd answers late.
 	slowEtcd
@@ -285,28 +285,33 @@ func (w *world) remove() {
 		if s.paused || s.down {
 			continue
 		}
-		s.trials = slices.DeleteFunc(s.trials, func(t trial) bool {
+		var left []trial
+		for _, t := range s.trials {
 			if !t.removing {
-				return false
+				left = append(left, t)
+			} else if refused := w.removeRecord(t); refused && !t.q.Unanswered(w.now).Left() {
+				t.removing = false
+				left = append(left, t)
 			}
-			w.removeRecord(t)
-			return true
-		})
+		}
+		s.trials = left
 	}
 }
 
-func (w *world) removeRecord(t trial) {
+// removeRecord removes a record, if there is a place for that. refused says that it is not as it was
+// found.
+func (w *world) removeRecord(t trial) (refused bool) {
 	p := &w.processes[t.process]
 	if !p.record || p.token != t.open && w.without != compares && w.without != newestWins {
-		return
+		return true
 	}
 	for other, lasts := range w.announced {
 		if other != int(t.process) && lasts > 0 && w.without != announces {
-			return
+			return true
 		}
 	}
 	if free := max(1, len(w.processes)/4) - len(w.taken); free <= 0 && w.without != slots {
-		return
+		return false
 	}
 	p.record = false
 	w.taken = append(w.taken, leaseTicks)
@@ -322,6 +327,7 @@ func (w *world) removeRecord(t trial) {
 	case !t.fair:
 		w.broken = "a healthy instance was removed that could have renewed"
 	}
+	return false
 }
 
 // live lets a process do what it does in a tick.
