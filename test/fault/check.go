@@ -393,9 +393,9 @@ func (c *checker) conclude() (untold []claim) {
 	return untold
 }
 
-// excuse returns the violations without a needless deletion of a ReplicaSet for each deletion of its
-// pods that no API server has answered: its controller takes an error for a pod that stays and, if
-// its cache does not know better yet, deletes another. Upstream's does so, too.
+// excuse returns the violations without a needless deletion of a ReplicaSet for each deletion of
+// its pods that no API server has answered: its controller takes an error for a pod that stays and,
+// if its cache does not know better yet, deletes another. Upstream's does so, too.
 func excuse(violations []violation, untold []claim) []violation {
 	for _, claim := range untold {
 		i := slices.IndexFunc(violations, func(v violation) bool {

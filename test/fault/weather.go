@@ -86,8 +86,9 @@ func (r *run) hinder(processes []*process, do func() error) error {
 // enough is how long nothing may be in a process's way for it to renew its record.
 const enough = time.Second
 
-// couldRenew says whether a process could have renewed its record from the end of its presence until
-// the record was removed: its connection was cut, and for long enough nothing else was in its way.
+// couldRenew says whether a process could have renewed its record from the end of its presence
+// until the record was removed: its connection was cut, and for long enough nothing else was in its
+// way.
 func couldRenew(hindrances []hindrance, ended, removed time.Time) bool {
 	slices.SortFunc(hindrances, func(a, b hindrance) int { return a.from.Compare(b.from) })
 	free := ended

@@ -127,8 +127,8 @@ func New(limits Limits, ended time.Time) *Inquest {
 	return &Inquest{limits: limits, noticed: ended, ended: ended, due: ended.Add(limits.Poll)}
 }
 
-// again begins the inquest anew, as if the end were noticed a little later: what has been found says
-// nothing, as the API server or etcd was slow. After a while there is no point in that.
+// again begins the inquest anew, as if the end were noticed a little later: what has been found
+// says nothing, as the API server or etcd was slow. After a while there is no point in that.
 func (q *Inquest) again(now time.Time, leave Verdict) Verdict {
 	if now.Sub(q.noticed) > q.limits.Again {
 		return leave

@@ -298,8 +298,8 @@ func (w *world) remove() {
 	}
 }
 
-// removeRecord removes a record, if there is a place for that. refused says that it is not as it was
-// found.
+// removeRecord removes a record, if there is a place for that. refused says that it is not as it
+// was found.
 func (w *world) removeRecord(t trial) (refused bool) {
 	p := &w.processes[t.process]
 	if !p.record || p.token != t.open && w.without != compares && w.without != newestWins {
