@@ -19,7 +19,6 @@ package member
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -57,11 +56,23 @@ const (
 	reopenPause = time.Second
 	hurryPause  = 100 * time.Millisecond
 	hurry       = 2 * time.Second
-	// hurriedRenewals is how often the record is renewed in that time.
+	// hurriedRenewals is how often the record is renewed in that time, and lackingRenewals after it
+	// until another is open: a server that stood still, or that a dead connection leads to, sees the
+	// end late.
 	hurriedRenewals = 500 * time.Millisecond
+	lackingRenewals = time.Second
 	// refusedPause is how long after a server has opened none it is tried again.
 	refusedPause = time.Minute
 )
+
+// lapse is the last end of a presence.
+type lapse struct {
+	// since is when the presence ended, or may have: the server may have opened one that this process
+	// gave up.
+	since time.Time
+	// over says that another is open since, or that there is no server that opens one.
+	over bool
+}
 
 // bePresent keeps a presence open. Whenever one ends the record is renewed at once, and another is
 // opened.
@@ -69,15 +80,15 @@ func (t *term) bePresent(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	why, told := fence.PresenceFirst, false
-	// ended is when the last presence ended, or may have: the server may have opened one that this
-	// process gave up.
 	var ended time.Time
-	var hurrying sync.WaitGroup
-	defer hurrying.Wait()
 	defer t.showPresence(nil)
 	end := func() {
 		ended = t.cfg.Clock.Now()
-		hurrying.Go(func() { t.hurry(ctx) })
+		t.lapse.Store(&lapse{since: ended})
+		select {
+		case t.renewNow <- struct{}{}:
+		default:
+		}
 	}
 	for ctx.Err() == nil {
 		opened := t.cfg.Clock.Now()
@@ -85,6 +96,7 @@ func (t *term) bePresent(ctx context.Context) {
 		pause := wait.Jitter(reopenPause, 0.5)
 		switch {
 		case err == nil:
+			t.lapse.Store(&lapse{since: ended, over: true})
 			t.showPresence(&PresenceState{Since: &opened})
 			why = fence.PresenceLost
 			if presence.Wait() {
@@ -98,6 +110,7 @@ func (t *term) bePresent(ctx context.Context) {
 			}
 			end()
 		case errors.Is(err, ErrNoPresence):
+			t.lapse.Store(&lapse{since: ended, over: true})
 			pause = wait.Jitter(refusedPause, 0.5)
 		case errors.Is(err, ErrUnanswered):
 			end()
@@ -118,22 +131,15 @@ func (t *term) bePresent(ctx context.Context) {
 	}
 }
 
-// hurry renews the record again and again for as long as a server that has seen the end of a
-// presence waits for that.
-func (t *term) hurry(ctx context.Context) {
-	if !t.hurries.CompareAndSwap(false, true) {
-		return
+// pace returns how long after a renewal that is sent now the next one is.
+func (t *term) pace(now time.Time) time.Duration {
+	period := fence.RenewalPeriod(t.cfg.LeaseDuration)
+	last := t.lapse.Load()
+	switch {
+	case last != nil && now.Add(hurriedRenewals).Sub(last.since) < hurry:
+		return min(period, hurriedRenewals)
+	case last != nil && !last.over:
+		return min(period, lackingRenewals)
 	}
-	defer t.hurries.Store(false)
-	for range hurry / hurriedRenewals {
-		select {
-		case t.renewNow <- struct{}{}:
-		default:
-		}
-		select {
-		case <-t.cfg.Clock.After(hurriedRenewals):
-		case <-ctx.Done():
-			return
-		}
-	}
+	return period
 }

@@ -78,9 +78,9 @@ func (p openPresence) Wait() bool {
 
 // presentInstance returns the registry of one that renews its record, and has presences at these
 // servers, and the instance.
-func presentInstance(t *testing.T, s *servers) (*registry, *term) {
+func presentInstance(t *testing.T, s *servers, change ...func(*Config)) (*registry, *term) {
 	r := newRegistry(t)
-	i := newInstance(t, r)
+	i := newInstance(t, r, change...)
 	i.cfg.Presences = s
 	ctx := testContext(t)
 	term, _ := i.renewing(ctx)
@@ -155,6 +155,47 @@ func TestAnOpeningWithoutAnAnswerCountsAsAnEnd(t *testing.T) {
 		if got := s.tried(); len(got) != 2 || got[1].why != fence.PresenceFirst {
 			t.Errorf("presences were opened at %v, want one more", got)
 		}
+	})
+}
+
+// A server that has stood still sees the end late, and asks then whether the record is renewed.
+func TestWhileNoPresenceCanBeOpenedTheRecordIsRenewedEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool), answers: append([]error{nil}, slices.Repeat([]error{errors.New("no")}, 1000)...)}
+		r, _ := presentInstance(t, s, func(c *Config) { c.LeaseDuration = 30 * time.Second })
+		time.Sleep(time.Second)
+		s.ends <- false
+		time.Sleep(5 * time.Second)
+		s.lock.Lock()
+		s.answers = nil
+		s.lock.Unlock()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		opened := s.tried()[len(s.tried())-1].at
+		want := []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second}
+		at := 2500 * time.Millisecond
+		for ; at <= opened; at += time.Second {
+			want = append(want, at)
+		}
+		// The one that was due already, and those in turn.
+		expectTimes(t, r.got(ofPatch(partRenewal)), append(want, at, at+5*time.Second)...)
+	})
+}
+
+// What ends while the record is renewed after another end counts as well.
+func TestEachEndIsFollowedByTwoSecondsOfRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{ends: make(chan bool)}
+		r, _ := presentInstance(t, s, func(c *Config) { c.LeaseDuration = 30 * time.Second })
+		time.Sleep(1100 * time.Millisecond)
+		s.ends <- false
+		time.Sleep(1800 * time.Millisecond)
+		s.ends <- false
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		expectTimes(t, r.got(ofPatch(partRenewal)),
+			1100*time.Millisecond, 1600*time.Millisecond, 2100*time.Millisecond, 2600*time.Millisecond,
+			2900*time.Millisecond, 3400*time.Millisecond, 3900*time.Millisecond, 4400*time.Millisecond)
 	})
 }
 

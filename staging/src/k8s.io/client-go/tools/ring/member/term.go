@@ -44,10 +44,10 @@ type term struct {
 	// answered is when the newest renewal that was answered was sent; the creation counts. It
 	// belongs to the goroutine that renews.
 	answered time.Time
-	// renewNow has that goroutine renew the record at once; hurries says that it is told so again and
-	// again.
+	// renewNow has that goroutine renew the record at once, and lapse tells it how often then; nil:
+	// no presence has ended.
 	renewNow chan struct{}
-	hurries  atomic.Bool
+	lapse    atomic.Pointer[lapse]
 
 	// events carries what happened to the one goroutine that decides.
 	events chan func()

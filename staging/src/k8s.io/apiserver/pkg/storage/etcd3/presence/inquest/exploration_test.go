@@ -75,6 +75,9 @@ func (w *world) steps() (all []step) {
 		if w.processes[i].starved {
 			add(func(w *world) { w.processes[i].starved = false; w.live(i) }, "%d runs on", i)
 		}
+		if w.processes[i].hangs {
+			add(func(w *world) { w.processes[i].hangs = false }, "%d asks another server for a presence", i)
+		}
 		if w.processes[i].deaf {
 			add(func(w *world) { w.processes[i].lose() }, "%d hears of the end", i)
 		}
@@ -153,6 +156,12 @@ func (w *world) faultsOf(i int, fault func(do func(*world), format string, args 
 				}
 			}
 		}
+		fault(func(w *world) {
+			p := &w.processes[i]
+			w.end(p.at, who, p.open, cut, false)
+			p.lose()
+			p.hangs = true
+		}, "the presence of %d is cut, its server does not hear, and the next one that it asks does not answer", i)
 		fault(func(w *world) {
 			p := &w.processes[i]
 			old, server := *p, w.running(p)
@@ -236,7 +245,8 @@ func (w *world) encode(buf []byte) []byte {
 	buf = append(buf, byte(w.budget))
 	for i, p := range w.processes {
 		bit(p.alive, p.starved, p.blocked, p.record, p.waiting, p.believes, p.deaf, p.missed)
-		buf = append(buf, byte(p.renewed), byte(p.sent), byte(p.at), byte(w.rank(int8(i), p.open)), byte(w.rank(int8(i), p.token)), byte(p.unable), byte(p.reopened), byte(w.announced[i]))
+		bit(p.hangs)
+		buf = append(buf, byte(p.renewed), byte(p.sent), byte(p.at), byte(w.rank(int8(i), p.open)), byte(w.rank(int8(i), p.token)), byte(p.alone), byte(p.unable), byte(p.reopened), byte(w.announced[i]))
 	}
 	for _, s := range w.servers {
 		bit(s.paused, s.down, s.old)
@@ -399,6 +409,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		"compared":            {compares, two},
 		"slots":               {slots, two},
 		"reacts at once":      {reacts, two},
+		"renews on":           {persists, two},
 		"opens the next":      {opensFirst, two},
 		"says that it tracks": {saysSo, old},
 	} {

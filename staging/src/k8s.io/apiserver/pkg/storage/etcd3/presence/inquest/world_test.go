@@ -33,6 +33,9 @@ const (
 	window = int8(4)
 	// longAgo is a time that no inquest asks after any more.
 	longAgo = int8(24)
+	// hurryTicks is how long a process that has lost its presence renews in each tick. After that it
+	// does so every lackingTicks until it has another.
+	hurryTicks, lackingTicks = int8(4), int8(2)
 	// announcedTicks is how long an announcement lasts.
 	announcedTicks = 10
 )
@@ -70,6 +73,8 @@ const (
 	slots
 	// reacts: a process that hears of the end renews, and opens a presence, at once.
 	reacts
+	// persists: it renews more often than in turn until it has a presence.
+	persists
 	// opensFirst: a process opens the next presence before it ends one on purpose.
 	opensFirst
 	// saysSo: a server says that it tracks presences.
@@ -107,6 +112,10 @@ type process struct {
 	believes    bool
 	// deaf says that the presence has ended, and the process has yet to hear of it.
 	deaf bool
+	// alone is for how long it has known of the end, hurryTicks at most; hangs says that the server that
+	// it has asked for another presence does not answer.
+	alone int8
+	hangs bool
 	// unable is for how long it could not renew, for reasons of its own, or had not heard that it has
 	// to. missed says that it has missed a turn, too.
 	unable int8
@@ -338,7 +347,8 @@ func (w *world) live(who int) {
 	}
 	server := w.running(p)
 	alone := p.at < 0
-	if p.sent >= period || alone && w.without != reacts {
+	hurries := alone && w.without != reacts && (p.alone < hurryTicks || p.sent >= lackingTicks && w.without != persists)
+	if p.sent >= period || hurries {
 		p.sent = 0
 		if server < 0 {
 			// An error is tried again soon, and what hangs gets through at last.
@@ -353,7 +363,7 @@ func (w *world) live(who int) {
 			p.renew()
 		}
 	}
-	if alone && server >= 0 && !w.stalled && (w.without != reacts || p.sent == 0) {
+	if alone && !p.hangs && server >= 0 && !w.stalled && (w.without != reacts || p.sent == 0) {
 		w.opening(who, server)
 		p.reopened = 0
 	}
@@ -379,12 +389,12 @@ func (w *world) idle() bool {
 }
 
 // lose has the process know that it has no presence.
-func (p *process) lose() { p.at, p.believes, p.deaf = -1, false, false }
+func (p *process) lose() { p.at, p.believes, p.deaf, p.alone, p.hangs = -1, false, false, 0, false }
 
 func (w *world) opening(who int, server int8) {
 	p := &w.processes[who]
 	s := &w.servers[server]
-	p.at, p.open, p.deaf = server, max(p.open, p.token)+1, false
+	p.at, p.open, p.deaf, p.alone, p.hangs = server, max(p.open, p.token)+1, false, 0, false
 	p.believes = !s.old || w.without == saysSo
 	if !s.old {
 		p.token = p.open
@@ -400,6 +410,9 @@ func (w *world) pass(first bool) {
 		p := &w.processes[i]
 		p.renewed, p.sent = min(p.renewed+1, leaseTicks), min(p.sent+1, period)
 		p.reopened = min(p.reopened+1, longAgo)
+		if p.at < 0 {
+			p.alone = min(p.alone+1, hurryTicks)
+		}
 		if p.record && p.renewed >= leaseTicks {
 			p.record, w.failed = false, true
 		}
