@@ -51,11 +51,11 @@ type renewed struct {
 	err  error
 }
 
-// renew keeps the record alive, every sixth of the lease, and more often where a presence has ended,
-// as long as the instance is of use: the deciding goroutine comes round, and no work holds up another
-// that waits at a door for its end. Otherwise its record expires, and another takes its range over.
-// Renewals do not wait for each other: where every request is slow, several are under way, and each
-// answer counts from when its renewal was sent.
+// renew keeps the record alive, every sixth of the lease, and more often where a presence has
+// ended, as long as the instance is of use: the deciding goroutine comes round, and no work holds
+// up another that waits at a door for its end. Otherwise its record expires, and another takes its
+// range over. Renewals do not wait for each other: where every request is slow, several are under
+// way, and each answer counts from when its renewal was sent.
 func (t *term) renew(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)

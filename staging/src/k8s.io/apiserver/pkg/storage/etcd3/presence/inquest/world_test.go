@@ -112,8 +112,8 @@ type process struct {
 	believes    bool
 	// deaf says that the presence has ended, and the process has yet to hear of it.
 	deaf bool
-	// alone is for how long it has known of the end, hurryTicks at most; hangs says that the server that
-	// it has asked for another presence does not answer.
+	// alone is for how long it has known of the end, hurryTicks at most; hangs says that the server
+	// that it has asked for another presence does not answer.
 	alone int8
 	hangs bool
 	// unable is for how long it could not renew, for reasons of its own, or had not heard that it has
