@@ -106,8 +106,8 @@ type Answer struct {
 	Granted, Remaining int64
 }
 
-// Unsteady says whether the end of a presence that was opened then, in place of one that had ended
-// by itself, says nothing. The result is the verdict: there is no inquest.
+// Unsteady says whether the end of a presence that was opened in place of a lost one comes too soon
+// after that to say anything. Then there is no inquest: LeaveUnsteady is the verdict.
 func (l Limits) Unsteady(opened, ended time.Time) bool { return ended.Sub(opened) < l.Settle }
 
 // Inquest is the inquiry into one end. It is plain data.
@@ -133,8 +133,8 @@ func (q *Inquest) again(now time.Time, leave Verdict) Verdict {
 	if now.Sub(q.noticed) > q.limits.Again {
 		return leave
 	}
-	later := now.Add(q.limits.Gather)
-	*q = Inquest{limits: q.limits, noticed: q.noticed, ended: later, due: later, several: q.several}
+	anew := now.Add(q.limits.Gather)
+	*q = Inquest{limits: q.limits, noticed: q.noticed, ended: anew, due: anew, several: q.several}
 	return Wait
 }
 
