@@ -20,8 +20,8 @@ limitations under the License.
 //   - Informers: one for each resource and path of a ring in this process, which all its
 //     controllers share.
 //   - Env: what a controller is built from. Its informers' handlers are told of keys that the
-//     gate is open for, its client creates each pod once, and the lister of what it works on
-//     shows a sync only the object that has passed the gate.
+//     gate is open for, its client creates and deletes each pod once, and the lister of what it
+//     works on shows a sync only the object that has passed the gate.
 //   - Controller: the controller's queue behind the gate, its workers, and what it remembers.
 //
 // A controller's package has a ring.go with a function OnRing, which builds the controller

@@ -23,6 +23,7 @@ import (
 	"reflect"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
@@ -49,7 +50,8 @@ import (
 type Env struct {
 	// Gate is what the controller's work passes.
 	Gate Gate
-	// Client is for the controller's requests. It creates each pod once.
+	// Client is for the controller's requests. It creates each pod once, and
+	// deletes each that the controller reads once.
 	Client kubernetes.Interface
 	// Informers has the informers that the catalogue lists for the controller. Their handlers
 	// are told of the keys that the gate is open for, as a rangewatch.Filter does, or of
@@ -82,10 +84,10 @@ type informed struct {
 func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informers, gate Gate, client kubernetes.Interface) (*Env, error) {
 	env := &Env{
 		Gate:     gate,
-		Client:   createOnce{client, gate},
 		name:     described.Name,
 		informed: map[reflect.Type]*informed{},
 	}
+	requests := once{Interface: client, gate: gate}
 	var reads []*readers
 	for _, read := range described.Reads {
 		if read.Feature != "" && !utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(read.Feature)) {
@@ -101,8 +103,11 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 			seen.filter = source.NewFilter()
 			seen.SharedIndexInformer = seen.filter.Informer(seen.SharedIndexInformer)
 		}
+		path, _ := sharding.ParseKeyPath(read.Path) // Whole is worked on by own keys
+		if _, ok := resources[read.Resource].object.(*v1.Pod); ok {
+			requests.pods, requests.path = informer.GetStore(), path
+		}
 		if read.Resource == described.Workloads {
-			path, _ := sharding.ParseKeyPath(read.Path) // Whole is worked on by own keys
 			env.subjects = guard.NewSubjects(gate, informer.GetIndexer(), path)
 			if err := env.subjects.HearOf(seen); err != nil {
 				return nil, fmt.Errorf("%s: %w", described.Name, err)
@@ -111,6 +116,7 @@ func NewEnv(ctx context.Context, described catalogue.Controller, shared *Informe
 		}
 		env.informed[reflect.TypeOf(resources[read.Resource].object)] = seen
 	}
+	env.Client = requests
 	if env.subjects == nil {
 		return nil, fmt.Errorf("%s: the catalogue of rings does not list its own workloads, %s, among what it reads", described.Name, described.Workloads)
 	}

@@ -20,14 +20,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring/fence"
 )
 
 // shutAfter is a gate that is open for that many calls of Serves.
@@ -103,7 +109,7 @@ func TestCreateOnce(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", GenerateName: "rs-", OwnerReferences: []metav1.OwnerReference{{UID: "rs", Controller: &isController}},
 			}}
-			created, err := createOnce{client, &shutAfter{tc.looks}}.CoreV1().Pods("ns").Create(context.Background(), pod, metav1.CreateOptions{})
+			created, err := once{Interface: client, gate: &shutAfter{tc.looks}}.CoreV1().Pods("ns").Create(context.Background(), pod, metav1.CreateOptions{})
 			if !errors.Is(err, tc.err) || fmt.Sprint(err) != fmt.Sprint(tc.err) {
 				t.Errorf("error %v, want %v", err, tc.err)
 			}
@@ -126,6 +132,92 @@ func TestCreateOnce(t *testing.T) {
 			if pod.Name != "" {
 				t.Error("the caller's pod was changed")
 			}
+		})
+	}
+}
+
+// TestDeleteOnce loses deletions, or the answers to them.
+func TestDeleteOnce(t *testing.T) {
+	lost := errors.New("unexpected EOF")
+	refusal := apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("just started"))
+	failure := apierrors.NewInternalError(errors.New("etcd"))
+	fenced := apierrors.NewConflict(v1.Resource("pods"), "", errors.New("another owns it"))
+	fenced.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: fence.CauseFenced}}
+	type answer struct {
+		// stored is set if the pod is deleted, whatever the answer.
+		stored bool
+		err    error
+	}
+	for name, tc := range map[string]struct {
+		answers []answer
+		looks   int
+		// unread is set if the controller does not read the pod, told if its cache loses the pod with
+		// its deletion, and anew if another of the name comes then.
+		unread, told, anew bool
+		requests           int
+		err                func(error) bool
+	}{
+		"answered":                            {answers: []answer{{stored: true}}, requests: 1},
+		"deleted, the answer lost":            {answers: []answer{{stored: true, err: lost}}, looks: 9, requests: 2},
+		"the request lost":                    {answers: []answer{{err: lost}, {err: lost}}, looks: 9, requests: 3},
+		"deleted, lost, and the cache tells":  {answers: []answer{{stored: true, err: lost}}, looks: 9, told: true, requests: 2, err: apierrors.IsNotFound},
+		"deleted, lost, then refused":         {answers: []answer{{stored: true, err: lost}, {err: refusal}}, looks: 9, requests: 3},
+		"deleted, and the server fails":       {answers: []answer{{stored: true, err: failure}}, looks: 9, requests: 2},
+		"deleted, lost, and one made anew":    {answers: []answer{{stored: true, err: lost}}, looks: 9, anew: true, requests: 2, err: apierrors.IsConflict},
+		"refused":                             {answers: []answer{{err: refusal}}, requests: 1, err: apierrors.IsForbidden},
+		"fenced":                              {answers: []answer{{err: lost}, {err: fenced}}, looks: 9, requests: 2, err: fence.IsFenced},
+		"gone":                                {answers: []answer{{err: apierrors.NewNotFound(v1.Resource("pods"), "")}}, requests: 1, err: apierrors.IsNotFound},
+		"the server fails all the time":       {answers: slices.Repeat([]answer{{err: failure}}, 99), looks: 99, requests: deleteOnceRefused, err: apierrors.IsInternalError},
+		"the gate shuts":                      {answers: []answer{{err: lost}, {err: lost}}, looks: 1, requests: 2, err: func(err error) bool { return errors.Is(err, lost) }},
+		"one that the controller has no idea": {answers: []answer{{err: lost}}, unread: true, requests: 1, err: func(err error) bool { return errors.Is(err, lost) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				isController := true
+				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "ns", Name: "rs-1", UID: "1", OwnerReferences: []metav1.OwnerReference{{UID: "rs", Controller: &isController}},
+				}}
+				pods := cache.NewStore(cache.MetaNamespaceKeyFunc)
+				if !tc.unread {
+					_ = pods.Add(pod)
+				}
+				there, requests := types.UID("1"), 0
+				client := fake.NewClientset()
+				client.PrependReactor("delete", "pods", func(action core.Action) (bool, runtime.Object, error) {
+					requests++
+					a := answer{stored: true}
+					if requests <= len(tc.answers) {
+						a = tc.answers[requests-1]
+					}
+					precondition := action.(core.DeleteAction).GetDeleteOptions().Preconditions
+					switch {
+					case !a.stored:
+						return true, nil, a.err
+					case there == "":
+						return true, nil, apierrors.NewNotFound(v1.Resource("pods"), "rs-1")
+					case precondition != nil && *precondition.UID != there:
+						return true, nil, apierrors.NewConflict(v1.Resource("pods"), "rs-1", errors.New("UID"))
+					}
+					there = ""
+					if tc.told {
+						_ = pods.Delete(pod)
+					}
+					if tc.anew {
+						there = "2"
+					}
+					return true, nil, a.err
+				})
+				err := once{client, &shutAfter{tc.looks}, pods, sharding.KeyPathController}.CoreV1().Pods("ns").Delete(context.Background(), "rs-1", metav1.DeleteOptions{})
+				if tc.err == nil && err != nil || tc.err != nil && !tc.err(err) {
+					t.Errorf("unexpected outcome: %v", err)
+				}
+				if requests != tc.requests {
+					t.Errorf("%d requests, want %d", requests, tc.requests)
+				}
+				if tc.anew && there != "2" {
+					t.Error("another of the name was deleted")
+				}
+			})
 		})
 	}
 }

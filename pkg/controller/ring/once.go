@@ -26,51 +26,59 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/ring/fence"
 	"k8s.io/klog/v2"
 )
 
 const (
-	// createOnceRetry is the time to wait before a creation of unknown outcome is sent again.
-	createOnceRetry = 100 * time.Millisecond
+	// onceRetry is the time to wait before a request of unknown outcome is sent again.
+	onceRetry = 100 * time.Millisecond
 	// createOnceAbsent is how often in a row a pod may be said to exist and not be there.
 	createOnceAbsent = 3
+	// deleteOnceRefused is how often the server may answer that it failed, or refuse to delete a pod
+	// of which it is unknown whether it was deleted.
+	deleteOnceRefused = 10
 )
 
-// createOnce is a client that creates a pod once even if the answer gets lost. Otherwise
-// the controller would take the creation for a failure, and create another pod before its
-// cache shows the first. The client chooses the name, not the server, and sends a creation
-// of unknown outcome again under the same name until an answer settles it. It gives up when
-// the gate has shut: the next owner finds out for itself.
-type createOnce struct {
+// once is a client that creates and deletes a pod once even if the answer gets lost. Otherwise
+// the controller would take the request for a failure, and create or delete another pod before
+// its cache shows what became of the first. The client chooses the names of pods, not the server,
+// and sends a request of unknown outcome again for the same pod until an answer settles it. It
+// gives up when the gate has shut: the next owner finds out for itself.
+type once struct {
 	kubernetes.Interface
 	gate Gate
+	// pods are those that the controller reads, and path is that of their keys; nil: it reads none.
+	pods cache.Store
+	path sharding.KeyPath
 }
 
 // CoreV1 implements kubernetes.Interface.
-func (c createOnce) CoreV1() corev1.CoreV1Interface {
-	return createOnceCore{c.Interface.CoreV1(), c.gate}
-}
+func (c once) CoreV1() corev1.CoreV1Interface { return onceCore{c.Interface.CoreV1(), c} }
 
-type createOnceCore struct {
+type onceCore struct {
 	corev1.CoreV1Interface
-	gate Gate
+	client once
 }
 
 // Pods implements corev1.PodsGetter.
-func (c createOnceCore) Pods(namespace string) corev1.PodInterface {
-	return createOncePods{c.CoreV1Interface.Pods(namespace), c.gate}
+func (c onceCore) Pods(namespace string) corev1.PodInterface {
+	return oncePods{c.CoreV1Interface.Pods(namespace), c.client, namespace}
 }
 
-type createOncePods struct {
+type oncePods struct {
 	corev1.PodInterface
-	gate Gate
+	client    once
+	namespace string
 }
 
 // Create implements corev1.PodInterface for pods that have a controller and no name.
-func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.CreateOptions) (*v1.Pod, error) {
+func (c oncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.CreateOptions) (*v1.Pod, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || pod.Name != "" || pod.GenerateName == "" {
 		return c.PodInterface.Create(ctx, pod, options)
@@ -113,13 +121,69 @@ func (c createOncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.
 		unknown = true
 		klog.FromContext(ctx).V(2).Info("No answer to the creation of a pod; trying again under the same name", "pod", klog.KObj(pod), "err", err)
 		select {
-		case <-time.After(createOnceRetry):
+		case <-time.After(onceRetry):
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil || !c.gate.Serves(metav1.HashKeyOfOwner(owner)) {
+		if ctx.Err() != nil || !c.client.gate.Serves(metav1.HashKeyOfOwner(owner)) {
 			return nil, err
 		}
 	}
+}
+
+// Delete implements corev1.PodInterface. A pod that the controller does not read is deleted by a
+// single request.
+func (c oncePods) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	pod, key := c.client.read(c.namespace, name)
+	refused := 0
+	for unknown := false; ; unknown = true {
+		err := c.PodInterface.Delete(ctx, name, options)
+		switch {
+		case err == nil, pod == nil, fence.IsFenced(err):
+			return err
+		case apierrors.IsNotFound(err):
+			// An earlier attempt has deleted it. While the cache has it, its end is still to be told of.
+			if held, _ := c.client.read(c.namespace, name); unknown && held != nil && held.UID == pod.UID {
+				return nil
+			}
+			return err
+		case Refused(err) && !unknown, Refused(err) && apierrors.IsConflict(err):
+			return err
+		case Refused(err), serverFailed(err):
+			if refused++; refused == deleteOnceRefused {
+				return err
+			}
+		}
+		klog.FromContext(ctx).V(2).Info("No answer to the deletion of a pod; trying again", "pod", klog.KRef(c.namespace, name), "err", err)
+		if options.Preconditions == nil {
+			// Another of that name is not meant.
+			options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
+		}
+		select {
+		case <-time.After(onceRetry):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil || !c.client.gate.Serves(key) {
+			return err
+		}
+	}
+}
+
+// read returns a pod that the controller reads, and its key; nil if the cache has none of that
+// name.
+func (c once) read(namespace, name string) (*v1.Pod, int64) {
+	if c.pods == nil {
+		return nil, 0
+	}
+	found, _, err := c.pods.GetByKey(cache.NewObjectName(namespace, name).String())
+	pod, ok := found.(*v1.Pod)
+	if err != nil || !ok {
+		return nil, 0
+	}
+	key, has, err := c.path.KeyOf(pod)
+	if err != nil || !has {
+		return nil, 0
+	}
+	return pod, key
 }
 
 // Refused says whether the server has answered that it will not carry out the request.
