@@ -120,11 +120,7 @@ func (c oncePods) Create(ctx context.Context, pod *v1.Pod, options metav1.Create
 		}
 		unknown = true
 		klog.FromContext(ctx).V(2).Info("No answer to the creation of a pod; trying again under the same name", "pod", klog.KObj(pod), "err", err)
-		select {
-		case <-time.After(onceRetry):
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil || !c.client.gate.Serves(metav1.HashKeyOfOwner(owner)) {
+		if !c.client.again(ctx, metav1.HashKeyOfOwner(owner)) {
 			return nil, err
 		}
 	}
@@ -158,14 +154,20 @@ func (c oncePods) Delete(ctx context.Context, name string, options metav1.Delete
 			// Another of that name is not meant.
 			options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
 		}
-		select {
-		case <-time.After(onceRetry):
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil || !c.client.gate.Serves(key) {
+		if !c.client.again(ctx, key) {
 			return err
 		}
 	}
+}
+
+// again waits until a request of unknown outcome is to be sent again, and says whether it still is:
+// neither has ctx ended, nor has the gate shut for key.
+func (c once) again(ctx context.Context, key int64) bool {
+	select {
+	case <-time.After(onceRetry):
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil && c.gate.Serves(key)
 }
 
 // read returns a pod that the controller reads, and its key; nil if the cache has none of that
@@ -192,7 +194,7 @@ func Refused(err error) bool {
 }
 
 // serverFailed says whether the server has answered that it failed, before or after it
-// stored the pod.
+// carried out the request.
 func serverFailed(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
