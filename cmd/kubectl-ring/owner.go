@@ -53,7 +53,7 @@ func newOwnerCommand() *cobra.Command {
 		Long: `Say for each ring whose controllers work on an object, or on what it belongs to, which hash key decides
 who does, and which instance owns that key; in which phase it is, and since when; and whether its gate is
 open for that key, and its controllers work. An instance that has died looks alive until its record is
-gone: after 15 seconds by default, two to three where presences are on.`,
+gone: after two to three seconds by default, 15 where presences are off.`,
 		Example: `  # Who makes the pods of a ReplicaSet
   kubectl ring owner replicaset/web-5d4f -n shop`,
 		Args: cobra.RangeArgs(1, 2),

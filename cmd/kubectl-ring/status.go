@@ -47,8 +47,8 @@ controllers. If not, say what is not, and end with exit code 1. Without names, t
 kube-controller-manager count, and all others that have instances. Where no settings file lists a
 controller of a ring, nobody is on it: name the others.
 
-An instance that has died looks alive until its record is gone: after 15 seconds by default, two to
-three where presences are on.`,
+An instance that has died looks alive until its record is gone: after two to three seconds by
+default, 15 where presences are off.`,
 		Example: `  # In a script, after controller managers were restarted
   kubectl ring status --wait --timeout=2m`,
 	}, func(ctx context.Context, s *cluster.Session) error {

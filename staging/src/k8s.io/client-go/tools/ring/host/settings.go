@@ -51,7 +51,7 @@ const (
 // controllers. An example with all fields:
 //
 //	leaseDuration: 15s
-//	presence: Enabled
+//	presence: Disabled
 //	capacity: 500000
 //	controllers:
 //	- name: replicaset-controller
@@ -66,7 +66,7 @@ type Settings struct {
 	// starts, or other controllers are listed. Default: 15s.
 	LeaseDuration Duration `json:"leaseDuration,omitempty"`
 	// Presence is Enabled, which has API servers notice the death of this process at once, or
-	// Disabled. A change takes effect as one of LeaseDuration does. Default: Disabled.
+	// Disabled. A change takes effect as one of LeaseDuration does. Default: Enabled.
 	Presence string `json:"presence,omitempty"`
 	// Capacity is how many objects the caches of this process can hold, on all its rings, at least
 	// 1. What it comes to own beyond that nobody works on until another takes it. Default: any
@@ -185,7 +185,7 @@ func ParseSettings(data []byte, defaultWorkers map[string]int) (*Settings, error
 		errs = append(errs, fmt.Errorf("capacity is %d, want the number of objects that the process can hold, or none for any number", *c))
 	}
 	if settings.Presence == "" {
-		settings.Presence = PresenceDisabled
+		settings.Presence = PresenceEnabled
 	}
 	if modes := []string{PresenceEnabled, PresenceDisabled}; !slices.Contains(modes, settings.Presence) {
 		errs = append(errs, fmt.Errorf("presence is %q, want one of %q", settings.Presence, modes))
