@@ -36,8 +36,11 @@ func TestEveryMetricNamesItsRing(t *testing.T) {
 	m.Present(true)
 	m.State(shardingv1alpha1.InstanceActive, 0.5)
 	m.Load(7, 1)
+	m.Heaviest(0.5)
 	m.Work(0.5)
 	m.Balanced(member.ResultBegun)
+	m.Working("some-controller", true)
+	m.Stuck("some-controller", 1)
 	m.Renewed(member.ResultRenewed)
 	m.News(member.ResultStored)
 	m.HandedOver(ring.KindJoin, member.ResultWarm)
@@ -73,7 +76,7 @@ func everyMetricNamesItsRing(t *testing.T, gatherer prometheus.Gatherer) {
 			}
 		}
 	}
-	if found != 16 {
-		t.Errorf("%d metrics of rings, want 16", found)
+	if found != 17 {
+		t.Errorf("%d metrics of rings, want 17", found)
 	}
 }
