@@ -49,7 +49,9 @@ const (
 
 // team is the state of a namespace at the present revision.
 type team struct {
-	pods   map[string]*v1.Pod
+	pods map[string]*v1.Pod
+	// made has when the last pod of that name was made.
+	made   map[string]metav1.Time
 	claims map[string]*v1.PersistentVolumeClaim
 	sets   map[string]*statefulSet
 	budget *policy.PodDisruptionBudget
@@ -73,7 +75,7 @@ func (c *checker) team(namespace string) *team {
 		return nil
 	}
 	if c.teams[namespace] == nil {
-		c.teams[namespace] = &team{pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{}, sets: map[string]*statefulSet{}, slices: map[string][]string{}, awaited: map[string]time.Time{}}
+		c.teams[namespace] = &team{pods: map[string]*v1.Pod{}, made: map[string]metav1.Time{}, claims: map[string]*v1.PersistentVolumeClaim{}, sets: map[string]*statefulSet{}, slices: map[string][]string{}, awaited: map[string]time.Time{}}
 	}
 	return c.teams[namespace]
 }
@@ -101,7 +103,7 @@ func (c *checker) teamPodWritten(t *team, pod *v1.Pod, created, deleted bool) {
 		delete(t.pods, pod.Name)
 		return
 	}
-	t.pods[pod.Name] = pod
+	t.pods[pod.Name], t.made[pod.Name] = pod, pod.CreationTimestamp
 	doomed := pod.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
 	c.wroteIn(pod, created, doomed)
 	if !doomed {
@@ -321,8 +323,11 @@ func (t *team) unclaimed() (left []string) {
 	if claim := t.claims[keptClaim]; claim != nil && grows(claim) && claim.Annotations[resizer] == "" {
 		left = append(left, "nobody resizes claim "+keptClaim)
 	}
-	for name := range t.claims {
-		if _, wanted := want[name]; !wanted {
+	for name, claim := range t.claims {
+		// Stock leaves one, too, whose pod was not made before the set was to have fewer.
+		pod, ofSet := strings.CutPrefix(name, "data-")
+		made := t.made[pod]
+		if _, wanted := want[name]; !wanted && !(ofSet && made.Before(&claim.CreationTimestamp)) {
 			left = append(left, "claim "+name+" is left")
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	apps "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	shardingv1alpha1 "k8s.io/api/sharding/v1alpha1"
@@ -78,6 +79,33 @@ func TestAnEndpointThatIsReadyStays(t *testing.T) {
 	s.teamPod("fixed-1", "2", true)
 	s.publishes("y")
 	s.expect(t, unpublished, overBudget)
+}
+
+func TestOnlyAClaimThatHadNoPodMayBeLeft(t *testing.T) {
+	s := begin()
+	team := s.team("a-team")
+	team.sets[scaledSet] = &statefulSet{StatefulSet: &apps.StatefulSet{Spec: apps.StatefulSetSpec{Replicas: ptr.To[int32](0)}}}
+	at := metav1.Unix(100, 0)
+	team.claims[keptClaim] = &v1.PersistentVolumeClaim{}
+	name := scaledSet + "-1"
+	left := func(made int64) int {
+		team.claims["data-"+name] = &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(made, 0)}}
+		return len(team.unclaimed())
+	}
+	if n := left(100); n != 0 {
+		t.Errorf("%d claims are left of which no pod was made", n)
+	}
+	team.made[name] = at
+	if n := left(100); n != 1 {
+		t.Errorf("%d claims are left of one whose pod was made", n)
+	}
+	if n := left(101); n != 0 {
+		t.Errorf("%d claims are left of which no pod was made since", n)
+	}
+	team.claims["of-a-pod"] = &v1.PersistentVolumeClaim{}
+	if n := len(team.unclaimed()); n != 1 {
+		t.Errorf("%d claims are left of one that a pod had for itself", n)
+	}
 }
 
 func TestABudgetIsKept(t *testing.T) {
