@@ -345,75 +345,106 @@ func TestADeploymentIsSyncedWhenItsWritesAreSeen(t *testing.T) {
 	}
 }
 
-// A write without an answer may have been stored, or not.
-func TestAWriteWithoutAnAnswerIsLookedUp(t *testing.T) {
+// A write without an answer may have been stored, or not, or be stored later.
+func TestAWriteWithoutAnAnswerIsSentAgain(t *testing.T) {
 	lost := errors.New("unexpected EOF")
-	const key, d = "ns/d", "d"
+	sets := apps.Resource("replicasets")
+	const d = "d"
 	for name, tc := range map[string]struct {
-		answer error
+		// again answers the write when it is sent again; nil: it is stored, at revision 7.
+		again error
 		// found is the revision of the ReplicaSet, "" if there is none.
 		found string
 		waits bool
+		// sent and gets are how often the write was sent again, and the ReplicaSet read.
+		sent, gets int
 	}{
-		"stored":     {lost, "7", true},
-		"not stored": {lost, "5", false},
-		"no such":    {lost, "", false},
-		"refused":    {apierrors.NewConflict(apps.Resource("replicasets"), "new", lost), "7", false},
+		"stored late":   {nil, "", true, 1, 0},
+		"stored":        {apierrors.NewAlreadyExists(sets, "new"), "7", true, 1, 1},
+		"of others":     {apierrors.NewConflict(sets, "new", lost), "5", false, 1, 1},
+		"no such":       {apierrors.NewNotFound(sets, "new"), "", false, 1, 1},
+		"always failed": {apierrors.NewInternalError(lost), "5", false, doubtFailed, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset()
 			w := newWrites(client, &store{revision: "5"})
 			owned := newReplicaSet(ringDeployment(""), "new", 1)
 			owned.Namespace, owned.OwnerReferences[0].UID = "ns", "uid-of-d"
-			for _, verb := range []string{"create", "update"} {
-				client.PrependReactor(verb, "replicasets", func(core.Action) (bool, runtime.Object, error) { return true, nil, tc.answer })
+			stored := func(revision string) *apps.ReplicaSet {
+				rs := owned.DeepCopy()
+				rs.ResourceVersion = revision
+				return rs
 			}
-			down, gets := true, 0
+			answer, sent, gets := lost, 0, 0
+			for _, verb := range []string{"create", "update"} {
+				client.PrependReactor(verb, "replicasets", func(action core.Action) (bool, runtime.Object, error) {
+					if rs := action.(core.CreateAction).GetObject().(*apps.ReplicaSet); *rs.Spec.Replicas != 1 {
+						t.Errorf("sent again with %d replicas", *rs.Spec.Replicas)
+					}
+					sent++
+					return true, stored("7"), answer
+				})
+			}
 			client.PrependReactor("get", "replicasets", func(core.Action) (bool, runtime.Object, error) {
-				gets++
-				found := owned.DeepCopy()
-				found.ResourceVersion = tc.found
-				switch {
-				case down:
-					return true, nil, lost
-				case tc.found == "":
-					return true, nil, apierrors.NewNotFound(apps.Resource("replicasets"), "new")
+				if gets++; tc.found == "" {
+					return true, nil, apierrors.NewNotFound(sets, "new")
 				}
-				return true, found, nil
+				return true, stored(tc.found), nil
 			})
-			sets := w.AppsV1().ReplicaSets("ns")
-			for write, err := range map[string]func() error{
-				"create": func() error { _, err := sets.Create(t.Context(), owned, metav1.CreateOptions{}); return err },
-				"update": func() error { _, err := sets.Update(t.Context(), owned, metav1.UpdateOptions{}); return err },
+			api := w.AppsV1().ReplicaSets("ns")
+			for verb, write := range map[string]func(*apps.ReplicaSet) error{
+				"create": func(rs *apps.ReplicaSet) error {
+					_, err := api.Create(t.Context(), rs, metav1.CreateOptions{})
+					return err
+				},
+				"update": func(rs *apps.ReplicaSet) error {
+					_, err := api.Update(t.Context(), rs, metav1.UpdateOptions{})
+					return err
+				},
 			} {
-				if err() == nil {
-					t.Fatalf("%s got an answer", write)
+				answer = lost
+				rs := owned.DeepCopy()
+				if write(rs) == nil {
+					t.Fatalf("%s got an answer", verb)
 				}
-				down = true
-				if err := w.seen(t.Context(), key); errors.Is(err, lost) == apierrors.IsConflict(tc.answer) {
-					t.Errorf("%s, and no answer to the question: %v", write, err)
+				// What was sent is sent again, whatever has become of the object.
+				rs.Spec.Replicas = ptr.To[int32](3)
+				if err := w.seen(t.Context(), "ns/d"); !errors.Is(err, lost) {
+					t.Errorf("%s, and no answer again: %v", verb, err)
 				}
 				if err := w.seen(t.Context(), "ns/other"); err != nil {
-					t.Errorf("%s: another Deployment waits, too: %v", write, err)
+					t.Errorf("%s: another Deployment waits, too: %v", verb, err)
 				}
-				down = false
-				if err := w.seen(t.Context(), key); (err != nil) != tc.waits {
-					t.Errorf("%s: %v, want it to wait: %t", write, err, tc.waits)
+				answer, sent, gets = tc.again, 0, 0
+				for range tc.sent - 1 {
+					if err := w.seen(t.Context(), "ns/d"); err == nil {
+						t.Errorf("%s: it does not wait", verb)
+					}
 				}
-				before := gets
-				_ = w.seen(t.Context(), key)
-				if gets != before {
-					t.Errorf("%s: looked up again", write)
+				for range 2 {
+					if err := w.seen(t.Context(), "ns/d"); (err != nil) != tc.waits {
+						t.Errorf("%s: %v, want it to wait: %t", verb, err, tc.waits)
+					}
+				}
+				if sent != tc.sent || gets != tc.gets {
+					t.Errorf("%s: sent again %d times, read %d times; want %d and %d", verb, sent, gets, tc.sent, tc.gets)
 				}
 				w.forget(cache.ObjectName{Namespace: "ns", Name: d}, "uid-of-d")
 			}
-			if _, err := sets.Update(t.Context(), owned, metav1.UpdateOptions{}); err == nil {
+			answer = lost
+			if _, err := api.Update(t.Context(), owned, metav1.UpdateOptions{}); err == nil {
 				t.Fatal("no error")
 			}
-			down = true
 			w.forget(cache.ObjectName{Namespace: "ns", Name: d}, "uid-of-d")
-			if err := w.seen(t.Context(), key); err != nil {
+			if err := w.seen(t.Context(), "ns/d"); err != nil {
 				t.Errorf("after it was forgotten: %v", err)
+			}
+			answer, sent = apierrors.NewConflict(sets, "new", lost), 0
+			if _, err := api.Update(t.Context(), owned, metav1.UpdateOptions{}); err == nil {
+				t.Fatal("no error")
+			}
+			if err := w.seen(t.Context(), "ns/d"); err != nil || sent != 1 {
+				t.Errorf("one that was refused was sent %d times: %v", sent, err)
 			}
 		})
 	}

@@ -43,15 +43,27 @@ type writes struct {
 	noted *consistency.RealConsistencyStore
 
 	lock sync.Mutex
-	// doubts has the ReplicaSets whose last write was not answered, by Deployment.
-	doubts map[types.NamespacedName]map[string]types.UID
+	// doubts are the writes that were not answered, by Deployment and ReplicaSet.
+	doubts map[types.NamespacedName]map[string]*doubt
+}
+
+// doubtFailed is how often the server may answer that it failed where a write is in doubt.
+const doubtFailed = 10
+
+// doubt is a write that was not answered. A server may carry it out at any later time, so it is sent
+// again until an answer settles it: then the first one changes nothing any more.
+type doubt struct {
+	owner types.UID
+	again func(context.Context) (*apps.ReplicaSet, error)
+	// failed is how often the server has answered that it failed.
+	failed int
 }
 
 func newWrites(client kubernetes.Interface, replicaSets cache.Store) *writes {
 	return &writes{
 		Interface: client,
 		noted:     consistency.NewConsistencyStore(map[schema.GroupResource]consistency.LastSyncRVGetter{apps.Resource("replicasets"): replicaSets}),
-		doubts:    map[types.NamespacedName]map[string]types.UID{},
+		doubts:    map[types.NamespacedName]map[string]*doubt{},
 	}
 }
 
@@ -66,20 +78,45 @@ func (w *writes) seen(ctx context.Context, key string) error {
 	doubts := slices.Sorted(maps.Keys(w.doubts[d]))
 	w.lock.Unlock()
 	for _, name := range doubts {
-		rs, err := w.Interface.AppsV1().ReplicaSets(d.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := w.settle(ctx, d, name); err != nil {
 			return fmt.Errorf("what became of a write of ReplicaSet %s/%s is not known: %w", d.Namespace, name, err)
 		}
-		if err == nil {
-			w.note(rs)
-		}
-		w.lock.Lock()
-		if delete(w.doubts[d], name); len(w.doubts[d]) == 0 {
-			delete(w.doubts, d)
-		}
-		w.lock.Unlock()
 	}
 	return w.noted.EnsureReady(d)
+}
+
+// settle settles what has become of a write of that ReplicaSet, and notes it.
+func (w *writes) settle(ctx context.Context, d types.NamespacedName, name string) error {
+	w.lock.Lock()
+	doubt := w.doubts[d][name]
+	w.lock.Unlock()
+	if doubt == nil {
+		return nil
+	}
+	rs, err := doubt.again(ctx)
+	if err != nil {
+		if !ring.Refused(err) {
+			if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+				doubt.failed++
+			}
+			if doubt.failed < doubtFailed {
+				return err
+			}
+		}
+		rs, err = w.Interface.AppsV1().ReplicaSets(d.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	if err == nil {
+		w.note(rs)
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if delete(w.doubts[d], name); len(w.doubts[d]) == 0 {
+		delete(w.doubts, d)
+	}
+	return nil
 }
 
 // forget forgets what was written for a Deployment.
@@ -88,7 +125,7 @@ func (w *writes) forget(name cache.ObjectName, uid types.UID) {
 	w.noted.Clear(d, uid)
 	w.lock.Lock()
 	defer w.lock.Unlock()
-	maps.DeleteFunc(w.doubts[d], func(_ string, owner types.UID) bool { return uid == "" || owner == uid })
+	maps.DeleteFunc(w.doubts[d], func(_ string, doubt *doubt) bool { return uid == "" || doubt.owner == uid })
 	if len(w.doubts[d]) == 0 {
 		delete(w.doubts, d)
 	}
@@ -101,8 +138,9 @@ func (w *writes) note(rs *apps.ReplicaSet) {
 	}
 }
 
-// wrote notes what has become of a write of sent, by its answer.
-func (w *writes) wrote(sent, answer *apps.ReplicaSet, err error) {
+// write sends a write of sent, and notes what has become of it, by its answer.
+func (w *writes) write(ctx context.Context, sent *apps.ReplicaSet, write func(context.Context, *apps.ReplicaSet) (*apps.ReplicaSet, error)) (*apps.ReplicaSet, error) {
+	answer, err := write(ctx, sent)
 	switch owner := metav1.GetControllerOfNoCopy(sent); {
 	case err == nil:
 		w.note(answer)
@@ -111,10 +149,12 @@ func (w *writes) wrote(sent, answer *apps.ReplicaSet, err error) {
 		w.lock.Lock()
 		defer w.lock.Unlock()
 		if w.doubts[d] == nil {
-			w.doubts[d] = map[string]types.UID{}
+			w.doubts[d] = map[string]*doubt{}
 		}
-		w.doubts[d][sent.Name] = owner.UID
+		sent = sent.DeepCopy()
+		w.doubts[d][sent.Name] = &doubt{owner: owner.UID, again: func(ctx context.Context) (*apps.ReplicaSet, error) { return write(ctx, sent) }}
 	}
+	return answer, err
 }
 
 // AppsV1 implements kubernetes.Interface.
@@ -137,14 +177,14 @@ type notedReplicaSets struct {
 
 // Create implements appsv1.ReplicaSetInterface.
 func (c notedReplicaSets) Create(ctx context.Context, rs *apps.ReplicaSet, options metav1.CreateOptions) (*apps.ReplicaSet, error) {
-	created, err := c.ReplicaSetInterface.Create(ctx, rs, options)
-	c.writes.wrote(rs, created, err)
-	return created, err
+	return c.writes.write(ctx, rs, func(ctx context.Context, rs *apps.ReplicaSet) (*apps.ReplicaSet, error) {
+		return c.ReplicaSetInterface.Create(ctx, rs, options)
+	})
 }
 
 // Update implements appsv1.ReplicaSetInterface.
 func (c notedReplicaSets) Update(ctx context.Context, rs *apps.ReplicaSet, options metav1.UpdateOptions) (*apps.ReplicaSet, error) {
-	updated, err := c.ReplicaSetInterface.Update(ctx, rs, options)
-	c.writes.wrote(rs, updated, err)
-	return updated, err
+	return c.writes.write(ctx, rs, func(ctx context.Context, rs *apps.ReplicaSet) (*apps.ReplicaSet, error) {
+		return c.ReplicaSetInterface.Update(ctx, rs, options)
+	})
 }
