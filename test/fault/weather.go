@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -135,7 +136,12 @@ func starving(ctx context.Context, r *run, processes []*process, random *rand.Ra
 	p := processes[random.IntN(len(processes))]
 	return r.hinder([]*process{p}, func() error {
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
-			if err := r.freeze(ctx, p.name, 90*time.Millisecond); err != nil {
+			err := r.freeze(ctx, p.name, 90*time.Millisecond)
+			if errors.Is(err, os.ErrProcessDone) {
+				// A leader that loses its Lease ends. Another process is started in its place.
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 			linger(ctx, random, 10*time.Millisecond, 11*time.Millisecond)
