@@ -50,8 +50,8 @@ type writes struct {
 // doubtFailed is how often the server may answer that it failed where a write is in doubt.
 const doubtFailed = 10
 
-// doubt is a write that was not answered. A server may carry it out at any later time, so it is sent
-// again until an answer settles it: then the first one changes nothing any more.
+// doubt is a write that was not answered. A server may carry it out at any later time, so it is
+// sent again until an answer settles it: then the first one changes nothing any more.
 type doubt struct {
 	owner types.UID
 	again func(context.Context) (*apps.ReplicaSet, error)
