@@ -449,3 +449,33 @@ func TestAWriteWithoutAnAnswerIsSentAgain(t *testing.T) {
 		})
 	}
 }
+
+// The answer to the second sending may say no more than that something is there.
+func TestAWriteStaysInDoubtWhileItsReplicaSetCannotBeRead(t *testing.T) {
+	lost := errors.New("unexpected EOF")
+	client := fake.NewClientset()
+	w := newWrites(client, &store{revision: "5"})
+	owned := newReplicaSet(ringDeployment(""), "new", 1)
+	owned.Namespace, owned.OwnerReferences[0].UID, owned.ResourceVersion = "ns", "uid-of-d", "5"
+	answer, down := lost, true
+	client.PrependReactor("update", "replicasets", func(core.Action) (bool, runtime.Object, error) { return true, nil, answer })
+	client.PrependReactor("get", "replicasets", func(core.Action) (bool, runtime.Object, error) {
+		if down {
+			return true, nil, lost
+		}
+		return true, owned, nil
+	})
+	if _, err := w.AppsV1().ReplicaSets("ns").Update(t.Context(), owned, metav1.UpdateOptions{}); err == nil {
+		t.Fatal("no error")
+	}
+	answer = apierrors.NewConflict(apps.Resource("replicasets"), "new", lost)
+	for range 2 {
+		if err := w.seen(t.Context(), "ns/d"); !errors.Is(err, lost) {
+			t.Errorf("no answer to the question: %v", err)
+		}
+	}
+	down = false
+	if err := w.seen(t.Context(), "ns/d"); err != nil {
+		t.Errorf("it was read: %v", err)
+	}
+}
